@@ -1,0 +1,1 @@
+"""A live hardware-counter monitor for the terminal."""
