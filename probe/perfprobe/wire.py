@@ -19,9 +19,11 @@ TSC must not be read). `tsc_hz` and `base_hz` are null where unknown.
 **Blocks.** A block is a table of u64 that is read together: one row for each CPU (in the order of
 `topology`), core, package, or one row for the machine, as its `scope` says. Its counters take
 `columns` columns each, in their order. Values are raw and cumulative:
-- kind `counter`: counts up, `bits` wide, wraps to zero. Value x `scale` is in `unit`.
+- kind `counter`: counts up, `bits` wide, wraps to zero. Value x `scale` is in `unit`. Of several
+  columns the counter is the sum; `parts` names them (idle states, say).
 - kind `gauge`: the value now. Signed gauges are two's complement.
-- kind `flags`: columns are the number of polls, then for each bit the polls that saw it set.
+- kind `flags`: columns are the number of polls, then for each bit the polls that saw it set;
+  `parts` names the bits.
 `cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
 block. Rates, shares and verdicts are never on the wire.
 
@@ -87,6 +89,7 @@ class Counter:
     bits: int = 64
     scale: float = 1.0
     columns: int = 1
+    parts: list[str] = field(default_factory=list)
     cpus: list[int] | None = None
 
 

@@ -1,0 +1,5 @@
+import sys
+
+from perftop.cli import main
+
+sys.exit(main())

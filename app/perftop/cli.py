@@ -1,0 +1,178 @@
+"""The command line: arguments to verbs. Nothing heavy is imported before a verb needs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from perftop.failed import Failed
+
+USAGE = 2
+LIVE_INTERVAL_NS = 500_000_000
+STAT_INTERVAL_NS = 1_000_000_000
+SAMPLE_NS = 100_000_000
+SHORTEST_NS = 1_000_000
+"""Of an interval: below 1 ms the wake-ups themselves are what is measured."""
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000}
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    general = {"-h", "--help", "--version"}
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in general):
+        arguments.insert(0, "live")
+    try:
+        options = _parser().parse_args(arguments)
+        status: int = options.verb(options)
+    except Failed as failed:
+        print(f"perftop: {failed}", file=sys.stderr)
+        return failed.status
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def span_ns(text: str) -> int:
+    """`100ms`, `1s`, `2`: a length of time, bare numbers in seconds."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m)?", text)
+    length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
+    if length < SHORTEST_NS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 100ms, 1s or 2")
+    return length
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+    return int(text)
+
+
+class _Version(argparse.Action):
+    """Read the version only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from perfprobe import wire  # the probe's version is ours: one distribution
+
+        parser.exit(message=f"perftop {_version()} (wire {wire.VERSION})\n")
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("perftop")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="perftop",
+        description="Live counters of this machine: utilisation, true clock, halts, SMT states.",
+        epilog="Without a verb: live. `perftop VERB --help` tells a verb's options.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
+
+    root = argparse.ArgumentParser(add_help=False)
+    root.add_argument(
+        "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
+    )
+    watch = argparse.ArgumentParser(add_help=False, parents=[root])
+    watch.add_argument(
+        "--source",
+        default="auto",
+        metavar="NAME",
+        help="auto, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]",
+    )
+    watch.add_argument("-i", "--interval", type=span_ns, metavar="TIME",
+                       help="what the numbers cover: 100ms, 1s, 2")  # fmt: skip
+    watch.add_argument("--sample", type=span_ns, metavar="TIME",
+                       help="how often the probe reads (default: 100ms at most)")  # fmt: skip
+    watch.add_argument("-c", "--cpus", metavar="LIST",
+                       help="0-15,32 | pkg0 | core3 | pkg1core3 | type:P")  # fmt: skip
+
+    live = verbs.add_parser("live", parents=[watch], help="the terminal app (default)")
+    live.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    live.set_defaults(verb=_live)
+
+    stat = verbs.add_parser("stat", parents=[watch], help="the same numbers as text or JSON")
+    stat.add_argument("-n", "--count", type=_count, metavar="N", help="stop after N intervals")
+    stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    stat.add_argument("--json", action="store_true", help="one JSON object a line")
+    stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, not stdout")
+    stat.set_defaults(verb=_stat)
+
+    topology = verbs.add_parser("topology", parents=[root], help="packages, caches, cores, CPUs")
+    topology.add_argument("--json", action="store_true", help="as one JSON object")
+    topology.set_defaults(verb=_topology)
+    return parser
+
+
+def _probe(options: argparse.Namespace, sample_ns: int) -> list[str]:
+    from perftop.stream import probe_command
+
+    argv = probe_command("stream", "--source", options.source, "--sample", f"{sample_ns / 1e9:g}")
+    if options.cpus is not None:
+        argv += ["--cpus", options.cpus]
+    if options.sysroot is not None:
+        argv += ["--sysroot", options.sysroot]
+    return argv
+
+
+def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
+    """Interval and sample, as asked or by default."""
+    interval: int = options.interval or interval_ns
+    sample: int = options.sample or min(SAMPLE_NS, interval)
+    if sample > interval:
+        raise Failed("--sample is longer than the interval: nothing would be there to show", USAGE)
+    return interval, sample
+
+
+def _live(options: argparse.Namespace) -> int:
+    if not sys.stdout.isatty() or not sys.stdin.isatty():
+        raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
+    interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
+    argv = _probe(options, sample_ns)
+    from perftop import app
+
+    return app.run(argv, interval_ns, mouse=not options.no_mouse)
+
+
+def _stat(options: argparse.Namespace) -> int:
+    from perftop import stat
+
+    interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
+    return stat.run(
+        stat.Options(
+            _probe(options, sample_ns),
+            interval_ns,
+            sample_ns,
+            options.count,
+            options.duration,
+            options.json,
+            options.output,
+        )
+    )
+
+
+def _topology(options: argparse.Namespace) -> int:
+    from perftop.stream import probe_command
+
+    argv = probe_command("topology", "--json")
+    if options.sysroot is not None:
+        argv += ["--sysroot", options.sysroot]
+    done = subprocess.run(argv, capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        why = lines[-1] if lines else f"perfprobe ended with status {done.returncode}"
+        raise Failed(why.removeprefix("perfprobe: "), max(1, done.returncode))
+    answer = json.loads(done.stdout)
+    if options.json:
+        print(json.dumps(answer))
+        return 0
+    from perftop import tree
+
+    print("\n".join(tree.draw(answer["cpus"])))
+    return 0

@@ -1,0 +1,192 @@
+"""A session as JSON lines (`stat --json`): the stable form that scripts rely on.
+
+Unknown is null. A reason that holds for the whole run is in hello's `missing` under the same key;
+one that came later is in the row's `why`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from perfprobe import wire
+from perftop.detect import Episode
+from perftop.metrics import COUNTS, METRICS
+from perftop.session import Interval, Session
+from perftop.smt import STATES
+from perftop.summary import Extremes
+
+Line = dict[str, Any]
+SHOWN = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
+         "kernel_cycles", "kernel_instructions")  # fmt: skip
+
+
+def number(value: float) -> float | None:
+    """Seven digits: more than any counter carries, short enough to read."""
+    return float(f"{value:.7g}") if math.isfinite(value) else None
+
+
+def hello_line(session: Session) -> Line:
+    hello = session.hello
+    methods = hello.smt_methods
+    return {
+        "type": "hello",
+        "version": hello.perftop,
+        "wire": hello.wire,
+        "host": hello.host,
+        "model": hello.identity.name or None,
+        "source": hello.source,
+        "origin": {key: origin for key in METRICS if (origin := session.evaluator.origin(key))},
+        "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
+        "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
+        "smt_method": methods[0] if methods else None,
+        "missing": [missing_row(m) for m in session.missing()],
+        "topology": [topology_row(row) for row in hello.topology],
+        "kernel": hello.kernel,
+        "virtualisation": hello.virtualisation,
+        "sample_s": hello.sample_ns / 1e9,
+    }
+
+
+def missing_row(missing: wire.Missing) -> Line:
+    row: Line = {"what": missing.what}
+    if missing.cpus is not None:
+        row["cpus"] = missing.cpus
+    return row | {"why": missing.why, "fix": missing.fix}
+
+
+def topology_row(row: wire.Cpu) -> Line:
+    return {name: getattr(row, name) for name in wire.Cpu.__slots__}
+
+
+def interval_line(session: Session, interval: Interval) -> Line:
+    return {
+        "type": "interval",
+        "seq": interval.seq,
+        "time": interval.time,
+        "elapsed_s": number(interval.elapsed_s),
+        "skew_s": number(interval.skew_s),
+        "cpus": [_cpu(session, interval, row) for row in session.shown],
+        "cores": [_core(session, interval, core) for core in session.shown_cores()],
+        "lost": session.lost,
+    }
+
+
+def _cpu(session: Session, interval: Interval, row: int) -> Line:
+    line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
+    why = {}
+    for key in SHOWN:
+        line[key] = number(float(interval.values[key][row]))
+        if line[key] is None and session.evaluator.serves(key, row):
+            why[key] = _why(interval, row, key)
+    line["counts"] = {key: _count(interval, key, row) for key in ("tsc", *COUNTS)}
+    line["suspect"] = sorted(interval.suspect.get(row, ()))
+    return line | {"why": why} if why else line
+
+
+def _why(interval: Interval, row: int, key: str) -> str:
+    """Why a value that this source can give is not there now."""
+    if not interval.online[row]:
+        return "the CPU is off"
+    if row in interval.suspect:
+        return "no sample of this interval could be believed"
+    if key in {"busy_hz", "ipc", "kernel_cycles", "kernel_instructions"}:
+        halted = interval.values["util"][row]
+        if halted == 0:
+            return "the CPU was halted throughout"
+    return "not read in this interval"
+
+
+def _count(interval: Interval, key: str, row: int) -> int | None:
+    moved = interval.counts.get(key)
+    if moved is None or not math.isfinite(moved[row]):
+        return None
+    return int(moved[row])
+
+
+def _core(session: Session, interval: Interval, core: int) -> Line:
+    cpus = session.splitter.cores[core]
+    first = session.topology[session.position[cpus[0]]]
+    split = interval.split
+    bounds = split.method[core] == "bounds"
+    reasons = {r for c in cpus for r in interval.suspect.get(session.position[c], ())}
+    return {
+        "package": first.package,
+        "core": first.core,
+        "cpus": cpus,
+        "smt": {s: number(v) for s, v in split.of(core).items()},
+        "smt_method": split.method[core],
+        "smt_low": _states(split.low[core]) if bounds else None,
+        "smt_high": _states(split.high[core]) if bounds else None,
+        "active_threads": number(float(split.active_threads[core])),
+        "turbo_ceiling_hz": number(float(interval.ceiling_hz[core])),
+        "suspect": sorted(reasons),
+    }
+
+
+def _states(shares: Any) -> Line:
+    return dict(zip(STATES, map(number, shares.tolist()), strict=True))
+
+
+def episode_line(session: Session, episode: Episode) -> Line:
+    end = episode.end_ns
+    return {
+        "type": "episode",
+        "kind": episode.kind,
+        "cpus": episode.cpus,
+        "start": session.unix(episode.start_ns),
+        "end": None if end is None else session.unix(end),
+        "depth": episode.depth,
+        "cause": episode.cause,
+        "evidence": episode.evidence,
+        "confidence": episode.confidence,
+    }
+
+
+def summary_line(session: Session, counted: dict[str, dict[str, int]], elapsed_s: float) -> Line:
+    whole, extremes = session.whole(), session.distribution.finish()
+    return {
+        "type": "summary",
+        "elapsed_s": number(elapsed_s),
+        "run": None,
+        "machine": {
+            key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
+            for key in SHOWN
+        },
+        "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
+        "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
+        "episodes": counted,
+        "probe_cpu_s": number(session.probe_cpu_s()),
+        "lost": session.lost,
+        "suspect": session.suspect_samples,
+    }
+
+
+def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
+    line: Line = {"cpu": session.topology[row].cpu}
+    for key in SHOWN:
+        line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
+    return line
+
+
+def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
+    cpus = session.splitter.cores[core]
+    first = session.topology[session.position[cpus[0]]]
+    means = whole.split.of(core)
+    return {
+        "package": first.package,
+        "core": first.core,
+        "smt": {s: _measure(means[s], extremes.core(s, core)) for s in STATES},
+        "smt_method": whole.split.method[core],
+    }
+
+
+def _measure(mean: float, found: dict[str, float]) -> Line | None:
+    if not math.isfinite(mean):
+        return None
+    return {
+        "min": number(found["min"]),
+        "mean": number(mean),
+        "max": number(found["max"]),
+        "p5": number(found["p5"]),
+    }

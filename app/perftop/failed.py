@@ -1,0 +1,9 @@
+"""What the user is told when something cannot be done: one line, and the exit status."""
+
+from __future__ import annotations
+
+
+class Failed(Exception):  # noqa: N818 - what happened, not what class of mistake
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status

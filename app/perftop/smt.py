@@ -1,0 +1,195 @@
+"""The four states of a physical core - neither, lp0 only, lp1 only, both - from what its siblings
+count.
+
+All in fractions of each sibling's own stamps, so that reading them at slightly different moments
+makes no states. With r0, r1 the unhalted fractions and ANY the fraction in which at least one ran:
+
+    neither = 1 - ANY    lp0 = ANY - r1    lp1 = ANY - r0    both = r0 + r1 - ANY
+
+ANY is settled first: beyond tolerance of what r0 and r1 allow, the sample is suspect; within it,
+ANY is clamped. Then no state is negative and the four sum to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.metrics import Values
+
+STATES = ("neither", "lp0", "lp1", "both")
+COUNTED = ("one_thread", "any_thread", "distributed")
+"""Counters that give ANY, best first."""
+TOLERANCE = 0.01
+"""Of the span. Serial reads of real siblings were seen to miss the bounds by 0.6 % (worst of 816);
+a reprogrammed counter misses them by nearly all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """By position of the core. NaN: unknown."""
+
+    states: Floats  # (cores, 4)
+    low: Floats  # (cores, 4), for method "bounds" only
+    high: Floats
+    active_threads: Floats  # mean number of unhalted threads
+    method: list[str | None]
+    suspect: Bools
+
+    def of(self, core: int) -> dict[str, float]:
+        return dict(zip(STATES, self.states[core].tolist(), strict=True))
+
+
+def states(r0: Floats, r1: Floats, any_: Floats) -> tuple[Floats, Bools]:
+    """(n, 4) shares and which rows break the bounds; NaN in, NaN out."""
+    low = np.maximum(r0, r1)
+    high = np.minimum(1.0, r0 + r1)
+    suspect: Bools = (any_ < low - TOLERANCE) | (any_ > high + TOLERANCE)
+    settled = np.clip(any_, low, np.maximum(low, high))
+    shares = np.stack([1 - settled, settled - r1, settled - r0, r0 + r1 - settled], axis=1)
+    return np.where(suspect[:, None], np.nan, np.maximum(shares, 0.0)), suspect
+
+
+def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
+    """What r0 and r1 alone allow: lowest and highest share of each state, (n, 4) each."""
+    least = np.maximum(0.0, r0 + r1 - 1)
+    most = np.minimum(r0, r1)
+    low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=1)
+    high = np.stack([1 - r0 - r1 + most, r0 - least, r1 - least, most], axis=1)
+    return np.clip(low, 0, 1), np.clip(high, 0, 1)
+
+
+class Splitter:
+    """The split of every core of one stream."""
+
+    def __init__(self, counters: Counters) -> None:
+        hello = counters.hello
+        self._counters = counters
+        self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self.cores: list[list[int]] = []
+        """CPU numbers; replaced when a CPU comes whose core was not known."""
+        self.regroup(hello.cores)
+        self._factor: dict[str, float] = {}
+        for candidate in reversed(hello.multipliers):  # the first of a counter is the best
+            self._factor[candidate.counter] = candidate.factor
+
+    def regroup(self, cores: list[list[int]]) -> None:
+        self.cores = cores
+        self._rows = [[self._position[cpu] for cpu in core] for core in cores]
+
+    def split(self, delta: Delta, values: Values, online: Bools) -> Split:
+        """Shares over the span, by the best method that the counters allow for each core."""
+        n = len(self.cores)
+        threads = [[row for row in rows if online[row]] for rows in self._rows]
+        util = values["util"]
+        result = Split(
+            np.full((n, 4), np.nan), np.full((n, 4), np.nan), np.full((n, 4), np.nan),
+            np.full(n, np.nan), [None] * n, np.zeros(n, bool),
+        )  # fmt: skip
+        count = np.array([len(rows) for rows in threads])
+        self._single(result, np.flatnonzero(count == 1), threads, util)
+        self._pairs(result, np.flatnonzero(count == 2), threads, util, delta)
+        for core in np.flatnonzero(count > 2):
+            self._many(result, int(core), threads[core], util, delta)
+        return result
+
+    def _single(
+        self, out: Split, cores: np.ndarray, threads: list[list[int]], util: Floats
+    ) -> None:
+        if not len(cores):
+            return
+        r = util[[threads[core][0] for core in cores]]
+        zero = np.where(np.isnan(r), np.nan, 0.0)
+        out.states[cores] = np.stack([1 - r, r, zero, zero], axis=1)
+        out.active_threads[cores] = r
+        for core in cores:
+            out.method[core] = "single"
+
+    def _pairs(
+        self, out: Split, cores: np.ndarray, threads: list[list[int]], util: Floats, delta: Delta
+    ) -> None:
+        if not len(cores):
+            return
+        pair = np.array([threads[core] for core in cores])
+        r0, r1 = util[pair[:, 0]], util[pair[:, 1]]
+        out.active_threads[cores] = r0 + r1
+        method, any_, disagree = self._any(pair, r0, r1, delta)
+        shares, suspect = states(r0, r1, any_)
+        suspect |= disagree
+        shares[suspect] = np.nan
+        low, high = bounds(r0, r1)
+        counted = np.array([m is not None for m in method])
+        out.states[cores[counted]] = shares[counted]
+        out.low[cores[~counted]] = low[~counted]
+        out.high[cores[~counted]] = high[~counted]
+        out.suspect[cores] = suspect & counted
+        for core, name in zip(cores, method, strict=True):
+            out.method[core] = name or "bounds"
+
+    def _any(
+        self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta
+    ) -> tuple[list[str | None], Floats, Bools]:
+        """ANY for each pair with the method that gave it, and where two estimates disagree."""
+        name = next((k for k in COUNTED if k in self._counters.columns), None)
+        if name is None:
+            return [None] * len(pair), np.full(len(pair), np.nan), np.zeros(len(pair), bool)
+        first, second = self._share(name, delta)[pair].T
+        if name == "one_thread":
+            first, second = r1 + first, r0 + second
+        elif name == "distributed":
+            first = second = first + second
+        # Where only one sibling has the counter, its estimate is the mean.
+        any_ = (
+            np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
+        ) / 2
+        disagree: Bools = np.greater(np.abs(first - second), 2 * TOLERANCE)
+        methods = [name.replace("_", "-") if has else None for has in self._has(name, pair)]
+        return methods, any_, disagree
+
+    def _has(self, key: str, pair: np.ndarray) -> Bools:
+        cpus = self._counters.columns[key].counter.cpus
+        if cpus is None:
+            return np.ones(len(pair), bool)
+        numbers = np.array(list(self._position))
+        return np.asarray(np.isin(numbers[pair], cpus).any(axis=1), bool)
+
+    def _share(self, key: str, delta: Delta) -> Floats:
+        """A counter of ticks as a fraction of the span, by position of the CPU."""
+        column = self._counters.columns[key]
+        table = delta.tables[column.block]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share: Floats = table.moved[:, column.first] * self._factor.get(key, 1.0) / table.ticks
+        return share
+
+    def _many(self, out: Split, core: int, rows: list[int], util: Floats, delta: Delta) -> None:
+        """More than two threads: only `neither` can be told, exactly or as a range."""
+        r = util[rows]
+        out.active_threads[core] = r.sum()
+        lowest, highest = r.max(), min(1.0, float(r.sum()))
+        if "any_thread" not in self._counters.columns:
+            out.method[core] = "bounds"
+            out.low[core, 0], out.high[core, 0] = 1 - highest, 1 - lowest
+            return
+        out.method[core] = "any-thread"
+        shared = self._share("any_thread", delta)
+        any_ = float(np.nanmean(shared[rows])) if np.isfinite(shared[rows]).any() else np.nan
+        if any_ < lowest - TOLERANCE or any_ > highest + TOLERANCE:
+            out.suspect[core] = True
+        else:
+            out.states[core, 0] = 1 - np.clip(any_, lowest, highest)
+
+
+def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
+    """Cores of a topology that has changed since hello: CPUs that name each other as siblings."""
+    groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
+    alone: list[list[int]] = []
+    for row in topology:
+        if row.core is None:
+            if row.online:
+                alone.append([row.cpu])
+        else:
+            groups.setdefault((row.package, row.die, row.core), []).append(row.cpu)
+    return list(groups.values()) + alone

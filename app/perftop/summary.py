@@ -1,0 +1,82 @@
+"""Minimum, maximum and fifth percentile over the samples of a run, in bounded memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.counters import Floats
+from perftop.metrics import METRICS, Values
+from perftop.smt import STATES, Split
+
+MAX_BYTES = 64 << 20
+"""Of samples kept. Past that every second one is dropped and only every second taken from then on:
+an even choice, so percentiles stay unbiased; minimum and maximum still see every sample."""
+
+
+class Distribution:
+    """Every metric of every CPU, and every state of every core, sample by sample."""
+
+    def __init__(self, shown: list[int], max_bytes: int = MAX_BYTES) -> None:
+        self._shown = shown
+        self._max_bytes = max_bytes
+        self._kept: list[np.ndarray] = []
+        self._stride = 1
+        self._seen = 0
+        self._low: Floats | None = None
+        self._high: Floats | None = None
+        self._cpus = 0
+
+    def add(self, values: Values, split: Split) -> None:
+        everyone = [values.over(key, self._shown) for key in METRICS]
+        by_cpu = np.stack([values[key] for key in METRICS])
+        self._cpus = by_cpu.shape[1]
+        row = np.concatenate([everyone, by_cpu.ravel(), split.states.ravel()])
+        if self._low is None or self._high is None or len(row) != len(self._low):
+            # The first sample - or cores were regrouped, and older samples are of other cores.
+            self._low, self._high = row.copy(), row.copy()
+            self._kept.clear()
+        self._low = np.fmin(self._low, row)
+        self._high = np.fmax(self._high, row)
+        if self._seen % self._stride == 0:
+            self._kept.append(row.astype(np.float32))
+            if len(self._kept) * self._kept[0].nbytes > self._max_bytes and len(self._kept) > 1:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def finish(self) -> Extremes:
+        if self._low is None or self._high is None:
+            nothing = np.zeros(0)
+            return Extremes(nothing, nothing, nothing, 0)
+        table = np.stack(self._kept)
+        empty = np.isnan(table).all(axis=0)
+        p5 = np.full(table.shape[1], np.nan)
+        if not empty.all():
+            p5[~empty] = np.nanpercentile(table[:, ~empty], 5, axis=0)
+        # float32 may round below the true minimum
+        return Extremes(self._low, self._high, np.fmax(p5, self._low), self._cpus)
+
+
+class Extremes:
+    """Lowest, fifth percentile and highest of what a run's samples showed."""
+
+    def __init__(self, low: Floats, high: Floats, p5: Floats, cpus: int) -> None:
+        self._series = {"min": low, "p5": p5, "max": high}
+        self._cpus = cpus
+
+    def machine(self, key: str) -> dict[str, float]:
+        return self._at(list(METRICS).index(key))
+
+    def cpu(self, key: str, row: int) -> dict[str, float]:
+        first = len(METRICS)
+        return self._at(first + list(METRICS).index(key) * self._cpus + row)
+
+    def core(self, state: str, core: int) -> dict[str, float]:
+        first = len(METRICS) * (1 + self._cpus)
+        return self._at(first + core * len(STATES) + STATES.index(state))
+
+    def _at(self, i: int) -> dict[str, float]:
+        return {
+            name: float(series[i]) if i < len(series) else float("nan")
+            for name, series in self._series.items()
+        }

@@ -1,0 +1,256 @@
+"""The machine as a tree of text, for `perftop topology`.
+
+Regular runs are one line: "cores 0-23   cpus 0-23 + 48-71" pairs the first of each list, the
+second, and so on; "(2 a core)" means neighbours. What cannot be said so is listed core by core.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+_STRENGTH = "PEL other"  # the order in which types are named
+_WIDEST = 72  # of a run of CPUs; a longer one is harder to read than a list
+_UNICODE = {"last": "└─ ", "more": "├─ ", "below": "│  ", "dot": " · "}
+_ASCII = {"last": "`- ", "more": "|- ", "below": "|  ", "dot": ", "}
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    cpus: list[int]
+    package: int | None
+    die: int | None
+    core: int | None
+    l3: int | None
+    node: int | None
+    type: str | None
+
+
+@dataclass(slots=True)
+class _Branch:
+    cells: list[str]
+    """Name, node, cores, CPUs: columns, aligned with all others of the same depth."""
+    below: list[_Branch] = field(default_factory=list)
+
+
+def draw(cpus: Sequence[Mapping[str, Any]], unicode: bool = True) -> list[str]:
+    """Lines for the rows of `topology --json`."""
+    cores = _cores(cpus)
+    marks = _UNICODE if unicode else _ASCII
+    summary = marks["dot"].join(_summary(cpus, cores))
+    if off := [int(row["cpu"]) for row in cpus if not row.get("online")]:
+        summary += f"; offline: {ranges(off)}"
+    branches = _packages(cores)
+    widths: dict[tuple[int, int], int] = {}
+    _measure(branches, 0, widths)
+    return [summary, *_render(branches, 0, widths, "", marks)]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """ "0-3,8" and, for four or more with even steps, the kernel's "0-46:1/2"."""
+    todo = sorted(set(numbers))
+    parts = []
+    while todo:
+        step = todo[1] - todo[0] if len(todo) > 1 else 1
+        count = 1
+        while count < len(todo) and todo[count] - todo[count - 1] == step:
+            count += 1
+        if step > 1 and count < 4:
+            count = 1
+        first, last = todo[0], todo[count - 1]
+        stride = f":1/{step}" if step > 1 else ""
+        parts.append(f"{first}" if count == 1 else f"{first}-{last}{stride}")
+        todo = todo[count:]
+    return ",".join(parts)
+
+
+# --- what there is -------------------------------------------------------------------------------
+
+
+def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
+    """Cores with a CPU that is online, by their first CPU. Some kernels repeat core ids."""
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for row in sorted(cpus, key=lambda row: int(row["cpu"])):
+        if not row.get("online"):
+            continue
+        siblings = tuple(row.get("siblings") or ())
+        ids = (row.get("package"), row.get("die"), row.get("core"))
+        alone = row["cpu"] if not siblings and ids[2] is None else None
+        groups.setdefault((ids, siblings, alone), []).append(row)
+    keys = ("package", "die", "core", "l3", "node", "type")
+    return [
+        _Core([int(row["cpu"]) for row in rows], **{key: rows[0].get(key) for key in keys})
+        for rows in groups.values()
+    ]
+
+
+def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]:
+    packages = {core.package for core in cores} - {None}
+    dies = {(core.package, core.die) for core in cores if core.die is not None}
+    caches = {core.l3 for core in cores} - {None}
+    nodes = {core.node for core in cores} - {None}
+    types = [core.type or "other" for core in cores]
+    threads = sorted({len(core.cpus) for core in cores})
+    parts = [_count(len(packages), "package")] if packages else []
+    if len(dies) > max(1, len(packages)):
+        parts.append(_count(len(dies), "die"))
+    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=_STRENGTH.find)]
+    told = any(core.type for core in cores)
+    parts.append(_count(len(cores), "core") + (f" ({' + '.join(kinds)})" if told else ""))
+    parts.append(_count(len(cpus), "CPU"))
+    if len(threads) == 1:
+        parts.append(_count(threads[0], "thread") + " a core")
+    elif threads:
+        parts.append(f"{threads[0]}-{threads[-1]} threads a core")
+    if len(caches) > max(1, len(packages)):
+        parts.append(_count(len(caches), "L3 cache"))
+    if nodes:
+        parts.append(_count(len(nodes), "NUMA node"))
+    return parts
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+# --- branches ------------------------------------------------------------------------------------
+
+
+def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
+    """Cores grouped and ordered by an id; those without one come last."""
+    groups: dict[int | None, list[_Core]] = {}
+    for core in cores:
+        groups.setdefault(key(core), []).append(core)
+    order = sorted(groups, key=lambda n: (n is None, n or 0))
+    return [groups[n] for n in order]
+
+
+def _packages(cores: list[_Core]) -> list[_Branch]:
+    caches = any(core.l3 is not None for core in cores)
+    groups = _by(cores, lambda core: core.package)
+    fold = _foldable(groups)
+    branches = []
+    for group in [cores] if fold else groups:
+        package = group[0].package
+        name = "package ?" if package is None else f"package {package}"
+        if fold:
+            name = f"packages {ranges(c.package or 0 for c in group)}, a core each"
+        total = sum(len(core.cpus) for core in group)
+        cells = [name, _count(len(group), "core"), _count(total, "CPU")]
+        dies = [] if fold else _by(group, lambda core: core.die)
+        if len(dies) < 2:
+            branches.append(_Branch(cells, _caches(group, caches)))
+            continue
+        below = []
+        for part in dies:
+            die = "?" if part[0].die is None else part[0].die
+            below.append(_Branch([f"die {die}"], _caches(part, caches)))
+        branches.append(_Branch(cells, below))
+    return branches
+
+
+def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
+    groups = _by(cores, lambda core: core.l3)
+    if _foldable(groups) and groups[-1][0].l3 is not None:
+        return [_group(f"L3 {ranges(c.l3 or 0 for c in cores)}, a core each", cores)]
+    branches = []
+    for group in groups:
+        name = f"L3 {group[0].l3}"
+        if group[0].l3 is None:
+            name = "no L3" if caches else ""
+        branches.append(_group(name, group))
+    return branches
+
+
+def _foldable(groups: list[list[_Core]]) -> bool:
+    """Whether groups are one core each, all alike: virtual machines have hundreds of them."""
+    cores = [group[0] for group in groups]
+    kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
+    firsts = [core.cpus[0] for core in cores]
+    alike = all(len(group) == 1 for group in groups) and len(kinds) == 1
+    return len(groups) > 2 and alike and firsts == sorted(firsts)
+
+
+def _group(name: str, cores: list[_Core]) -> _Branch:
+    """One L3. Cores of another node, type or number of threads have a line of their own."""
+    classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
+    for core in cores:
+        classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
+    nodes = {node for node, _, _ in classes if node is not None}
+    shared = f"node {ranges(nodes)}" if nodes else ""
+    if len(classes) == 1:
+        run, listed = _run(cores)
+        return _Branch([name, shared, *run], listed)
+    branch = _Branch([name or "cores", shared])
+    for (node, _, _), part in classes.items():
+        run, listed = _run(part)
+        own = f"node {node}" if len(nodes) > 1 and node is not None else ""
+        branch.below.append(_Branch([own, *run], listed))
+    return branch
+
+
+def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
+    """Two cells for cores of one kind, or one and a list of the cores."""
+    kind = f"{cores[0].type} " if cores[0].type else ""
+    ids = [core.core for core in cores]
+    known = [n for n in ids if n is not None]
+    alike = len(cores) > 1 and len(set(ids)) == 1  # a core of each of many packages
+    plural = "s" if len(cores) > 1 and not alike else ""
+    label = f"{kind}core{plural} {ranges(known)}" if known else kind + _count(len(cores), "core")
+    label += " of each" if known and alike else ""
+    cpus = _pattern(cores)
+    # The k-th core has the k-th CPU of each list: only true if both ascend together.
+    paired = len(known) == len(ids) and all(a < b for a, b in pairwise(known))
+    if cpus and max(len(cpus), len(label)) <= _WIDEST and (paired or alike or not known):
+        return [label, cpus], []
+    texts = [f"core {'?' if c.core is None else c.core}: {ranges(c.cpus)}" for c in cores]
+    lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), _WIDEST)
+    return [kind + _count(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
+
+
+def _pattern(cores: list[_Core]) -> str:
+    """How CPUs lie on cores that have equally many; empty if there is no short way to say it."""
+    flat = [cpu for core in cores for cpu in core.cpus]
+    threads = len(cores[0].cpus)
+    plural = "" if len(flat) == 1 else "s"
+    if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
+        each = f" ({threads} a core)" if 1 < threads < len(flat) else ""
+        return f"cpu{plural} {ranges(flat)}{each}" if flat == sorted(flat) else ""
+    columns = list(zip(*(core.cpus for core in cores), strict=True))
+    if any(a >= b for column in columns for a, b in pairwise(column)):
+        return ""
+    return "cpus " + " + ".join(ranges(column) for column in columns)
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+def _measure(branches: list[_Branch], depth: int, widths: dict[tuple[int, int], int]) -> None:
+    for branch in branches:
+        for column, cell in enumerate(branch.cells[:-1]):  # what ends a line needs no padding
+            key = (depth, column)
+            widths[key] = max(widths.get(key, 0), len(cell))
+        _measure(branch.below, depth + 1, widths)
+
+
+def _render(
+    branches: list[_Branch],
+    depth: int,
+    widths: dict[tuple[int, int], int],
+    indent: str,
+    marks: dict[str, str],
+) -> list[str]:
+    lines = []
+    for branch in branches:
+        last = branch is branches[-1]
+        cells = (
+            cell.ljust(widths.get((depth, column), 0)) for column, cell in enumerate(branch.cells)
+        )
+        text = "   ".join(cell for cell in cells if cell).rstrip()
+        lines.append(indent + marks["last" if last else "more"] + text)
+        deeper = indent + ("   " if last else marks["below"])
+        lines += _render(branch.below, depth + 1, widths, deeper, marks)
+    return lines

@@ -1,0 +1,111 @@
+"""The perfprobe command: say what this machine is, or stream what it counts."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+from perfprobe import __version__
+from perfprobe.sources import Source, Unavailable
+
+USAGE, UNAVAILABLE = 2, 3
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        status: int = options.verb(options)
+    except (ValueError, Unavailable) as error:
+        print(f"perfprobe: {error}", file=sys.stderr)
+        return UNAVAILABLE if isinstance(error, Unavailable) else USAGE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at its end
+        return 0
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="perfprobe", description="Raw counters of this machine; perftop draws them."
+    )
+    parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    root = argparse.ArgumentParser(add_help=False)
+    root.add_argument("--sysroot", type=Path, default=Path("/"), metavar="DIR",
+                      help="read /proc, /sys and /dev below DIR, and nothing else")  # fmt: skip
+
+    stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
+    stream.add_argument("--source", default="auto", metavar="NAME")
+    stream.add_argument("--sample", type=float, default=0.1, metavar="SECONDS")
+    stream.add_argument("--cpus", metavar="LIST")
+    stream.set_defaults(verb=_stream)
+
+    topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
+    topology.add_argument("--json", action="store_true", help="the default; there is no other form")
+    topology.set_defaults(verb=_topology)
+
+    truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
+    truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
+    truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
+    truth.set_defaults(verb=_truth)
+    return parser
+
+
+def _stream(options: argparse.Namespace) -> int:
+    from perfprobe import serve
+
+    if not 0.001 <= options.sample <= 3600:
+        raise ValueError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
+    with (
+        serve.stop_signals() as stop,
+        contextlib.closing(_open(options)) as source,
+        contextlib.suppress(serve.Ended),  # that the reader has had enough is no failure
+    ):
+        serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop)
+    os.set_blocking(sys.stdout.fileno(), True)
+    return 0
+
+
+def _open(options: argparse.Namespace) -> Source:
+    name, sample_ns = options.source, round(options.sample * 1e9)
+    if name == "sim" or name.startswith("sim:"):
+        if options.sysroot != Path("/"):
+            raise ValueError("--sysroot is for real sources: a simulated machine has no files")
+        from perfprobe.sources import sim
+
+        return sim.open_sim(name, sample_ns, options.cpus)
+    if name in {"auto", "os"}:
+        from perfprobe.sources import procfs
+
+        return procfs.open_os(options.sysroot, sample_ns, options.cpus)
+    raise ValueError(f"--source {name}: there are auto, os and sim[:SCENARIO]")
+
+
+def _topology(options: argparse.Namespace) -> int:
+    from perfprobe import host, topology
+
+    rows = topology.read(options.sysroot)
+    answer = {
+        "cpus": [dataclasses.asdict(row) for row in rows],
+        "host": host.hostname(options.sysroot),
+        "model": host.identity(options.sysroot).name or None,
+    }
+    print(json.dumps(answer))
+    return 0
+
+
+def _truth(options: argparse.Namespace) -> int:
+    from perfprobe.sources import sim
+
+    for line in sim.truth(options.spec, options.duration):
+        print(json.dumps(line))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""How fast the TSC runs, by this machine's own clock."""
+
+from __future__ import annotations
+
+import time
+
+from perfprobe._native import lib
+from perfprobe.wire import Rate
+
+SPAN_S = 0.05
+TRIES = 9
+
+
+def calibrate(span_s: float = SPAN_S) -> Rate:
+    """TSC ticks in a second of CLOCK_MONOTONIC_RAW. The error is what the brackets allow."""
+    raw0, tsc0, width0 = bracket()
+    time.sleep(span_s)
+    raw1, tsc1, width1 = bracket()
+    elapsed = raw1 - raw0
+    hz = (tsc1 - tsc0) / elapsed * 1e9
+    seconds = round(elapsed / 1e9, 2)
+    origin = f"counted against CLOCK_MONOTONIC_RAW for {seconds} s"
+    return Rate(hz, origin, (width0 + width1) / 2 / (tsc1 - tsc0))
+
+
+def bracket() -> tuple[int, int, int]:
+    """Raw ns, the TSC at that moment and the width in ticks of the narrowest bracket of a few: a
+    clock read that was interrupted has a wide one."""
+    best = (0, 0, 1 << 62)
+    for _ in range(TRIES):
+        before = lib.pp_stamp()
+        raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        after = lib.pp_stamp()
+        if after - before < best[2]:
+            best = (raw, (before + after) // 2, after - before)
+    return best

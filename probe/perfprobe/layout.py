@@ -1,0 +1,52 @@
+"""Where the rows of blocks lie in one flat frame of u64 words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfprobe import wire
+from perfprobe.sampler import RowPlan, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block's regions, in words."""
+
+    block: wire.Block
+    rows: int
+    head: int
+    valid: int
+    values: int
+    end: int
+
+    def plan(self, row: int, slots: Sequence[Slot]) -> RowPlan:
+        words = self.block.valid_words
+        return RowPlan(
+            self.head + row * wire.HEAD,
+            self.valid + row * words,
+            words,
+            self.values + row * self.block.columns,
+            slots,
+        )
+
+    def data(self, frame: memoryview) -> wire.Rows:
+        """Views into the frame: to be used before the frame changes."""
+        return wire.Rows(
+            frame[8 * self.head : 8 * self.valid],
+            frame[8 * self.valid : 8 * self.values],
+            frame[8 * self.values : 8 * self.end],
+        )
+
+
+def place(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]:
+    """One after the other, with the number of rows of each; and how many words that takes."""
+    places = []
+    at = 0
+    for block, rows in blocks:
+        valid = at + rows * wire.HEAD
+        values = valid + rows * block.valid_words
+        end = values + rows * block.columns
+        places.append(Place(block, rows, at, valid, values, end))
+        at = end
+    return places, at

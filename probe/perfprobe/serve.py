@@ -1,0 +1,160 @@
+"""The probe's main loop: what a source yields goes to one descriptor, until nobody wants it.
+
+The reader's speed is never the probe's: what does not fit into the pipe waits in a bounded queue,
+and the oldest frames are dropped from it and counted. The probe takes no orders. It ends when its
+stdin closes (its parent is gone), when a write fails, or on SIGTERM; sources give back what they
+took on the way out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from perfprobe import wire
+from perfprobe.sources import Source
+
+QUEUE_BYTES = 8 << 20
+"""Frames waiting for a slow reader; at least two whatever their size."""
+PIPE_BYTES = 1 << 20
+"""A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds at first."""
+
+
+class Ended(Exception):  # noqa: N818 - an end, not an error
+    """The reader is gone or a signal came."""
+
+
+class Outbox:
+    """Encoded messages on their way to a descriptor that may be slow."""
+
+    def __init__(self, fd: int, limit: int = QUEUE_BYTES) -> None:
+        self.fd = fd
+        self.lost = 0
+        self._limit = limit
+        self._queue: deque[tuple[bool, bytes]] = deque()  # (may be dropped, bytes)
+        self._bytes = 0
+        self._sent = 0  # of the first in the queue
+        os.set_blocking(fd, False)
+        with contextlib.suppress(OSError):  # not a pipe, or more than this user may have
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def put(self, message: wire.Message) -> None:
+        droppable = isinstance(message, wire.Frame)
+        if isinstance(message, wire.Frame):
+            self._make_room()
+            message = dataclasses.replace(message, lost=self.lost)
+        data = wire.encode(message)
+        self._queue.append((droppable, data))
+        self._bytes += len(data)
+
+    def _make_room(self) -> None:
+        first = 1 if self._sent else 0  # half sent already: dropping it would tear the stream
+        while self._bytes > self._limit and len(self._queue) > first + 1:
+            victim = next((i for i in range(first, len(self._queue)) if self._queue[i][0]), None)
+            if victim is None:
+                return
+            self._bytes -= len(self._queue[victim][1])
+            del self._queue[victim]
+            self.lost += 1
+
+    def flush(self) -> None:
+        """Write as much as goes without waiting."""
+        while self._queue:
+            data = self._queue[0][1]
+            try:
+                self._sent += os.write(self.fd, memoryview(data)[self._sent :])
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise Ended(f"the reader is gone ({error.strerror})") from None
+            if self._sent == len(data):
+                self._queue.popleft()
+                self._bytes -= len(data)
+                self._sent = 0
+
+
+def serve(source: Source, stdin: int, stdout: int, stop: int) -> None:
+    """Until stdin closes, stdout cannot be written or `stop` becomes readable."""
+    outbox = Outbox(stdout)
+    outbox.put(source.hello)
+    outbox.flush()
+    poller = select.poll()
+    poller.register(stop, select.POLLIN)
+    if _can_close(stdin):
+        poller.register(stdin, select.POLLIN | select.POLLHUP)
+    poller.register(stdout, 0)  # POLLERR: the reader closed its end
+    while True:
+        due = source.due()
+        eager = due is None and not outbox  # faster than time: the reader sets the pace
+        for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
+            _heed(fd, event, stdin, stdout)
+        if due is None and outbox:
+            outbox.flush()
+            continue
+        for message in source.poll():
+            outbox.put(message)
+        outbox.flush()
+        poller.modify(stdout, select.POLLOUT if outbox else 0)
+
+
+def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:
+    if eager:
+        return 0
+    if due is None:
+        return 1000 if blocked else 0
+    return max(0.0, due - time.monotonic()) * 1000
+
+
+def _heed(fd: int, event: int, stdin: int, stdout: int) -> None:
+    if fd not in {stdin, stdout}:
+        raise Ended("a signal")
+    if fd == stdin and not os.read(stdin, 4096):
+        raise Ended("stdin closed")
+    if fd == stdout and event & (select.POLLERR | select.POLLNVAL):
+        raise Ended("the reader is gone")
+
+
+def _can_close(fd: int) -> bool:
+    """stdin says that the parent is gone only if it is a pipe or socket that can hang up; a
+    terminal or /dev/null, when a person runs the probe by hand, says nothing."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        return False
+    return (mode & 0o170000) in {0o010000, 0o140000}  # S_IFIFO, S_IFSOCK
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[int]:
+    """A descriptor that becomes readable when we are asked to end: SIGTERM, and, where a person
+    runs the probe in a terminal, Ctrl-C. Otherwise the terminal's signals are for the program that
+    started us, which closes our stdin. Nothing is raised in the middle of other work: what a source
+    changes, it must be able to restore."""
+    alone = sys.stdin is not None and sys.stdin.isatty()
+    heeded = {signal.SIGTERM} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
+    ignored = {signal.SIGPIPE}
+    if not alone:
+        ignored |= {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP}
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    old_fd = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    old = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+    old |= {number: signal.signal(number, lambda *_: None) for number in heeded}
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(old_fd)
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        os.close(readable)
+        os.close(writable)

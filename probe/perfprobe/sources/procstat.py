@@ -1,0 +1,65 @@
+"""/proc/stat: the time of each CPU by what it was spent on. One read for all CPUs a frame."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from pathlib import Path
+
+from perfprobe import layout, wire
+from perfprobe.wire import Counter
+
+FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+LIMIT = 4 << 20
+"""The CPU lines come first; the interrupts after them are not needed."""
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+STAT_BLOCK = wire.Block(
+    "stat",
+    "cpu",
+    [Counter(f"stat_{f}_s", f"{f} time", "s", "/proc/stat", scale=TICK_S) for f in FIELDS],
+)
+
+
+class ProcStat:
+    def __init__(self, root: Path, cpus: list[int]) -> None:
+        self._row = {b"cpu%d" % cpu: i for i, cpu in enumerate(cpus)}
+        try:
+            self._fd = os.open(root / "proc/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1
+
+    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
+        """The block's words in the frame. A CPU that the kernel does not list (it is off) and a
+        line that is not as it should be stay invalid."""
+        words = frame.cast("Q")
+        text = self._read()
+        heads = array("Q", [now, now, 0, 0, wire.ROW_SAMPLED if text else 0])
+        words[place.head : place.valid] = heads * place.rows
+        width = len(FIELDS)
+        for line in text.split(b"\n"):
+            if not line.startswith(b"cpu"):
+                break
+            name, *numbers = line.split()
+            row = self._row.get(name)
+            if row is None or len(numbers) < width:
+                continue
+            try:
+                values = array("Q", map(int, numbers[:width]))
+            except (ValueError, OverflowError):
+                continue
+            at = place.values + row * width
+            words[at : at + width] = values
+            words[place.valid + row] = (1 << width) - 1
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> bytes:
+        if self._fd < 0:
+            return b""
+        try:
+            return os.pread(self._fd, LIMIT, 0)
+        except OSError:
+            return b""
