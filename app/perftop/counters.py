@@ -27,6 +27,12 @@ MAX_IPC = 16.0
 TIME_SLACK_S = 0.05
 """A counter of seconds may run ahead of its span: ticks of 10 ms, an idle period booked at once."""
 
+UNLIMITED = 1e30
+"""Finite, so that nothing times nothing stays nothing."""
+
+UNLIMITED = 1e30
+"""Finite, so that nothing times nothing stays nothing."""
+
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
 
@@ -174,9 +180,9 @@ class _Limits:
         limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "s": 1.0}
         self._limit = np.array(
             [
-                limit.get(c.unit, np.inf)
+                limit.get(c.unit, UNLIMITED)
                 if c.kind == "counter" and block.scope == "cpu"
-                else np.inf
+                else UNLIMITED
                 for c in per_column
             ]
         )

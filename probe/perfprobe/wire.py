@@ -60,7 +60,6 @@ VERSION = 1
 MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
 MAX_ELEMENTS = 1 << 15  # in one array or map: bounds what a lying length can reserve
 MAX_COLUMNS = 512  # in one block
-CHUNK = 1 << 16
 
 HEAD = 5
 """Words in the head of a row."""
@@ -269,45 +268,40 @@ class Decoder:
         """A bye was read."""
         self.offset = 0
         """Where the last whole message ended."""
-        self._fed = 0
-        self._unpacker = msgpack.Unpacker(
-            max_buffer_size=MAX_MESSAGE + 2 * CHUNK,
-            max_bin_len=MAX_MESSAGE,
-            # Nothing but bin may stand outside: a claimed length of anything else reserves nothing.
-            max_str_len=0,
-            max_array_len=0,
-            max_map_len=0,
-            max_ext_len=0,
-        )
+        self._rest = bytearray()
 
     @property
     def cut(self) -> int:
         """Bytes after the last whole message: not 0 at the end of a stream that was cut."""
-        return self._fed - self.offset
+        return len(self._rest)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
         """All messages that are whole by now. WireError: nothing after it can be read."""
-        view = memoryview(data)
-        for start in range(0, len(view), CHUNK):
-            chunk = view[start : start + CHUNK]
-            self._unpacker.feed(chunk)
-            self._fed += len(chunk)
-            yield from self._whole()
-
-    def _whole(self) -> Iterator[Message]:
-        while True:
-            try:
-                packed = self._unpacker.unpack()
-            except msgpack.OutOfData:
-                return
-            except (ValueError, msgpack.UnpackException) as error:
-                raise WireError(self._damage(f"not a perftop stream ({error})")) from None
-            if not isinstance(packed, bytes):
-                raise WireError(self._damage("not a perftop stream"))
-            message = self._decode(packed)
-            self.offset = self._unpacker.tell()
+        self._rest += data
+        while (ends := self._outer()) is not None:
+            start, end = ends
+            message = self._decode(bytes(self._rest[start:end]))
+            del self._rest[:end]
+            self.offset += end
             if message is not None:
                 yield message
+
+    def _outer(self) -> tuple[int, int] | None:
+        """Where the body of the first message starts and ends; None: not all there yet. Read by
+        hand, because msgpack's Unpacker would wait for as much as a lying length claims."""
+        rest = self._rest
+        if not rest:
+            return None
+        width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(rest[0])
+        if width is None:
+            raise WireError(self._damage("not a perftop stream"))
+        start = 1 + width
+        if len(rest) < start:
+            return None
+        length = int.from_bytes(rest[1:start], "big")
+        if length > MAX_MESSAGE:
+            raise WireError(self._damage(f"not a perftop stream (a message of {length} bytes)"))
+        return (start, start + length) if len(rest) >= start + length else None
 
     def _decode(self, packed: bytes) -> Message | None:
         try:

@@ -23,7 +23,6 @@ from perfprobe.wire import Counter, Frame, Missing, Note
 
 CPUFREQ_SLOW_NS = 500_000
 """A read of scaling_cur_freq that takes longer is dropped: on some parts it interrupts the core."""
-NO_COUNTERS = "perftop reads the system's account only, not yet the core's counters"
 MACHINE_BLOCK = wire.Block(
     "machine",
     "machine",
@@ -201,8 +200,9 @@ class OsSource:
         )
 
     def _not_there(self) -> list[Missing]:
+        why = _no_counters(self._root)
         missing = [
-            Missing(key, NO_COUNTERS)
+            Missing(key, why)
             for key in ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
         ]
         if not self._states[0]:
@@ -265,6 +265,16 @@ class OsSource:
         words = self._sampler.frame.cast("Q")
         for cpu in self._wanted - self._files.keys():
             words[self._places[0].head + self._position[cpu] * wire.HEAD + 4] = wire.ROW_OFFLINE
+
+
+def _no_counters(root: Path) -> str:
+    """Why there are no cycles, instructions and reference cycles: the machine, or this source."""
+    pmus = root / "sys/bus/event_source/devices"
+    if (pmus / "cpu").exists() or (pmus / "cpu_core").exists():
+        return "the os source does not read the core's counters"
+    if host.virtualisation(root) is not None:
+        return "no core PMU in this guest: the hypervisor does not expose one"
+    return "the kernel offers no core PMU"
 
 
 def _idle_counter(key: str, name: str, states: list[str]) -> Counter:

@@ -1,0 +1,168 @@
+"""Differences at each counter's width; gaps, restarts and rewrites."""
+
+from __future__ import annotations
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import counter, frame
+
+from perfprobe import wire
+from perftop.counters import Counters, Delta
+
+TICKS = made.TSC_HZ / 10
+
+
+def deltas(greeting: wire.Hello, *frames: wire.Frame) -> list[Delta]:
+    counters = Counters(greeting)
+    return [counters.step(f) for f in frames]
+
+
+def moved(delta: Delta, row: int = 0, column: int = 0) -> float:
+    return float(delta.tables["cpu"].moved[row, column])
+
+
+def ticks(delta: Delta, row: int = 0) -> float:
+    return float(delta.tables["cpu"].ticks[row])
+
+
+@given(
+    st.sampled_from([32, 40, 48, 64]),
+    st.integers(min_value=0, max_value=2**64 - 1),
+    st.integers(min_value=0, max_value=900_000_000),
+)
+def test_a_wrap_is_a_difference_like_any_other(bits: int, start: int, step: int) -> None:
+    if bits == 64:  # full-width counters are the kernel's sums: they never come near the end
+        start %= 2**62
+    greeting = made.hello([counter("cycles", bits=bits)], threads=1)
+    a, b = start % 2**bits, (start + step) % 2**bits
+    _, delta = deltas(
+        greeting, frame(greeting, 0, {"cycles": [a]}), frame(greeting, 1, {"cycles": [b]})
+    )
+    assert moved(delta) == step
+    assert delta.suspect == {}
+
+
+def test_a_rewrite_is_suspect_not_huge() -> None:
+    greeting = made.hello([made.CYCLES], threads=1)
+    series = [10**9, 10**9 + 10**8, 5, 10**8 + 5]  # rewritten to 5 before the third
+    _, good, bad, after = deltas(
+        greeting, *(frame(greeting, i, {"cycles": [v]}) for i, v in enumerate(series))
+    )
+    assert moved(good) == 10**8
+    assert (ticks(bad), moved(bad)) == (0, 0)
+    assert bad.suspect == {0: {"cycles jumped"}}
+    assert moved(after) == 10**8
+    assert after.suspect == {}
+
+
+def test_rows_that_were_not_read_are_covered_by_the_next() -> None:
+    greeting = made.hello([made.CYCLES], threads=2)
+    read, gone = wire.ROW_SAMPLED, 0
+    values = [[0, 0], [100, 100], [200, 200]]
+    _, gap, whole = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": values[0]}),
+        frame(greeting, 1, {"cycles": values[1]}, flags=[read, gone]),
+        frame(greeting, 2, {"cycles": values[2]}),
+    )
+    assert [ticks(gap, 0), ticks(gap, 1)] == [TICKS, 0]
+    assert [ticks(whole, 0), ticks(whole, 1)] == [TICKS, 2 * TICKS]
+    assert [moved(whole, 0), moved(whole, 1)] == [100, 200]
+
+
+def test_reads_that_prove_nothing_count_as_none() -> None:
+    """Interrupted, or taken on another CPU: the next difference covers both."""
+    greeting = made.hello([made.CYCLES], threads=1)
+    for flag in (wire.ROW_WIDE, wire.ROW_ELSEWHERE):
+        _, skipped, whole = deltas(
+            greeting,
+            frame(greeting, 0, {"cycles": [0]}),
+            frame(greeting, 1, {"cycles": [150]}, flags=[wire.ROW_SAMPLED | flag]),
+            frame(greeting, 2, {"cycles": [300]}),
+        )
+        assert ticks(skipped) == 0
+        assert (ticks(whole), moved(whole)) == (2 * TICKS, 300)
+
+
+def test_a_cpu_that_comes_back_starts_anew() -> None:
+    greeting = made.hello([made.CYCLES], threads=1)
+    read = wire.ROW_SAMPLED
+    steps = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [500]}),
+        frame(greeting, 1, {"cycles": [0]}, flags=[wire.ROW_OFFLINE]),
+        frame(greeting, 2, {"cycles": [7]}, flags=[read | wire.ROW_REBASED]),
+        frame(greeting, 3, {"cycles": [107]}),
+    )
+    assert [ticks(d) for d in steps] == [0, 0, 0, TICKS]
+    assert moved(steps[3]) == 100
+    assert all(d.suspect == {} for d in steps)
+
+
+def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
+    greeting = made.hello([made.REF, made.CYCLES], threads=1)
+    _, lost, back = deltas(
+        greeting,
+        frame(greeting, 0, {"ref": [0], "cycles": [0]}),
+        frame(greeting, 1, {"ref": [50], "cycles": [None]}),
+        frame(greeting, 2, {"ref": [99], "cycles": [60]}),
+    )
+    assert moved(lost, column=0) == 50
+    assert np.isnan(moved(lost, column=1))
+    assert np.isnan(moved(back, column=1))  # one read is no difference
+
+
+def test_time_that_runs_backwards_is_suspect() -> None:
+    greeting = made.hello([made.CYCLES], threads=1)
+    _, delta = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [0]}, stamps=[10**9]),
+        frame(greeting, 1, {"cycles": [5]}, stamps=[10**9 - 1]),
+    )
+    assert delta.suspect == {0: {"time stamps went backwards"}}
+    assert ticks(delta) == 0
+
+
+def test_sums_of_the_kernel_may_step_back_a_tick() -> None:
+    """iowait is known to; the sum over a longer span must still be right."""
+    tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)
+    greeting = made.hello([tick], threads=1)
+    series = [100, 99, 102]
+    steps = deltas(
+        greeting, *(frame(greeting, i, {"stat_iowait_s": [v]}) for i, v in enumerate(series))
+    )
+    assert sum(moved(d) for d in steps) == pytest.approx(0.02)
+    assert all(d.suspect == {} for d in steps)
+
+
+def test_gauges_are_averaged_over_time() -> None:
+    gauge = counter("temperature_c", "°C", kind="gauge", bits=64, scale=0.001)
+    greeting = made.hello([gauge], threads=1)
+    total = Counters(greeting).nothing()
+    for delta in deltas(
+        greeting,
+        frame(greeting, 0, {"temperature_c": [0]}),
+        frame(greeting, 1, {"temperature_c": [40_000]}),
+        frame(greeting, 3, {"temperature_c": [-20_000]}),
+    ):
+        total.add(delta)
+    assert moved(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
+
+
+def test_one_head_row_stands_for_all() -> None:
+    greeting = made.hello([made.CYCLES], threads=2)
+    frames = []
+    for seq, values in enumerate(([0, 0], [3, 4])):
+        plain = frame(greeting, seq, {"cycles": values})
+        shared = wire.Rows(
+            plain.blocks["cpu"].head[: 8 * wire.HEAD],
+            plain.blocks["cpu"].valid,
+            plain.blocks["cpu"].values,
+        )
+        frames.append(wire.Frame(seq, seq, {"cpu": shared}))
+    _, delta = deltas(greeting, *frames)
+    assert [moved(delta, 0), moved(delta, 1)] == [3, 4]
+    assert [ticks(delta, 0), ticks(delta, 1)] == [TICKS, TICKS]

@@ -1,0 +1,264 @@
+"""Sessions: variants of a metric, sums over an interval and a run, hotplug, what is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import made
+import numpy as np
+import pytest
+from made import counter, frame
+
+from perfprobe import wire
+from perftop import export
+from perftop.detect import CLEAN_NS
+from perftop.metrics import METRICS
+from perftop.session import Session
+
+TICKS = int(made.TSC_HZ / 10)
+IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
+POLL = counter("poll_s", "s", bits=64, scale=1e-6)
+STAT = [
+    counter(f"stat_{field}_s", "s", bits=64, scale=0.01)
+    for field in ("idle", "iowait", "steal", "user")
+]
+
+
+def play(greeting: wire.Hello, *samples: made.Values) -> Session:
+    session = Session(greeting)
+    for seq, values in enumerate(samples):
+        session.apply(frame(greeting, seq, values))
+    return session
+
+
+def test_metrics_from_counters() -> None:
+    """Two of five deciseconds busy at 3 GHz on a 2 GHz TSC; half an instruction a cycle."""
+    extra = [
+        counter("kernel_cycles"),
+        counter("kernel_instructions", "instructions"),
+        IDLE,
+    ]
+    greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, *extra], threads=1, stat=STAT)
+    samples = [
+        {
+            "ref": [seq * TICKS * 2 // 5],
+            "cycles": [seq * TICKS * 3 // 5],
+            "instructions": [seq * TICKS * 3 // 10],
+            "kernel_cycles": [seq * TICKS * 3 // 50],
+            "kernel_instructions": [seq * TICKS * 3 // 200],
+            "idle_s": [seq * 50_000],  # half of each 0.1 s
+            "stat_idle_s": [seq * 5],
+            "stat_iowait_s": [0],
+            "stat_steal_s": [seq * 1 // 2],
+            "stat_user_s": [0],
+        }
+        for seq in range(3)
+    ]
+    values = play(greeting, *samples).take().values
+    found = {key: float(values[key][0]) for key in METRICS}
+    assert found == pytest.approx(
+        {
+            "util": 0.4,
+            "busy_hz": 3e9,
+            "net_hz": 1.2e9,
+            "halt": 0.6,
+            "idle": 0.5,
+            "poll": math.nan,
+            "involuntary": 0.05,  # .6 halted - .5 idle - .05 steal
+            "steal": 0.05,
+            "ipc": 0.5,
+            "kernel_cycles": 0.1,
+            "kernel_instructions": 0.05,
+        },
+        nan_ok=True,
+    )
+
+
+def test_each_cpu_uses_the_first_variant_it_has_counters_for() -> None:
+    ref = counter("ref", cpus=[0])
+    idle, poll = counter("idle_s", "s", scale=1e-6, cpus=[0, 1]), POLL
+    greeting = made.hello([ref, idle, poll], cores=3, threads=1, stat=STAT)
+    stat: dict[str, list[int | None]] = {
+        f"stat_{f}_s": [0, 0, 0] for f in ("iowait", "steal", "user")
+    }
+    a: dict[str, list[int | None]] = {"ref": [0, None, None], "idle_s": [0, 0, None], "poll_s": [0, 0, 0],
+         "stat_idle_s": [0, 0, 0], **stat}  # fmt: skip
+    b: dict[str, list[int | None]] = {"ref": [TICKS // 4, None, None], "idle_s": [90_000, 40_000, None],
+         "poll_s": [0, 20_000, 0], "stat_idle_s": [9, 9, 3], **stat}  # fmt: skip
+    session = play(greeting, a, b)
+    assert session.take().values["util"].tolist() == pytest.approx([0.25, 0.4, 0.7])
+    origin = session.evaluator.origin("util") or ""
+    assert [part.split(" (")[0] for part in origin.split(" | ")] == [
+        "ref / tsc", "1 - cpuidle - steal", "1 - /proc/stat idle - steal",
+    ]  # fmt: skip
+
+
+def test_groups_divide_once() -> None:
+    """The clock of a machine is cycles over running time, not a mean of two clocks."""
+    greeting = made.hello([made.REF, made.CYCLES], cores=2, threads=1)
+    zero = {"ref": [0, 0], "cycles": [0, 0]}
+    busy = {"ref": [TICKS, TICKS // 9], "cycles": [TICKS, 2 * (TICKS // 9)]}
+    values = play(greeting, zero, busy).take().values
+    assert values["busy_hz"].tolist() == pytest.approx([2e9, 4e9])
+    assert values.over("busy_hz", slice(None)) == pytest.approx(2.2e9)
+    assert values.over("busy_hz", [1]) == pytest.approx(4e9)
+
+
+def test_an_idle_cpu_has_no_clock_and_says_so() -> None:
+    greeting = made.hello([made.REF, made.CYCLES], threads=1)
+    session = play(greeting, *({"ref": [7], "cycles": [7]} for _ in range(2)))
+    line = export.interval_line(session, session.take())
+    assert line["cpus"][0]["util"] == 0
+    assert line["cpus"][0]["busy_hz"] is None
+    assert line["cpus"][0]["why"] == {"busy_hz": "the CPU was halted throughout"}
+
+
+def test_suspect_samples_are_kept_out_with_their_siblings() -> None:
+    greeting = made.hello([made.REF], cores=2)
+    refs = [[0] * 4, [TICKS // 2] * 4, [TICKS] * 4]
+    refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0, whose sibling is 2
+    session = play(greeting, *({"ref": ref} for ref in refs))
+    interval = session.take()
+    assert interval.suspect == {0: {"ref ran faster than the TSC"}}
+    assert interval.values["util"].tolist() == [0.5] * 4
+    spans = session.run.tables["cpu"].ticks
+    assert spans.tolist() == [TICKS, 2 * TICKS, TICKS, 2 * TICKS]
+    assert session.suspect_samples == 1
+
+
+def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
+    greeting = made.hello([made.REF], threads=1)
+    session = Session(greeting)
+    ref = 0
+    for seq in range(40):
+        ref += 2 * TICKS if seq in {5, 6, 9} else TICKS // 2
+        session.apply(frame(greeting, seq, {"ref": [ref]}))
+    (episode,) = session.ended
+    assert (episode.kind, episode.cpus) == ("suspect", [0])
+    assert (episode.start_ns, episode.end_ns) == (4 * made.SAMPLE_NS, 9 * made.SAMPLE_NS)
+    assert episode.evidence == {"ref ran faster than the TSC": 3}
+    assert CLEAN_NS == 10 * made.SAMPLE_NS
+    assert session.detector.running == []
+
+
+def test_a_cpu_goes_and_comes() -> None:
+    greeting = made.hello([made.REF], cores=2, threads=1)
+    session = Session(greeting)
+    gone = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
+    back = [wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_REBASED]
+    session.apply(frame(greeting, 0, {"ref": [0, 10**12]}))
+    note = {"cpu": 1, "online": False, "row": None}
+    session.apply(wire.Note("hotplug", made.SAMPLE_NS, data=note))
+    session.apply(frame(greeting, 1, {"ref": [TICKS, 0]}, flags=gone))
+    line = export.interval_line(session, session.take())
+    assert [c["online"] for c in line["cpus"]] == [True, False]
+    assert line["cpus"][1]["util"] is None
+    assert line["cpus"][1]["why"]["util"] == "the CPU is off"
+    assert [e.kind for e in session.detector.running] == ["offline"]
+    row = {"package": 0, "core": 1, "siblings": [1]}
+    data = {"cpu": 1, "online": True, "row": row}
+    session.apply(wire.Note("hotplug", 2 * made.SAMPLE_NS, data=data))
+    session.apply(frame(greeting, 2, {"ref": [2 * TICKS, 5]}, flags=back))
+    session.apply(frame(greeting, 3, {"ref": [3 * TICKS, 5 + TICKS // 2]}))
+    assert session.take().values["util"].tolist() == [1.0, 0.5]
+    assert [(e.kind, e.start_ns, e.end_ns) for e in session.ended] == [
+        ("offline", made.SAMPLE_NS, 2 * made.SAMPLE_NS),
+        ("online", 2 * made.SAMPLE_NS, 2 * made.SAMPLE_NS),
+    ]
+    assert session.suspect_samples == 0
+
+
+def test_a_core_that_loses_a_sibling_is_single() -> None:
+    greeting = made.hello([made.REF], multipliers=[])
+    session = play(greeting, {"ref": [0, 0]})
+    session.apply(wire.Note("hotplug", 1, data={"cpu": 1, "online": False}))
+    off = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
+    session.apply(frame(greeting, 1, {"ref": [TICKS // 4, 0]}, flags=off))
+    split = session.take().split
+    assert split.method == ["single"]
+    assert split.states[0].tolist() == [0.75, 0.25, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{}, {"cpu": "x"}, {"cpu": 99, "online": True}, {"cpu": 0, "online": True, "row": [1]},
+     {"cpu": 0, "online": True, "row": {"core": 2.5, "siblings": {}, "zap": 1}}],
+)  # fmt: skip
+def test_notes_are_not_trusted(data: dict[str, object]) -> None:
+    session = play(made.hello([made.REF]), {"ref": [0, 0]})
+    session.apply(wire.Note("hotplug", 5, data=data))
+    assert session.online.tolist() == [True, True]
+
+
+def test_what_is_missing_has_a_reason_under_the_users_key() -> None:
+    why = wire.Missing("cycles", "no PMU in this guest", "use metal")
+    session = Session(made.hello([made.REF], missing=[why]))
+    found = {m.what: (m.why, m.fix) for m in session.missing()}
+    assert found["busy_hz"] == ("no PMU in this guest", "use metal")
+    assert "util" not in found
+    hello = export.hello_line(session)
+    assert hello["origin"] == {"util": "ref / tsc (made)", "halt": "1 - ref / tsc (made)"}
+    for key in METRICS:
+        assert (key in hello["origin"]) != (key in {m["what"] for m in hello["missing"]})
+
+
+def test_only_the_cpus_asked_for_are_shown() -> None:
+    greeting = made.hello([made.REF], cores=2, selected=[1, 3])
+    session = play(greeting, *({"ref": [0, seq * TICKS, 0, 0]} for seq in range(2)))
+    line = export.interval_line(session, session.take())
+    assert [c["cpu"] for c in line["cpus"]] == [1, 3]
+    assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
+    summary = export.summary_line(session, {}, 0.1)
+    assert summary["machine"]["util"]["mean"] == 0.5
+
+
+def test_skew_is_the_spread_of_the_wake_ups() -> None:
+    greeting = made.hello([made.REF])
+    session = Session(greeting)
+    for seq, late in enumerate([[0, 0], [5_000, 40_000], [7_000, 9_000]]):
+        session.apply(frame(greeting, seq, {"ref": [0, 0]}, late_ns=late))
+    assert session.take().skew_s == pytest.approx(35e-6)
+
+
+def test_lines_are_json_with_the_keys_that_scripts_rely_on() -> None:
+    greeting = made.hello([made.REF, made.CYCLES])
+    session = play(greeting, *({"ref": [seq, seq], "cycles": [0, 0]} for seq in range(3)))
+    lines = [
+        export.hello_line(session),
+        export.interval_line(session, session.take()),
+        export.summary_line(session, {}, 0.2),
+    ]
+    hello, interval, summary = (json.loads(json.dumps(x, allow_nan=False)) for x in lines)
+    assert {"type", "version", "wire", "host", "model", "source", "origin", "tsc_hz", "base_hz",
+            "smt_method", "missing", "topology"} <= set(hello)  # fmt: skip
+    assert {"type", "seq", "time", "elapsed_s", "skew_s", "cpus", "cores"} <= set(interval)
+    assert {"cpu", "online", "util", "busy_hz", "net_hz", "halt", "idle", "involuntary", "steal",
+            "ipc", "kernel_cycles", "kernel_instructions", "counts", "suspect"} <= set(
+        interval["cpus"][0])  # fmt: skip
+    assert {"package", "core", "cpus", "smt", "smt_method", "smt_low", "smt_high",
+            "turbo_ceiling_hz", "suspect"} <= set(interval["cores"][0])  # fmt: skip
+    assert set(interval["cores"][0]["smt_low"]) == {"neither", "lp0", "lp1", "both"}
+    assert {"type", "elapsed_s", "run", "machine", "cpus", "cores", "episodes", "probe_cpu_s",
+            "lost", "suspect"} <= set(summary)  # fmt: skip
+    assert set(summary["machine"]["util"]) == {"min", "mean", "max", "p5"}
+
+
+def test_percentiles_stay_right_when_samples_are_thinned() -> None:
+    from perftop.summary import Distribution
+
+    greeting = made.hello([made.REF], threads=1)
+    session = Session(greeting)
+    session.distribution = Distribution([0], max_bytes=4096)
+    rng = np.random.default_rng(1)
+    shares = rng.random(3000)
+    ref = 0
+    session.apply(frame(greeting, 0, {"ref": [0]}))
+    for seq, share in enumerate(shares, 1):
+        ref += int(share * TICKS)
+        session.apply(frame(greeting, seq, {"ref": [ref % 2**48]}))
+    found = export.summary_line(session, {}, 1.0)["cpus"][0]["util"]
+    assert found["min"] == pytest.approx(shares.min(), abs=1e-6)
+    assert found["max"] == pytest.approx(shares.max(), abs=1e-6)
+    assert found["mean"] == pytest.approx(shares.mean(), abs=1e-6)
+    assert found["p5"] == pytest.approx(0.05, abs=0.06)

@@ -1,0 +1,176 @@
+"""The split, held against schedules of known truth: who was active when is made first, counts
+follow from it with skewed reads and tick quanta."""
+
+from __future__ import annotations
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop.counters import Floats
+from perftop.session import Interval, Session
+from perftop.smt import TOLERANCE, bounds, states
+
+TICK = 84  # TSC ticks in one of the crystal: the quantum of the reference clock
+
+shares = st.lists(st.integers(min_value=0, max_value=1000), min_size=4, max_size=4).filter(sum)
+
+
+def schedule(parts: list[int], ticks: int) -> list[tuple[int, bool, bool]]:
+    """(length, lp0 active, lp1 active), in this order: neither, lp0, lp1, both."""
+    lengths = [ticks * part // sum(parts) for part in parts]
+    return list(zip(lengths, [False, True, False, True], [False, False, True, True], strict=True))
+
+
+def counted(pieces: list[tuple[int, bool, bool]], until: int, lp: int) -> tuple[int, int]:
+    """Unhalted and alone-unhalted ticks of one LP up to a moment, found by walking the schedule."""
+    at = unhalted = alone = 0
+    for length, *active in pieces:
+        span = max(0, min(length, until - at))
+        if active[lp]:
+            unhalted += span
+            alone += 0 if active[1 - lp] else span
+        at += length
+    return unhalted, alone
+
+
+def play(
+    pieces: list[tuple[int, bool, bool]], reads: list[int], offset: int = 0
+) -> tuple[Session, Interval]:
+    """One interval from two samples of a core: at 0, and each LP at its own moment of `reads`.
+    The second LP's TSC is `offset` ahead."""
+    greeting = made.hello(
+        [made.REF, made.ONE_THREAD],
+        multipliers=[made.wire.Multiplier("one_thread", TICK, "made")],
+        smt_methods=["one-thread", "bounds"],
+    )
+    session = Session(greeting)
+    start = 5 * 10**9
+    ends = [counted(pieces, read, lp) for lp, read in enumerate(reads)]
+    first = {"ref": [0, 0], "one_thread": [0, 0]}
+    last = {
+        "ref": [ref // TICK * TICK for ref, _ in ends],
+        "one_thread": [alone // TICK for _, alone in ends],
+    }
+    session.apply(made.frame(greeting, 0, first, stamps=[start, start + offset]))
+    stamps = [start + reads[0], start + offset + reads[1]]
+    session.apply(made.frame(greeting, 1, last, stamps=stamps))
+    return session, session.take()
+
+
+@given(
+    shares,
+    st.integers(min_value=-20_000, max_value=20_000),
+    st.integers(min_value=0, max_value=10**9),
+)
+def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: int) -> None:
+    """20 000 ticks are 10 us: what lies between the reads of two siblings at worst."""
+    ticks = 200_000_000
+    pieces = [*schedule(parts, ticks), (10**6, False, False)]
+    session, interval = play(pieces, [ticks, ticks + skew], offset)
+    assert session.suspect_samples == 0
+    found = interval.split.states[0]
+    truth = [length / ticks for length, *_ in pieces[:4]]
+    assert found == pytest.approx(truth, abs=5e-4)
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(1, abs=1e-12)
+    assert interval.split.method == ["one-thread"]
+
+
+def test_the_order_of_the_states() -> None:
+    """A swapped lp0 and lp1, or a sign, would still sum to one."""
+    _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
+    assert interval.split.of(0) == pytest.approx(
+        {"neither": 0.1, "lp0": 0.2, "lp1": 0.3, "both": 0.4}, abs=1e-5
+    )
+
+
+def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
+    """A sibling alone for longer than it ran at all: somebody else uses the counter."""
+    greeting = made.hello(
+        [made.REF, made.ONE_THREAD], multipliers=[made.wire.Multiplier("one_thread", TICK, "made")]
+    )
+    session = Session(greeting)
+    ticks = int(made.TSC_HZ / 10)
+    for seq, alone in enumerate([0, ticks // TICK // 2]):
+        values = {"ref": [seq * ticks // 5, seq * ticks // 5], "one_thread": [alone, alone]}
+        session.apply(made.frame(greeting, seq, values))
+    interval = session.take()
+    assert np.isnan(interval.split.states).all()
+    assert session.suspect_samples == 2
+    assert "SMT states out of bounds (one-thread)" in interval.suspect[0]
+    assert np.isnan(interval.values["util"]).all()  # kept out of averages
+
+
+unit = st.floats(min_value=0, max_value=1)
+
+
+@given(unit, unit, st.floats(min_value=-0.5, max_value=2.5))
+def test_states_are_never_negative_and_always_whole(r0: float, r1: float, any_: float) -> None:
+    found, suspect = states(np.array([r0]), np.array([r1]), np.array([any_]))
+    low, high = max(r0, r1), min(1, r0 + r1)
+    if low - TOLERANCE < any_ < high + TOLERANCE:
+        assert not suspect[0]
+        assert (found >= 0).all()
+        assert found.sum() == pytest.approx(1)
+    elif any_ < low - 2 * TOLERANCE or any_ > high + 2 * TOLERANCE:
+        assert suspect[0]
+        assert np.isnan(found).all()
+
+
+@given(shares)
+def test_bounds_contain_the_truth(parts: list[int]) -> None:
+    truth = np.array(parts) / sum(parts)
+    r0, r1 = truth[1] + truth[3], truth[2] + truth[3]
+    low, high = bounds(np.array([r0]), np.array([r1]))
+    assert (low[0] <= truth + 1e-9).all()
+    assert (high[0] >= truth - 1e-9).all()
+
+
+def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval, Floats]:
+    """A core with that many threads, one interval of 200 M ticks with these counts."""
+    counters = [made.counter(key) for key in ("ref", *more)]
+    greeting = made.hello(counters, threads=threads)
+    session = Session(greeting)
+    zero = {key: [0] * threads for key in ("ref", *more)}
+    session.apply(made.frame(greeting, 0, zero))
+    session.apply(made.frame(greeting, 1, {"ref": ref, **more}))
+    interval = session.take()
+    return interval, interval.split.states[0]
+
+
+def test_one_thread_is_single() -> None:
+    interval, found = one_core(1, [50_000_000])
+    assert interval.split.method == ["single"]
+    assert found.tolist() == [0.75, 0.25, 0, 0]
+
+
+def test_without_an_smt_event_only_bounds_are_known() -> None:
+    interval, found = one_core(2, [150_000_000, 100_000_000])
+    assert interval.split.method == ["bounds"]
+    assert np.isnan(found).all()
+    assert interval.split.low[0].tolist() == [0, 0.25, 0, 0.25]
+    assert interval.split.high[0].tolist() == [0.25, 0.5, 0.25, 0.5]
+
+
+def test_any_thread_and_distributed() -> None:
+    ref = [150_000_000, 100_000_000]  # of 200 M: .75 and .50, together .90
+    _, found = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
+    assert found.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
+    shared = 70_000_000  # both: .35 of 200 M, half a tick each
+    dist = [ref[0] - shared // 2, ref[1] - shared // 2]
+    _, found = one_core(2, ref, distributed=dist)
+    assert found.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
+
+
+def test_four_threads_give_neither_and_a_mean_only() -> None:
+    ref = [20_000_000, 40_000_000, 60_000_000, 0]
+    interval, found = one_core(4, ref, any_thread=[80_000_000] * 4)
+    assert found[0] == pytest.approx(0.6)
+    assert np.isnan(found[1:]).all()
+    assert interval.split.active_threads[0] == pytest.approx(0.6)
+    interval, _ = one_core(4, ref)
+    assert interval.split.method == ["bounds"]
+    assert (interval.split.low[0, 0], interval.split.high[0, 0]) == pytest.approx((0.4, 0.7))

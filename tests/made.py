@@ -1,0 +1,114 @@
+"""Streams made by hand for tests: plain lists of numbers to hello and frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfprobe import wire
+from perfprobe.wire import Block, Counter, Cpu, Frame, Hello, Rate, Rows
+
+TSC_HZ = 2e9
+SAMPLE_NS = 100_000_000
+Values = Mapping[str, Sequence[int | None]]
+
+
+def topology(cores: int = 1, threads: int = 2) -> list[Cpu]:
+    """Linux numbering: the first threads of all cores, then the second ones."""
+    groups = [[core + cores * t for t in range(threads)] for core in range(cores)]
+    rows = [
+        Cpu(cpu, True, 0, 0, core, thread, 0, 0, None, group)
+        for core, group in enumerate(groups)
+        for thread, cpu in enumerate(group)
+    ]
+    return sorted(rows, key=lambda row: row.cpu)
+
+
+def counter(key: str, unit: str = "cycles", **more: Any) -> Counter:
+    return Counter(key, key, unit, "made", **{"bits": 48, **more})
+
+
+REF = counter("ref")
+CYCLES = counter("cycles")
+INSTRUCTIONS = counter("instructions", "instructions")
+ONE_THREAD = counter("one_thread", "1")
+
+
+def hello(
+    counters: Sequence[Counter] = (REF, CYCLES, INSTRUCTIONS),
+    *,
+    cores: int = 1,
+    threads: int = 2,
+    stat: Sequence[Counter] = (),
+    **changes: Any,
+) -> Hello:
+    rows = topology(cores, threads)
+    blocks = [Block("cpu", "cpu", list(counters))]
+    if stat:
+        blocks.append(Block("stat", "cpu", list(stat)))
+    plain = Hello(
+        perftop="0",
+        source="made",
+        host="h",
+        kernel="k",
+        wall_ns=1_700_000_000_000_000_000,
+        raw_ns=0,
+        sample_ns=SAMPLE_NS,
+        topology=rows,
+        cores=[rows[core].siblings for core in range(cores)],
+        packages=[[row.cpu for row in rows]],
+        blocks=blocks,
+        tsc=0,
+        tsc_hz=Rate(TSC_HZ, "made"),
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def rows(
+    block: Block,
+    n: int,
+    values: Values,
+    stamps: Sequence[int],
+    *,
+    flags: Sequence[int] | None = None,
+    late_ns: Sequence[int] | None = None,
+) -> Rows:
+    """None: not valid. `values` holds a list per key, by position of the CPU."""
+    head, valid, cells = [], [], []
+    for row in range(n):
+        flag = wire.ROW_SAMPLED if flags is None else flags[row]
+        late = 0 if late_ns is None else late_ns[row]
+        head += [stamps[row], stamps[row] + 100, late, 0, flag]
+        mask = 0
+        for column, item in enumerate(block.counters):
+            value = values[item.key][row]
+            mask |= (value is not None) << column
+            cells.append((value or 0) % 2**64)
+        valid.append(mask)
+    return Rows(_words(head), _words(valid), _words(cells))
+
+
+def frame(
+    greeting: Hello,
+    seq: int,
+    values: Values,
+    *,
+    stamps: Sequence[int] | None = None,
+    flags: Sequence[int] | None = None,
+    late_ns: Sequence[int] | None = None,
+    **more: Any,
+) -> Frame:
+    """The frame of sample `seq`, 100 ms after the one before it; all stamps alike by default."""
+    n = len(greeting.topology)
+    at = [int(seq * TSC_HZ / 10)] * n if stamps is None else stamps
+    blocks = {
+        block.name: rows(block, n, values, at, flags=flags, late_ns=late_ns)
+        for block in greeting.blocks
+    }
+    return Frame(seq, seq * SAMPLE_NS, blocks, **more)
+
+
+def _words(numbers: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)

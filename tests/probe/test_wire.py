@@ -1,0 +1,204 @@
+"""The wire: what goes in comes out, a cut stream reads to its last whole message, and damage gets
+one line and no memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+import tracemalloc
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.wire import Block, Bye, Counter, Cpu, Decoder, Frame, Hello, Note, Rows, WireError
+
+
+def hello(**changes: Any) -> Hello:
+    plain = Hello(
+        perftop="0.1.0",
+        source="sim",
+        host="h",
+        kernel="6.1",
+        wall_ns=1_700_000_000_000_000_000,
+        raw_ns=5,
+        sample_ns=100_000_000,
+        topology=[Cpu(0, True, 0, 0, 0, 0, siblings=[0, 2]), Cpu(2, False)],
+        cores=[[0, 2]],
+        packages=[[0]],
+        blocks=[
+            Block("cpu", "cpu", [Counter("ref", "ref", "cycles", "x", bits=48)]),
+            Block("machine", "machine", [Counter("f", "flags", "1", "x", "flags", columns=70)]),
+        ],
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def words(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}Q", *values)
+
+
+def frame(seq: int = 1, **changes: Any) -> Frame:
+    head = words(10, 20, 30, 0, wire.ROW_SAMPLED)
+    blocks = {
+        "cpu": Rows(head * 2, words(1, 0), words(1 << 47, 0)),
+        "machine": Rows(head, words(2**64 - 1, 63), words(*range(70))),
+    }
+    return dataclasses.replace(Frame(seq, 1000, blocks, lost=2, late=1), **changes)
+
+
+STREAM: list[wire.Message] = [
+    hello(),
+    frame(1, records={"tasks": {"0": [4711, "gcc", 0.5]}}),
+    Note("mark", 77, "recorder", {"label": "warm"}),
+    frame(2),
+    Bye("done"),
+]
+
+
+def by_hand(body: Any) -> bytes:
+    data = msgpack.packb(msgpack.packb(body))
+    assert isinstance(data, bytes)
+    return data
+
+
+def read(data: bytes, step: int = 1 << 20) -> list[wire.Message]:
+    decoder = Decoder()
+    return [m for at in range(0, len(data), step) for m in decoder.feed(data[at : at + step])]
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_what_goes_in_comes_out(step: int) -> None:
+    data = b"".join(map(wire.encode, STREAM))
+    assert read(data, step) == STREAM
+
+
+def test_a_stranger_can_write_a_stream_by_hand() -> None:
+    """With msgpack alone, from the docstring; keys that perftop does not know are skipped."""
+    body = {
+        "type": "hello", "wire": 1, "perftop": "x", "source": "mine", "host": "h", "kernel": "k",
+        "wall_ns": 1, "raw_ns": 2, "sample_ns": 3, "cores": [[0]], "packages": [[0]],
+        "topology": [{"cpu": 0, "online": True, "colour": "red"}],
+        "blocks": [{"name": "cpu", "scope": "cpu", "counters": [
+            {"key": "ref", "name": "r", "unit": "cycles", "origin": "me"}]}],
+        "later": {"nested": [1, 2, 3]},
+    }  # fmt: skip
+    rows = {"head": words(1, 2, 0, 0, 1), "valid": words(1), "values": words(99)}
+    blocks = {"cpu": rows, "unheard-of": {"head": b"", "valid": b"", "values": b""}}
+    more = [{"type": "frame", "seq": 1, "time_ns": 9, "blocks": blocks}, {"type": "novelty"}]
+    messages = read(b"".join(map(by_hand, [body, *more])))
+    assert isinstance(messages[0], Hello)
+    assert messages[0].topology == [Cpu(0, True)]
+    assert isinstance(messages[1], Frame)
+    assert list(messages[1].blocks) == ["cpu"]
+    assert len(messages) == 2
+
+
+@given(st.integers(min_value=0))
+def test_a_cut_stream_reads_to_its_last_whole_message(cut: int) -> None:
+    parts = [wire.encode(m) for m in STREAM]
+    data = b"".join(parts)
+    cut %= len(data) + 1
+    decoder = Decoder()
+    messages = list(decoder.feed(data[:cut]))
+    ends = [sum(map(len, parts[: i + 1])) for i in range(len(parts))]
+    whole = sum(end <= cut for end in ends)
+    assert messages == STREAM[:whole]
+    assert decoder.offset == ([0, *ends])[whole]
+    assert decoder.cut == cut - decoder.offset
+    assert decoder.ended == (whole == len(STREAM))
+
+
+def bad_frame(**changes: Any) -> bytes:
+    body = msgpack.unpackb(msgpack.unpackb(wire.encode(frame())))
+    body.update(changes)
+    return by_hand(body)
+
+
+START = wire.encode(hello())
+RAW_HELLO = msgpack.unpackb(msgpack.unpackb(START))
+DAMAGE = {
+    "text": (b"GET / HTTP/1.1\r\n\r\n", "not a perftop stream"),
+    "a map outside": (msgpack.packb({"type": "hello"}), "not a perftop stream"),
+    "a length of 4 GB": (b"\xc6\xff\xff\xff\xff", "not a perftop stream"),
+    "garbage inside": (START + msgpack.packb(b"\xc1\xc1"), "damaged"),
+    "a list": (START + by_hand([1, 2]), "not a map"),
+    "no hello": (wire.encode(frame()), "no hello"),
+    "two hellos": (START + START, "second hello"),
+    "version 2": (by_hand(RAW_HELLO | {"wire": 2}), "wire version 2"),
+    "version text": (by_hand(RAW_HELLO | {"wire": "1"}), "wire version '1'"),
+    "no CPUs": (by_hand(RAW_HELLO | {"topology": []}), "no CPUs"),
+    "a CPU twice": (by_hand(RAW_HELLO | {"topology": RAW_HELLO["topology"] * 2}), "twice"),
+    "core of a stranger": (by_hand(RAW_HELLO | {"cores": [[9]]}), "not in the topology"),
+    "a missing key": (by_hand({k: v for k, v in RAW_HELLO.items() if k != "host"}), "host"),
+    "a wrong type": (by_hand(RAW_HELLO | {"raw_ns": "soon"}), "hello.raw_ns"),
+    "a TSC of NaN": (
+        by_hand(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "a TSC of nan",
+    ),
+    "a billion columns": (
+        by_hand(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [
+            {"key": "k", "name": "", "unit": "", "origin": "", "columns": 10**9}]}]}),
+        "impossible width",
+    ),
+    "a billion CPUs in a short frame": (
+        START + bad_frame(blocks={"cpu": {"head": b"", "valid": b"", "values": b""}}), "size",
+    ),
+    "a claimed array of 10^9": (
+        START + msgpack.packb(b"\x82\xa4type\xa5frame\xa6blocks\xdd\x3b\x9a\xca\x00"), "damaged",
+    ),
+    "nesting of 10^4": (START + msgpack.packb(b"\x91" * 10_000 + b"\xc0"), "damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_gets_one_line_and_no_memory(kind: str) -> None:
+    data, expected = DAMAGE[kind]
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError) as caught:
+            read(data)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@given(st.binary(max_size=300), st.integers(min_value=0, max_value=10_000), st.booleans())
+def test_no_bytes_make_it_raise_anything_else(noise: bytes, at: int, whole: bool) -> None:
+    data = bytearray(b"".join(map(wire.encode, STREAM)))
+    at %= len(data)
+    data[at : at + (0 if whole else len(noise))] = noise
+    try:
+        read(bytes(data))
+    except WireError as error:
+        assert "\n" not in str(error)
+
+
+def test_what_was_whole_before_the_damage_is_handed_over() -> None:
+    decoder = Decoder()
+    seen = []
+    with pytest.raises(WireError, match=f"at byte {len(START)}"):
+        for message in decoder.feed(START + b"oops"):
+            seen.append(message)  # noqa: PERF402
+    assert seen == [hello()]
+
+
+def test_blocks_may_be_views() -> None:
+    """What the sampler fills is packed where it lies."""
+    data = bytearray(words(1, 2, 3, 4, 1) * 2)
+    rows = Rows(memoryview(data), memoryview(words(1, 1)), bytearray(words(5, 6)))
+    (_, found) = read(START + wire.encode(Frame(1, 2, {"cpu": rows})))
+    assert isinstance(found, Frame)
+    assert bytes(found.blocks["cpu"].values) == words(5, 6)
+
+
+def test_a_frame_is_small() -> None:
+    """Ten counters of 1024 CPUs: 80 bytes a CPU and the row heads, no more than 1 % around them."""
+    n = 1024
+    rows = Rows(bytes(40 * n), bytes(8 * n), bytes(80 * n))
+    assert len(wire.encode(Frame(1, 1, {"cpu": rows}))) < 1.01 * 128 * n
