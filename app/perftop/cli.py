@@ -55,15 +55,9 @@ class _Version(argparse.Action):
     """Read the version only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from perfprobe import wire  # the probe's version is ours: one distribution
+        from importlib.metadata import version
 
-        parser.exit(message=f"perftop {_version()} (wire {wire.VERSION})\n")
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("perftop")
+        parser.exit(message=f"perftop {version('perftop')}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -79,13 +79,13 @@ def test_each_cpu_uses_the_first_variant_it_has_counters_for() -> None:
     ref = counter("ref", cpus=[0])
     idle, poll = counter("idle_s", "s", scale=1e-6, cpus=[0, 1]), POLL
     greeting = made.hello([ref, idle, poll], cores=3, threads=1, stat=STAT)
-    stat: dict[str, list[int | None]] = {
-        f"stat_{f}_s": [0, 0, 0] for f in ("iowait", "steal", "user")
+    a: dict[str, list[int | None]] = {
+        f"stat_{field}_s": [0, 0, 0] for field in ("iowait", "steal", "user", "idle")
     }
-    a: dict[str, list[int | None]] = {"ref": [0, None, None], "idle_s": [0, 0, None], "poll_s": [0, 0, 0],
-         "stat_idle_s": [0, 0, 0], **stat}  # fmt: skip
-    b: dict[str, list[int | None]] = {"ref": [TICKS // 4, None, None], "idle_s": [90_000, 40_000, None],
-         "poll_s": [0, 20_000, 0], "stat_idle_s": [9, 9, 3], **stat}  # fmt: skip
+    b = dict(a)
+    a |= {"ref": [0, None, None], "idle_s": [0, 0, None], "poll_s": [0, 0, 0]}
+    b |= {"ref": [TICKS // 4, None, None], "idle_s": [90_000, 40_000, None]}
+    b |= {"poll_s": [0, 20_000, 0], "stat_idle_s": [9, 9, 3]}
     session = play(greeting, a, b)
     assert session.take().values["util"].tolist() == pytest.approx([0.25, 0.4, 0.7])
     origin = session.evaluator.origin("util") or ""

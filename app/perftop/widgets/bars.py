@@ -1,0 +1,82 @@
+"""Bars as runs of text. Pure: shares in, shapes out; every bar is exactly as wide as asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from perftop import theme
+from perftop.widgets.strips import Run
+
+_SMT = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
+
+
+def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
+    """Shares one after the other; what they leave of the whole is `neither`. Ends are rounded,
+    not lengths, so the bar cannot grow or shrink by its roundings."""
+    runs: list[Run] = []
+    end, done = 0.0, 0
+    for share, (shape, key) in zip(shares, shapes, strict=True):
+        end += share
+        cells = min(width, round(end * width)) - done
+        if cells > 0:
+            runs.append((shape * cells, key))
+            done += cells
+    if done < width:
+        runs.append((theme.NEITHER * (width - done), "neither"))
+    return runs
+
+
+def smt(states: Sequence[float], width: int, *, shapes: Sequence[Run] = _SMT) -> list[Run]:
+    """The four states of a core, in the order neither, lp0, lp1, both."""
+    _, lp0, lp1, both = states
+    return stacked((both, lp0, lp1), shapes, width)
+
+
+def single(share: float, width: int, thread: int | None) -> list[Run]:
+    """A core with one thread running on it: full cells if it has no other, else its half."""
+    shape = (theme.BOTH, "lp0") if thread is None else _SMT[1 + min(thread, 1)]
+    return stacked((share,), (shape,), width)
+
+
+def possible(low: Sequence[float], width: int) -> list[Run]:
+    """Where only bounds are known: the least of each state, and between them what may be any."""
+    neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in low)
+    open_ = 1 - neither - lp0 - lp1 - both
+    return stacked((both, lp0, lp1, open_), (*_SMT, (theme.UNKNOWN, "unknown")), width)
+
+
+def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
+    """A CPU by the system's account."""
+    shapes = ((theme.USER, "lp0"), (theme.KERNEL, "cyan"), (theme.STEAL, "warn"))
+    return stacked((user, kernel, steal), shapes, width)
+
+
+def clock(hz: float, ceiling: float, top: float, width: int, key: str) -> list[Run]:
+    """A clock on a scale from 0 to `top`, half cells told; its ceiling as a bar across."""
+    cells = width - 1  # the ceiling stands behind the clock that reaches it
+    halves = 0 if math.isnan(hz) else min(2 * cells, round(2 * cells * hz / top))
+    line = theme.CLOCK * (halves // 2) + theme.CLOCK_END * (halves % 2)
+    if math.isnan(ceiling):
+        return [(line.ljust(width), key)]
+    at = min(cells, max(len(line), round(cells * ceiling / top)))
+    return [
+        (line, key),
+        (" " * (at - len(line)), "text"),
+        (theme.CEILING, "dim"),
+        (" " * (width - at - 1), "text"),
+    ]
+
+
+def history(values: Sequence[float], width: int, *, ascii_: bool) -> list[Run]:
+    """Newest at the right edge; height and luminance both tell the value; a gap is a gap."""
+    levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
+    recent = values[-width:]
+    runs: list[Run] = [(" " * (width - len(recent)), "text")]
+    for value in recent:
+        if math.isnan(value):
+            runs.append((" ", "text"))
+        else:
+            level = max(1, min(8, math.ceil(value * 8)))
+            runs.append((levels[level], f"heat{min(theme.HEAT - 1, int(value * theme.HEAT))}"))
+    return runs

@@ -1,0 +1,166 @@
+"""Which columns there are and how wide: decided by what the source knows and the width alone, so
+that nothing moves when values change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from perftop.widgets.places import Places, spans
+
+if TYPE_CHECKING:
+    from perftop.session import Session
+
+MOST_THREADS = 4
+"""Utilisations side by side; more threads than this are told as one mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    key: str
+    title: str
+    width: int
+    """With the gap to its left."""
+    left: bool = False
+    arg: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a session can tell at all; a column that nobody can fill is not there."""
+
+    metrics: frozenset[str]
+    ceiling: bool
+    account: bool
+    who: bool
+    steal: bool
+    pairs: bool
+    threads: int
+    core_width: int
+    cpus_width: int
+
+
+def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
+    columns = session.counters.columns
+    by_metric = frozenset(key for key, chosen in session.evaluator.chosen.items() if chosen)
+    names = [places.name(row, "CPU number") for row in range(len(places.places))]
+    cpus = [",".join(map(str, place.cpus)) for place in places.places]
+    return Known(
+        metrics=by_metric,
+        ceiling="ceiling_hz" in columns,
+        account="stat_user_s" in columns,
+        who=who,
+        steal=steal and "steal" in by_metric,
+        pairs=places.pairs,
+        threads=places.threads,
+        core_width=spans(names, 4),
+        cpus_width=spans(cpus, 4),
+    )
+
+
+# Column, how important (least important goes first), how much of spare width it takes, and at most.
+_Wish = tuple[Column, int, int, int]
+
+
+def layout(known: Known, width: int) -> list[Column]:
+    """The columns that fit, in their order; what is left over goes to those that can use it."""
+    wishes = _core_wishes(known) if known.pairs else _cpu_wishes(known)
+    while sum(c.width for c, *_ in wishes) > width and any(rank for _, rank, *_ in wishes):
+        lowest = max(rank for _, rank, *_ in wishes)
+        wishes = [wish for wish in wishes if wish[1] != lowest]
+    spare = width - sum(c.width for c, *_ in wishes)
+    return _grown(wishes, max(0, spare))
+
+
+def _grown(wishes: list[_Wish], spare: int) -> list[Column]:
+    columns = [column for column, *_ in wishes]
+    for i, (column, _, share, most) in enumerate(wishes):
+        if share and most:
+            more = min(spare * share // 100, most - column.width)
+            columns[i] = replace(column, width=column.width + max(0, more))
+    used = sum(c.width for c in columns) - sum(c.width for c, *_ in wishes)
+    for i, (*_, most) in enumerate(wishes):
+        if most == 0 and columns[i].key in {"bar", "history"}:  # takes the rest
+            columns[i] = replace(columns[i], width=columns[i].width + spare - used)
+            break
+    return columns
+
+
+def _core_wishes(known: Known) -> list[_Wish]:
+    ids = [
+        (Column("core", "core", known.core_width + 1), 0, 0, -1),
+        (Column("cpus", "cpus", known.cpus_width + 2, left=True), 0, 0, -1),
+        (Column("bar", "SMT states", 22 + 2, left=True), 0, 0, 0),
+    ]
+    if known.threads <= MOST_THREADS:
+        utils = [
+            (Column("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)
+        ]
+    else:
+        utils = [(Column("util", "util %", 8, arg=-1), 0, 0, -1)]
+    return [*ids, *utils, *_clocks(known), *_halts(known), *_works(known), *_who(known)]
+
+
+def _cpu_wishes(known: Known) -> list[_Wish]:
+    """No siblings anywhere: a row is a CPU."""
+    ids = [
+        (Column("core", "cpu", known.core_width + 1), 0, 0, -1),
+        (Column("util", "util %", 8, arg=0), 0, 0, -1),
+        (Column("use", "where the time goes", 16 + 2, left=True), 0, 34, 60),
+    ]
+    account = [
+        (Column("user", "user %", 8), 3, 0, -1),
+        (Column("system", "kernel %", 10), 3, 0, -1),
+        (Column("iowait", "iowait %", 10), 5, 0, -1),
+    ] if known.account else []  # fmt: skip
+    past = [(Column("history", "history", 14 + 2, left=True), 4, 0, 0)]
+    steal = [(Column("steal", "steal %", 9), 2, 0, -1)] if "steal" in known.metrics else []
+    core = [*_clocks(known), *_halts(replace(known, steal=False))]
+    return [*ids, *past, *core, *steal, *account, *_works(known), *_who(known)]
+
+
+def _clocks(known: Known) -> list[_Wish]:
+    wishes: list[_Wish] = []
+    if "busy_hz" in known.metrics:
+        wishes.append((Column("busy", "GHz ", 7), 0, 0, -1))
+        if known.ceiling:
+            wishes.append((Column("clock", "busy clock", 12 + 1, left=True), 2, 12, 24))
+            wishes.append((Column("ceiling", "max", 5), 2, 0, -1))
+    if "net_hz" in known.metrics:
+        wishes.append((Column("net", "net", 6), 4, 0, -1))
+    return wishes
+
+
+def _halts(known: Known) -> list[_Wish]:
+    wishes: list[_Wish] = []
+    if "idle" in known.metrics:
+        wishes.append((Column("idle", "idle %", 8), 0, 0, -1))
+    if "involuntary" in known.metrics:
+        wishes.append((Column("involuntary", "invol %", 9), 0, 0, -1))
+    if known.steal:
+        wishes.append((Column("steal", "steal %", 9), 0, 0, -1))
+    return wishes
+
+
+def _works(known: Known) -> list[_Wish]:
+    wishes: list[_Wish] = []
+    if "ipc" in known.metrics:
+        wishes.append((Column("ipc", "IPC", 6), 1, 0, -1))
+    if "kernel_cycles" in known.metrics:
+        wishes.append((Column("kernel", "krn %", 7), 3, 0, -1))
+    return wishes
+
+
+def _who(known: Known) -> list[_Wish]:
+    if not known.who:
+        return []
+    return [(Column("who", "who runs here", 16 + 2, left=True), 5, 50, 18 + 18 * known.threads)]
+
+
+def titles(columns: Iterable[Column]) -> str:
+    """The heading of the grid; every title stands over its values."""
+    return "".join(
+        f"{'  ' + c.title:<{c.width}}"[: c.width] if c.left else f"{c.title:>{c.width}}"
+        for c in columns
+    )

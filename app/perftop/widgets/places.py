@@ -1,0 +1,112 @@
+"""Where cores are, and in which order their rows stand. Plain Python: no measured value here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from perftop.session import Session
+
+Order = Literal["topology", "CPU number", "worst first"]
+ORDERS: tuple[Order, ...] = ("topology", "CPU number", "worst first")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One row: a physical core, or a CPU where none has a sibling."""
+
+    package: int | None
+    l3: int | None
+    core: int | None
+    type: str | None
+    cpus: tuple[int, ...]
+    at: int
+    """Position of the core in the session's lists."""
+    rows: tuple[int, ...]
+    """Positions of its CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a line of the grid shows: a row, or the heading of a package or L3."""
+
+    kind: Literal["row", "package", "l3", "off"]
+    row: int = -1
+    """Index of the row; of a heading: the index of the first row below it."""
+    part: int = 0
+    """Of a row that is several lines tall: which of them."""
+
+
+class Places:
+    """All rows of one topology."""
+
+    def __init__(self, session: Session) -> None:
+        cores = session.splitter.cores
+        self.places = [_place(session, core) for core in session.shown_cores()]
+        self.cores = cores
+        self.pairs = any(len(core) > 1 for core in cores)
+        """Some cores have siblings, so rows are cores."""
+        known = {row for place in self.places for row in place.rows}
+        self.strays = [
+            session.topology[row].cpu
+            for row in session.shown
+            if row not in known and not session.online[row]
+        ]
+        """CPUs that are off and of which nobody says to which core they belong."""
+        self.threads = max((len(place.cpus) for place in self.places), default=1)
+        self.packages = len({place.package for place in self.places})
+        self.groups: dict[tuple[int | None, int | None], list[int]] = {}
+        """Rows by package and L3, in the order of their first CPU."""
+        for i, place in enumerate(self.places):
+            self.groups.setdefault((place.package, place.l3), []).append(i)
+
+    def lines(self, order: Order, score: Callable[[int], float], tall: int = 1) -> list[Line]:
+        if order == "topology":
+            lines = self._by_topology(tall)
+        else:
+            rows = list(range(len(self.places)))
+            rows.sort(key=score if order == "worst first" else self._first_cpu)
+            lines = [Line("row", row, part) for row in rows for part in range(tall)]
+        return [*lines, Line("off")] if self.strays else lines
+
+    def of_package(self, package: int | None) -> list[int]:
+        return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
+
+    def name(self, row: int, order: Order) -> str:
+        """The core as people call it; with its package where no heading says it."""
+        place = self.places[row]
+        if not self.pairs:
+            return str(place.cpus[0])
+        core = "-" if place.core is None else str(place.core)
+        return core if order == "topology" or self.packages == 1 else f"{place.package}:{core}"
+
+    def _first_cpu(self, row: int) -> int:
+        return self.places[row].cpus[0]
+
+    def _by_topology(self, tall: int) -> list[Line]:
+        lines: list[Line] = []
+        packages = list(dict.fromkeys(package for package, _ in self.groups))
+        headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
+        for package in packages:
+            caches = {key: rows for key, rows in self.groups.items() if key[0] == package}
+            if headings:
+                lines.append(Line("package", next(iter(caches.values()))[0]))
+            for rows in caches.values():
+                if len(caches) > 1:
+                    lines.append(Line("l3", rows[0]))
+                lines += [Line("row", row, part) for row in rows for part in range(tall)]
+        return lines
+
+
+def _place(session: Session, at: int) -> Place:
+    cpus = session.splitter.cores[at]
+    rows = [session.position[cpu] for cpu in cpus]
+    known = [session.topology[row] for row in rows]
+    first = next((row for row in known if row.core is not None), known[0])
+    return Place(first.package, first.l3, first.core, first.type, tuple(cpus), at, tuple(rows))
+
+
+def spans(names: Sequence[str], least: int) -> int:
+    return max([least, *(len(name) for name in names)])

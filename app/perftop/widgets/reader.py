@@ -1,0 +1,128 @@
+"""From an interval's arrays to a sheet: once a refresh, all rows at a time.
+
+A core's clock, IPC and kernel share are those of its CPUs together (weighted with what each did),
+its idle and steal the mean over them, its involuntary halts those of the worse sibling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perftop.counters import Bools, Floats
+from perftop.widgets.account import Account
+from perftop.widgets.places import Places
+from perftop.widgets.sheet import AWAKE, Sheet
+from perftop.widgets.strips import foreign
+
+if TYPE_CHECKING:
+    from perftop.session import Interval, Session
+
+DROP = 0.05
+"""Of the ceiling, or of the other cores' clock: nearer than this is what averaging over idle
+times does to any clock."""
+
+
+class Reader:
+    """Makes sheets for one topology."""
+
+    def __init__(self, session: Session, places: Places) -> None:
+        self._places = places.places
+        n, threads = len(self._places), places.threads
+        self._rows = np.zeros((n, threads), np.intp)
+        self._there = np.zeros((n, threads), bool)
+        for i, place in enumerate(self._places):
+            self._rows[i, : len(place.rows)] = place.rows
+            self._there[i, : len(place.rows)] = True
+        self._at = np.array([place.at for place in self._places], np.intp)
+        self._account = Account(session)
+        self._ceiled = self._has_ceiling(session)
+        kinds = [(place.package, place.type) for place in self._places]
+        self._kinds = [np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)]
+        self._packages = [place.package for place in self._places]
+
+    def read(self, session: Session, interval: Interval) -> Sheet:
+        values, split = interval.values, interval.split
+        online = interval.online[self._rows] & self._there
+        util = self._by_cpu(values["util"], online)
+        busy = self._mean(values["busy_hz"], values["util"], online)
+        net_weight = values["net_hz"]
+        one = np.ones(len(interval.online))
+        invol = self._by_cpu(values["involuntary"], online)
+        ceiling = np.where(self._ceiled, interval.ceiling_hz[self._at], np.nan)
+        dropped, alone = self._drops(busy, ceiling, util)
+        cpus = [place.rows for place in self._places]
+        user, system, iowait = (self._mean(v, one, online) for v in self._account.shares(session))
+        return Sheet(
+            util=[row[: len(c)] for row, c in zip(util.tolist(), cpus, strict=True)],
+            online=[row[: len(c)] for row, c in zip(online.tolist(), cpus, strict=True)],
+            suspect=[[row in interval.suspect for row in c] for c in cpus],
+            states=split.states[self._at].tolist(),
+            low=split.low[self._at].tolist(),
+            method=[split.method[at] for at in self._at],
+            busy=busy.tolist(),
+            ceiling=ceiling.tolist(),
+            net=self._mean(net_weight, one, online).tolist(),
+            idle=self._mean(values["idle"], one, online).tolist(),
+            involuntary=np.fmax.reduce(invol, axis=1).tolist(),
+            steal=self._mean(values["steal"], one, online).tolist(),
+            ipc=self._mean(values["ipc"], net_weight, online).tolist(),
+            kernel=self._mean(values["kernel_cycles"], net_weight, online).tolist(),
+            dropped=dropped.tolist(),
+            alone=alone.tolist(),
+            limited=self._limited(busy, dropped, util),
+            top_hz=float(np.nanmax(np.concatenate([busy, ceiling, [1e9]]))),
+            who=_who(session.tasks, [place.cpus for place in self._places]),
+            user=user.tolist(),
+            system=system.tolist(),
+            iowait=iowait.tolist(),
+        )
+
+    def _by_cpu(self, values: Floats, online: Bools) -> Floats:
+        return np.where(online, values[self._rows], np.nan)
+
+    def _mean(self, values: Floats, weights: Floats, online: Bools) -> Floats:
+        """Of each row's CPUs, weighted; those of which it is not known are left out."""
+        part = values[self._rows]
+        weight = weights[self._rows]
+        known = online & np.isfinite(part) & np.isfinite(weight)
+        total = np.where(known, weight, 0.0).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean: Floats = np.where(known, part * weight, 0.0).sum(axis=1) / total
+        return mean
+
+    def _drops(self, busy: Floats, ceiling: Floats, util: Floats) -> tuple[Bools, Bools]:
+        """Which rows are clearly below their ceiling, and which below the others of their kind."""
+        awake = (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+        dropped: Bools = awake & (busy < ceiling * (1 - DROP))
+        alone = np.zeros(len(busy), bool)
+        for kind in self._kinds:
+            peers = kind & awake
+            if peers.any():
+                usual = np.median(busy[peers])
+                alone |= peers & (busy < usual * (1 - DROP))
+        return dropped, alone
+
+    def _limited(self, busy: Floats, dropped: Bools, util: Floats) -> dict[int | None, bool]:
+        awake = ((np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)).tolist()
+        counts: dict[int | None, list[int]] = {}
+        for package, is_awake, down in zip(self._packages, awake, dropped.tolist(), strict=True):
+            count = counts.setdefault(package, [0, 0])
+            count[0] += is_awake
+            count[1] += down
+        return {package: 0 < n <= 2 * down for package, (n, down) in counts.items()}
+
+    def _has_ceiling(self, session: Session) -> Bools:
+        column = session.counters.columns.get("ceiling_hz")
+        cpus = None if column is None else column.counter.cpus
+        return np.array([cpus is None or place.cpus[0] in cpus for place in self._places])
+
+
+def _who(tasks: dict[str, list[object]], rows: list[tuple[int, ...]]) -> list[list[str]]:
+    """Who runs on each CPU, as comm:pid; empty where nobody is known to."""
+    names: dict[int, str] = {}
+    for cpu, record in tasks.items():
+        if cpu.isdecimal() and isinstance(record, list) and len(record) >= 2:
+            names[int(cpu)] = foreign(f"{record[1]}:{record[0]}"[:64])
+    return [[names.get(cpu, "") for cpu in cpus] for cpus in rows]

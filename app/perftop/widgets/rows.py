@@ -1,0 +1,192 @@
+"""Lines of the grid as runs of text. Pure: one row of a sheet in, text and style keys out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+
+from perftop import theme
+from perftop.format import MISSING
+from perftop.widgets import bars
+from perftop.widgets.columns import Column
+from perftop.widgets.places import Order, Places
+from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL, Sheet
+from perftop.widgets.strips import Run, fit
+
+QUIET = 0.01
+"""A share below this is drawn dim: rows where nothing happens recede."""
+
+
+@dataclass(slots=True)
+class Picture:
+    """All that rows are drawn from."""
+
+    places: Places
+    sheet: Sheet
+    columns: Sequence[Column]
+    order: Order = "topology"
+    past: Sequence[list[float]] = field(default_factory=list)
+    """Utilisation by row, one list an interval, oldest first."""
+    ascii_: bool = False
+
+
+def row(picture: Picture, i: int, *, chosen: bool) -> list[Run]:
+    """One core or CPU."""
+    sheet = picture.sheet
+    runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
+    if not any(sheet.online[i]):
+        return runs + _off(picture, i)
+    for column in picture.columns:
+        _DRAW[column.key](picture, i, column, runs)
+    return runs
+
+
+def _off(picture: Picture, i: int) -> list[Run]:
+    runs: list[Run] = []
+    for column in picture.columns:
+        if column.key in {"core", "cpus"}:
+            _DRAW[column.key](picture, i, column, runs)
+        elif column.key in {"bar", "use"}:
+            runs.append((f"  {'off':<{column.width - 2}}", "dim"))
+        else:
+            runs.append((" " * column.width, "dim"))
+    return runs
+
+
+def number(value: float, digits: int, width: int, key: str = "text") -> Run:
+    if isnan(value):
+        return f"{MISSING:>{width}}", "faint"
+    return f"{value:>{width}.{digits}f}", key
+
+
+def _share(value: float, width: int, key: str | None = None, digits: int = 1) -> Run:
+    return number(100 * value, digits, width, key or ("dim" if value < QUIET else "text"))
+
+
+def _core(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    key = "alarm" if p.sheet.alone[i] else "text"
+    runs.append((f"{p.places.name(i, p.order):>{column.width - 1}}", key))
+
+
+def _cpus(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    cpus = ",".join(map(str, p.places.places[i].cpus))
+    runs.append(("  " + fit(cpus, column.width - 2), "dim"))
+
+
+def _bar(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    sheet, width = p.sheet, column.width - 2
+    runs.append(("  ", "text"))
+    states, online = sheet.states[i], sheet.online[i]
+    method = sheet.method[i]
+    if method == "bounds" and not isnan(sheet.low[i][0]):
+        runs += bars.possible(sheet.low[i], width)
+    elif method == "single" and not isnan(states[1]):
+        thread = online.index(True) if len(online) > 1 else None
+        runs += bars.single(states[1], width, thread)
+    elif not isnan(states[3]):
+        runs += bars.smt(states, width)
+    elif not isnan(states[0]):
+        runs += bars.possible([states[0], 0.0, 0.0, 0.0], width)
+    else:
+        runs.append((f"{MISSING:<{width}}", "faint"))
+
+
+def _use(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    sheet, width = p.sheet, column.width - 2
+    runs.append(("  ", "text"))
+    util, system = sheet.util[i][0], sheet.system[i]
+    if isnan(util):
+        runs.append((f"{MISSING:<{width}}", "faint"))
+        return
+    steal = 0.0 if isnan(sheet.steal[i]) else sheet.steal[i]
+    kernel = 0.0 if isnan(system) else min(util, system)
+    runs += bars.account(util - kernel, kernel, steal, width)
+
+
+def _util(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    sheet, width = p.sheet, column.width
+    if column.arg < 0:
+        there = [u for u, on in zip(sheet.util[i], sheet.online[i], strict=True) if on]
+        runs.append(_share(sum(there) / len(there), width))
+    elif column.arg >= len(sheet.util[i]):
+        runs.append((" " * width, "text"))
+    elif not sheet.online[i][column.arg]:
+        runs.append((f"{'off':>{width}}", "dim"))
+    elif sheet.suspect[i][column.arg]:
+        text, _ = _share(sheet.util[i][column.arg], width)
+        value = text.lstrip()
+        runs.append((f"{theme.SUSPECT + value:>{width}}", "dim"))
+    else:
+        runs.append(_share(sheet.util[i][column.arg], width))
+
+
+def _busy(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    sheet, width = p.sheet, column.width - 1
+    value = sheet.busy[i]
+    if any(sheet.suspect[i]) and not isnan(value):
+        runs.append((f"{theme.SUSPECT}{value / 1e9:.2f}".rjust(width) + " ", "dim"))
+        return
+    key = "alarm" if sheet.alone[i] else _awake(sheet, i)
+    runs.append(number(value / 1e9, 2, width, key))
+    runs.append((theme.DROPPED, "alarm" if sheet.alone[i] else "text") if sheet.dropped[i]
+                else (" ", "text"))  # fmt: skip
+
+
+def _awake(sheet: Sheet, i: int) -> str:
+    return "text" if any(util >= AWAKE for util in sheet.util[i]) else "dim"
+
+
+def _clock(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    sheet = p.sheet
+    key = "alarm" if sheet.alone[i] else "clock" if _awake(sheet, i) == "text" else "faint"
+    runs.append((" ", "text"))
+    runs += bars.clock(sheet.busy[i], sheet.ceiling[i], sheet.top_hz, column.width - 1, key)
+
+
+def _ghz(name: str) -> Callable[[Picture, int, Column, list[Run]], None]:
+    def draw(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+        runs.append(number(getattr(p.sheet, name)[i] / 1e9, 2, column.width, "dim"))
+
+    return draw
+
+
+def _percent(
+    name: str, digits: int = 1, least: float = 2.0
+) -> Callable[[Picture, int, Column, list[Run]], None]:
+    """A share; amber from `least` on."""
+
+    def draw(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+        value = getattr(p.sheet, name)[i]
+        runs.append(_share(value, column.width, "warn" if value >= least else None, digits))
+
+    return draw
+
+
+def _ipc(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    runs.append(number(p.sheet.ipc[i], 2, column.width, _awake(p.sheet, i)))
+
+
+def _history(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    width = column.width - 2
+    runs.append(("  ", "text"))
+    values = [past[i] for past in list(p.past)[-width:]]
+    runs += bars.history(values, width, ascii_=p.ascii_)
+
+
+def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    """Each sibling has its own part of the column; if that is too narrow they follow each other."""
+    names, width = p.sheet.who[i], column.width - 2
+    part = width // len(names)
+    text = "".join(fit(name, part - 1) + " " for name in names) if part >= 14 else (
+        fit(" ".join(name for name in names if name), width))  # fmt: skip
+    runs.append(("  " + fit(text, width), "dim"))
+
+
+_DRAW: dict[str, Callable[[Picture, int, Column, list[Run]], None]] = {
+    "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy": _busy,
+    "clock": _clock, "ceiling": _ghz("ceiling"), "net": _ghz("net"), "idle": _percent("idle"),
+    "involuntary": _percent("involuntary", 2, INVOLUNTARY), "steal": _percent("steal", 1, STEAL),
+    "ipc": _ipc, "kernel": _percent("kernel"), "history": _history, "who": _who,
+    "user": _percent("user", 0), "system": _percent("system", 0), "iowait": _percent("iowait", 0),
+}  # fmt: skip

@@ -1,0 +1,80 @@
+"""Runs of text with a style key, and strips made of them. Functions only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from perftop import theme
+
+Run = tuple[str, str]
+"""Text whose every character is one cell wide, and the key of its style."""
+
+
+def text(runs: Iterable[Run]) -> str:
+    return "".join(part for part, _ in runs)
+
+
+def width(runs: Iterable[Run]) -> int:
+    return sum(len(part) for part, _ in runs)
+
+
+def strip(runs: Iterable[Run], styles: Mapping[str, Style], size: int, *, ascii_: bool) -> Strip:
+    """A line of exactly `size` cells; neighbours of one style become one segment."""
+    segments: list[Segment] = []
+    held, key, left = "", "text", size
+    for part, style in runs:
+        cut = part[:left]
+        left -= len(cut)
+        if style == key:
+            held += cut
+            continue
+        if held:
+            segments.append(Segment(theme.plain(held) if ascii_ else held, styles[key]))
+        held, key = cut, style
+    if left and key in {"badge", "paused", "lost"}:  # these have a ground of their own
+        segments.append(Segment(theme.plain(held) if ascii_ else held, styles[key]))
+        held, key = "", "text"
+    held += " " * left
+    if held:
+        segments.append(Segment(theme.plain(held) if ascii_ else held, styles[key]))
+    return Strip(segments, size)
+
+
+def foreign(value: object) -> str:
+    """Text from elsewhere, safe to draw: no control characters, every character one cell."""
+    raw = str(value)
+    if raw.isascii() and raw.isprintable():
+        return raw
+    return "".join(c if c.isprintable() and cell_len(c) == 1 else "?" for c in raw)
+
+
+def fit(value: str, size: int) -> str:
+    """Exactly `size` cells, cut with a sign of it."""
+    if len(value) > size:
+        return value[: size - 1] + theme.CUT if size > 1 else value[:size]
+    return value.ljust(size)
+
+
+def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
+    """Left and right end of one line."""
+    gap = size - width(left) - width(right)
+    return [*left, (" " * max(1, gap), "text"), *right]
+
+
+def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
+    """The pieces that fit into a line, the least important (highest number) left out first."""
+    kept = list(pieces)
+    while kept and sum(width(runs) for _, runs in kept) + gap * (len(kept) - 1) > size:
+        kept.remove(max(kept, key=lambda piece: piece[0]))
+    line: list[Run] = []
+    for i, (_, runs) in enumerate(kept):
+        line += [(" " * gap, "text")] if i else []
+        line += runs
+    return line
+
+

@@ -1,0 +1,135 @@
+"""The probe's loop: a slow reader costs old frames, never the probe; nobody reading ends it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+
+import made
+import pytest
+
+from perfprobe import serve, wire
+from perfprobe.wire import Frame, Hello, Note
+
+BIG = bytes(200_000)
+
+
+class Fake:
+    """A source that has `frames` frames, each due at once; then never again."""
+
+    def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
+        self.hello: Hello = made.hello([made.REF], threads=1)
+        self.given = 0
+        self._frames = frames
+        self._pad = bytes(size)
+
+    def due(self) -> float | None:
+        return time.monotonic() + (3600 if self.given >= self._frames else 0)
+
+    def poll(self) -> list[Frame | Note]:
+        if self.given >= self._frames:
+            return []
+        self.given += 1
+        plain = made.frame(self.hello, self.given, {"ref": [self.given]})
+        return [dataclasses.replace(plain, records={"pad": self._pad})]
+
+    def close(self) -> None:
+        pass
+
+
+class Reader(threading.Thread):
+    """Runs `serve` in a thread with pipes around it."""
+
+    def __init__(self, source: Fake) -> None:
+        super().__init__(daemon=True)
+        self.source = source
+        self.stdin_r, self.stdin_w = os.pipe()
+        self.out_r, self.out_w = os.pipe()
+        self.stop_r, self.stop_w = os.pipe()
+        self.ended: str | None = None
+
+    def run(self) -> None:
+        try:
+            serve.serve(self.source, self.stdin_r, self.out_w, self.stop_r)
+        except serve.Ended as end:
+            self.ended = str(end)
+        os.close(self.out_w)
+
+    def rest(self) -> bytes:
+        data = b""
+        while chunk := os.read(self.out_r, 1 << 20):
+            data += chunk
+        return data
+
+
+def until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.005)
+
+
+def messages(data: bytes) -> list[wire.Message]:
+    return list(wire.Decoder().feed(data))
+
+
+def test_everything_arrives_in_order() -> None:
+    reader = Reader(Fake(frames=200))
+    reader.start()
+    until(lambda: reader.source.given == 200, "200 frames")
+    os.close(reader.stdin_w)
+    found = messages(reader.rest())
+    assert isinstance(found[0], Hello)
+    assert [f.seq for f in found[1:] if isinstance(f, Frame)] == list(range(1, 201))
+    assert reader.ended == "stdin closed"
+
+
+def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
+    reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the queue holds 8
+    reader.start()
+    until(lambda: reader.source.given == 300, "300 frames")
+    data = b""
+    while not data.endswith(BIG[:100]) or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
+        data += os.read(reader.out_r, 1 << 20)
+    os.close(reader.stdin_w)
+    frames = [m for m in messages(data + reader.rest()) if isinstance(m, Frame)]
+    seqs = [f.seq for f in frames]
+    assert seqs == sorted(set(seqs))
+    assert seqs[-1] == 300
+    assert 250 < frames[-1].lost < 300
+    assert len(frames) + frames[-1].lost == 300
+    assert (len(frames) - 8) * 200_000 < serve.QUEUE_BYTES + serve.PIPE_BYTES
+
+
+@pytest.mark.parametrize("how", ["reader", "stop"])
+def test_it_ends_when_nobody_wants_it(how: str) -> None:
+    reader = Reader(Fake(frames=3))
+    reader.start()
+    until(lambda: reader.source.given == 3, "3 frames")
+    if how == "reader":
+        os.close(reader.out_r)
+    else:
+        os.write(reader.stop_w, b"x")
+    reader.join(timeout=20)
+    assert reader.ended in {"the reader is gone", "a signal"}
+
+
+def test_words_on_stdin_are_no_orders() -> None:
+    reader = Reader(Fake(frames=3))
+    reader.start()
+    os.write(reader.stdin_w, b"quit\n" * 100)
+    until(lambda: reader.source.given == 3, "3 frames")
+    os.close(reader.stdin_w)
+    assert len(messages(reader.rest())) == 4
+
+
+def test_signals_become_readable_and_are_given_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with serve.stop_signals() as fd:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)  # not ours: the terminal's, ignored
+        until(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,291 @@
+"""The real probe, the real wire, the real command: results against the schedule of the simulated
+machine, and against this one under a known load."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import command
+import pytest
+from command import Line
+
+SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbour", "warmup",
+             "halts", "hybrid", "idle", "jitter"]  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_what_stat_says_is_what_the_simulated_machine_did(scenario: str) -> None:
+    spec = f"sim:{scenario},cpus=8,seed=3,speed=max"
+    found = command.stat("--source", spec, "-i", "1s", "--sample", "100ms", "-n", "6")
+    truth = command.lines(command.run("truth", spec, "--duration", "6", program="perfprobe").stdout)
+    intervals = [line for line in found if line["type"] == "interval"]
+    assert len(intervals) == 6
+    checked = 0
+    for at, interval in enumerate(intervals):
+        window = [t for t in truth if t["type"] != "episode" and round(t["start"]) == at]
+        checked += _check_cpus(interval, window) + _check_cores(interval, window)
+    assert checked > 6 * 8
+    assert found[-1]["suspect"] == 0
+
+
+def _check_cpus(interval: Line, window: list[Line]) -> int:
+    truth = {t["cpu"]: t for t in window if t["type"] == "cpu"}
+    for row in interval["cpus"]:
+        true = truth[row["cpu"]]
+        for key in ("util", "halt", "idle", "involuntary"):
+            assert row[key] == pytest.approx(true[key], abs=2e-3), (row["cpu"], key)
+        if true["util"] > 0.01:
+            assert row["busy_hz"] == pytest.approx(true["busy_hz"], rel=1e-3)
+            assert row["ipc"] == pytest.approx(true["ipc"], rel=5e-3)
+            for key in ("kernel_cycles", "kernel_instructions"):
+                assert row[key] == pytest.approx(true[key], abs=1e-3), (row["cpu"], key)
+    return len(interval["cpus"])
+
+
+def _check_cores(interval: Line, window: list[Line]) -> int:
+    truth = {tuple(t["cpus"]): t for t in window if t["type"] == "core"}
+    for row in interval["cores"]:
+        true = truth[tuple(row["cpus"])]["smt"]
+        assert row["smt"] == pytest.approx(true, abs=2e-3)
+        assert sum(row["smt"].values()) == pytest.approx(1, abs=1e-6)
+    return len(interval["cores"])
+
+
+def test_a_cpu_goes_and_comes_in_the_stream() -> None:
+    spec = "sim:hotplug,cpus=8,seed=3,speed=max"
+    found = command.stat("--source", spec, "-i", "1s", "--duration", "59s")
+    done = command.run("truth", spec, "--duration", "59", program="perfprobe")
+    true = [t for t in command.lines(done.stdout, "episode") if t["kind"] == "offline"]
+    mine = [e for e in found if e["type"] == "episode" and e["kind"] == "offline"]
+    assert true
+    start = next(line for line in found if line["type"] == "interval")["time"] - 1
+    for a, b in zip(mine, true, strict=True):
+        assert a["cpus"] == b["cpus"]
+        assert a["start"] - start == pytest.approx(b["start"], abs=0.11)  # found at the next sample
+        if a["end"] is not None:
+            assert a["end"] - start == pytest.approx(b["end"], abs=0.11)
+    assert any(not c["online"] for i in found if i["type"] == "interval" for c in i["cpus"])
+    assert found[-1]["suspect"] == 0
+
+
+def test_the_same_numbers_twice() -> None:
+    spec = "sim:smt-mix,cpus=8,seed=9,speed=max"
+    a, b = (command.stat("--source", spec, "-n", "2") for _ in range(2))
+    for line in (a[-1], b[-1]):
+        del line["probe_cpu_s"]
+    assert a[1:] == b[1:]
+
+
+def test_a_thousand_cpus() -> None:
+    found = command.stat("--source", "sim:smt-mix,cpus=1024,speed=max", "-i", "1s", "-n", "1")
+    (interval,) = [line for line in found if line["type"] == "interval"]
+    assert len(interval["cpus"]) == 1024
+    assert len(interval["cores"]) == 512
+    assert all(sum(c["smt"].values()) == pytest.approx(1, abs=1e-6) for c in interval["cores"])
+
+
+def test_only_the_cpus_asked_for() -> None:
+    found = command.stat("--source", "sim:smt-mix,cpus=8,speed=max", "-c", "1,core2", "-n", "1")
+    (interval,) = [line for line in found if line["type"] == "interval"]
+    assert [c["cpu"] for c in interval["cpus"]] == [1, 2, 6]
+    assert {tuple(c["cpus"]) for c in interval["cores"]} == {(1, 5), (2, 6)}
+    assert all(sum(c["smt"].values()) == pytest.approx(1, abs=1e-6) for c in interval["cores"])
+
+
+# --- this machine ---------------------------------------------------------------------------------
+
+BURN = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+
+
+@contextlib.contextmanager
+def burning(cpu: int) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu)])
+    try:
+        time.sleep(0.3)  # it pins itself first
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def proc_stat_busy(cpu: int) -> tuple[int, int]:
+    """Ticks not idle, and all of them."""
+    text = Path("/proc/stat").read_text(encoding="ascii")
+    match = re.search(rf"^cpu{cpu} (.*)$", text, re.MULTILINE)
+    assert match
+    fields = [int(word) for word in match[1].split()[:8]]
+    return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
+
+
+def test_utilisation_agrees_with_the_kernel_under_a_known_load() -> None:
+    cpu = max(os.sched_getaffinity(0))
+    with burning(cpu):
+        before = proc_stat_busy(cpu)
+        found = command.stat("--source", "os", "-i", "1s", "-n", "3")
+        after = proc_stat_busy(cpu)
+    rows = [c for i in found if i["type"] == "interval" for c in i["cpus"] if c["cpu"] == cpu]
+    mean = sum(row["util"] + row["steal"] for row in rows) / len(rows)
+    kernel = (after[0] - before[0]) / (after[1] - before[1])
+    # 2 points, and what starting and ending the command itself adds to the kernel's longer window
+    assert mean == pytest.approx(kernel, abs=0.04)
+    assert mean > 0.95
+
+
+def test_what_this_machine_cannot_tell_is_null_with_a_reason() -> None:
+    found = command.stat("--source", "os", "-n", "1", "-i", "200ms")
+    hello, interval = found[0], found[1]
+    why = {m["what"]: m["why"] for m in hello["missing"]}
+    for key in ("busy_hz", "ipc", "halt", "kernel_cycles"):
+        assert why[key]
+        assert all(row[key] is None for row in interval["cpus"])
+    for row in interval["cpus"]:
+        assert 0 <= row["util"] <= 1
+        assert row["util"] + row["idle"] + (row["poll"] or 0) + row["steal"] == pytest.approx(1)
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command.argv("stat", "--json", "-i", "100ms", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"interval"' in line:
+            return process
+    raise AssertionError(process.communicate()[1])
+
+
+def probe_of(process: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return int(children.read_text(encoding="ascii").split()[0])
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def wait_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while not gone(pid):
+        assert time.monotonic() < deadline, "the probe outlived its reader"
+        time.sleep(0.02)
+
+
+def test_interrupt_sums_up_and_says_130() -> None:
+    process = start("--source", "sim")
+    probe = probe_of(process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert command.lines(out)[-1]["type"] == "summary"
+    assert err == ""
+    wait_gone(probe)
+
+
+@pytest.mark.parametrize("source", ["sim", "os"])
+def test_a_killed_probe_is_told_in_one_line_after_the_summary(source: str) -> None:
+    process = start("--source", source)
+    os.kill(probe_of(process), signal.SIGKILL)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert command.lines(out)[-1]["type"] == "summary"
+    assert re.fullmatch(r"perftop: the probe ended by signal 9 without a word.*\n", err)
+
+
+def test_the_probe_ends_when_perftop_is_killed() -> None:
+    process = start("--source", "os")
+    probe = probe_of(process)
+    process.kill()
+    process.communicate(timeout=20)
+    wait_gone(probe)
+
+
+def test_a_closed_pipe_is_a_normal_end() -> None:
+    process = start("--source", "sim")
+    probe = probe_of(process)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=20) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    wait_gone(probe)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--source", "sim:nonsense"], 2, "nonsense"),
+        (["--source", "magic"], 2, "magic"),
+        (["-c", "pkg7"], 2, "package"),
+        (["-i", "soon"], 2, "soon"),
+        (["-i", "100ms", "--sample", "1s"], 2, "--sample"),
+        (["-o", "/nowhere/file"], 1, "/nowhere/file"),
+        (["--sysroot", "/nowhere"], 3, "/nowhere"),
+        (["-n", "0"], 2, "count"),
+    ],
+)
+def test_mistakes_get_one_line_and_their_status(
+    arguments: list[str], status: int, text: str
+) -> None:
+    done = command.run("stat", "-n", "1", *arguments)
+    assert done.returncode == status
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 or done.stderr.startswith("usage:")
+
+
+def test_a_full_disk_is_said() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    done = command.run("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
+
+
+def test_output_goes_to_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    done = command.run(
+        "stat", "--source", "sim:idle,speed=max", "-n", "2", "--json", "-o", str(out)
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    kinds = [line["type"] for line in command.lines(out.read_text(encoding="utf-8"))]
+    assert kinds == ["hello", "interval", "interval", "summary"]
+
+
+def test_text_has_a_row_a_cpu_and_says_what_is_missing() -> None:
+    done = command.run("stat", "-i", "200ms", "-n", "1", "--source", "os")
+    assert done.returncode == 0
+    assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)
+    for cpu in os.sched_getaffinity(0):
+        assert re.search(rf"^ *{cpu} +\d+\.\d", done.stdout, re.MULTILINE)
+
+
+def test_topology_answers_in_both_forms() -> None:
+    import json
+
+    done = command.run("topology", "--json")
+    rows = json.loads(done.stdout)["cpus"]
+    assert {r["cpu"] for r in rows} >= os.sched_getaffinity(0)
+    assert set(rows[0]) == {"cpu", "online", "package", "die", "core", "thread", "l3", "node",
+                            "type", "siblings"}  # fmt: skip
+    text = command.run("topology").stdout
+    assert f"{len(rows)} CPUs" in text
