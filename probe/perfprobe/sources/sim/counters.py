@@ -1,0 +1,190 @@
+"""The per-CPU counters: integrals of the schedule, in the units and widths that hardware gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.schedule import Row
+from perfprobe.wire import Block, Counter
+
+STAT_NS = 10_000_000  # a tick of /proc/stat
+UPTIME_TICKS = 25_000_000
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    counter: Counter
+    amount: Callable[[Ints], Any]
+    """Ticks since the start, per CPU, from integrals (Row, CPU)."""
+    first: int = 0
+    """Its value at the start, for CPU 0; the others begin a little further on."""
+    step: int = 1000
+    """How much further; where ticks come in quanta, one of those."""
+
+
+def crystal(ns: Ints) -> Ints:
+    """The reference clocks of the core move when its crystal ticks, and not in between."""
+    return ns // hw.TICK_NS
+
+
+def cpu_columns(machine: Machine, license_events: bool) -> list[Column]:
+    bits = 40 if machine.smt > 2 else 48
+    columns = [
+        _sim(
+            "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9
+        ),
+        _sim("cycles", "core cycles", "cycles", lambda t: t[Row.CYCLES] // 1000, 5e9),
+        _sim("instructions", "instructions", "1", lambda t: t[Row.INSTRUCTIONS] // 1000, 3e9),
+        _sim(
+            "kernel_cycles", "kernel cycles", "cycles", lambda t: t[Row.KERNEL_CYCLES] // 1000, 5e7
+        ),
+        _sim(
+            "kernel_instructions",
+            "kernel instructions",
+            "1",
+            lambda t: t[Row.KERNEL_INSTRUCTIONS] // 1000,
+            2e7,
+        ),
+    ]
+    columns = [_narrow(column, bits) for column in columns]
+    columns[0] = _quantum(columns[0], hw.TICK_TSC)
+    columns += _smt(machine, bits)
+    columns += [
+        _sim("aperf", "APERF", "cycles", lambda t: t[Row.CYCLES] // 1000, 0),
+        # At the rate of the TSC, but not in quanta of the crystal.
+        _sim("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10, 0),
+        _sim("smi", "SMIs", "1", lambda t: t[Row.SMI], 0, bits=32),
+        _sim("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, 0, scale=1e-6),
+        _sim("poll_s", "idle polling", "s", lambda t: t[Row.POLL] // 1000, 0, scale=1e-6),
+        _sim("idle_entries", "idle entries", "1", lambda t: t[Row.ENTRIES], 0),
+    ]
+    if license_events:
+        columns += [
+            _sim("license_1", "license 1 cycles", "cycles", lambda t: t[Row.LICENSE_1] // 1000, 0),
+            _sim("license_2", "license 2 cycles", "cycles", lambda t: t[Row.LICENSE_2] // 1000, 0),
+        ]
+    if machine.hybrid:
+        columns.append(_base_hz(machine))
+    return columns
+
+
+def _sim(
+    key: str,
+    name: str,
+    unit: str,
+    amount: Callable[[Ints], Any],
+    before_wrap: float,
+    bits: int = 64,
+    scale: float = 1.0,
+) -> Column:
+    """A column that starts so many ticks before it wraps; 0: at zero."""
+    first = 2**bits - int(before_wrap) if before_wrap else 0
+    return Column(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first)
+
+
+def _narrow(column: Column, bits: int) -> Column:
+    """The same, as wide as the performance counters of this machine."""
+    c = column.counter
+    counter = Counter(c.key, c.name, c.unit, c.origin, bits=bits)
+    return Column(counter, column.amount, column.first % 2**bits)
+
+
+def _quantum(column: Column, step: int) -> Column:
+    return Column(column.counter, column.amount, column.first, step)
+
+
+def _smt(machine: Machine, bits: int) -> list[Column]:
+    if machine.smt == 1:
+        return []
+    key, name = ("one_thread", "one thread active")
+    if machine.smt > 2:
+        key, name = ("any_thread", "any thread active")
+    cpus = None
+    if machine.hybrid:
+        cpus = sorted(cpu for core in range(machine.p_cores) for cpu in machine.threads(core))
+    counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
+    return [Column(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
+
+
+def _base_hz(machine: Machine) -> Column:
+    kinds = [machine.row(cpu).type or "P" for cpu in range(machine.cpus)]
+    hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
+    counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")
+    return Column(counter, lambda _: hz, step=0)
+
+
+def stat_columns() -> list[Column]:
+    """/proc/stat. Interrupts take a part of what the kernel takes."""
+
+    def ticks(ns: Ints) -> Ints:
+        return ns // STAT_NS
+
+    def system(t: Ints) -> Ints:
+        return np.asarray(t[Row.SYSTEM] // 1000)
+
+    def iowait(t: Ints) -> Ints:
+        return np.asarray(t[Row.IOWAIT] // 1000)
+
+    amounts: list[tuple[str, Callable[[Ints], Any]]] = [
+        ("stat_user_s", lambda t: ticks(t[Row.BUSY] - system(t))),
+        ("stat_nice_s", lambda t: 0 * t[Row.BUSY]),
+        ("stat_system_s", lambda t: ticks(system(t) - system(t) // 8 - system(t) // 32)),
+        ("stat_idle_s", lambda t: ticks(t[Row.IDLE] + t[Row.POLL] - iowait(t))),
+        ("stat_iowait_s", lambda t: ticks(iowait(t))),
+        ("stat_irq_s", lambda t: ticks(system(t) // 32)),
+        ("stat_softirq_s", lambda t: ticks(system(t) // 8)),
+        ("stat_steal_s", lambda t: ticks(t[Row.STEAL])),
+    ]
+    return [
+        Column(
+            Counter(key, key[5:-2] + " time", "s", "/proc/stat", scale=0.01),
+            amount,
+            UPTIME_TICKS if key == "stat_idle_s" else 0,
+        )
+        for key, amount in amounts
+    ]
+
+
+def block(name: str, columns: list[Column]) -> Block:
+    return Block(name, "cpu", [column.counter for column in columns])
+
+
+class Table:
+    """Values of some columns for all CPUs."""
+
+    def __init__(self, columns: list[Column], cpus: int) -> None:
+        self._columns = columns
+        number = np.arange(cpus, dtype=np.uint64)
+        self._first = np.stack(
+            [np.uint64(c.first) + number * np.uint64(c.step) for c in columns], axis=1
+        )
+        # 2^64 - 1 as a mask leaves 64 bits as they are.
+        masks = [2**c.counter.bits - 1 for c in columns]
+        self._mask = np.array(masks, np.uint64)
+        self._valid = np.full(cpus, 2 ** len(columns) - 1, np.uint64)
+        for i, column in enumerate(columns):
+            if column.counter.cpus is not None:
+                without = np.ones(cpus, np.bool_)
+                without[column.counter.cpus] = False
+                self._valid[without] &= np.uint64(2**64 - 1 - 2**i)
+
+    def restart(self, cpus: NDArray[np.bool_]) -> None:
+        """These CPUs' counters begin at zero."""
+        self._first[cpus] = 0
+
+    def values(self, totals: Ints) -> Words:
+        out = np.empty((totals.shape[1], len(self._columns)), np.int64)
+        for i, column in enumerate(self._columns):
+            out[:, i] = column.amount(totals)
+        return np.asarray((out.view(np.uint64) + self._first) & self._mask)
+
+    def valid(self, sampled: NDArray[np.bool_]) -> Words:
+        return np.where(sampled, self._valid, np.uint64(0))

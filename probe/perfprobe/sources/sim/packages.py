@@ -1,0 +1,96 @@
+"""The package block: energy, temperature, limit reasons, what turbo allows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim.counters import Words
+from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
+from perfprobe.wire import Block, Counter
+
+POLLS = 10  # of the limit reasons, a sample
+ENERGY_BITS = 32
+ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
+
+
+def package_block(machine: Machine) -> Block:
+    p_cpus = sorted(cpu for core in range(machine.p_cores) for cpu in machine.threads(core))
+    e_cpus = list(range(machine.p_cores, machine.cores))
+    ceiling = Counter(
+        "ceiling_hz",
+        "turbo ceiling",
+        "Hz",
+        "turbo table",
+        kind="gauge",
+        cpus=p_cpus if machine.hybrid else None,
+    )
+    counters = [
+        Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
+        Counter("temperature_c", "temperature", "°C", "sim", kind="gauge"),
+        Counter(
+            "limit_reasons", "limit reasons", "1", "sim 0x64F", kind="flags", columns=1 + LIMIT_BITS
+        ),
+        ceiling,
+        Counter("power_limit_w", "power limit", "W", "RAPL PL1", kind="gauge", scale=0.001),
+    ]
+    if machine.hybrid:
+        counters.append(
+            Counter(
+                "e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", kind="gauge", cpus=e_cpus
+            )
+        )
+    return Block("package", "package", counters)
+
+
+class Packages:
+    def __init__(self, machine: Machine, tables: Tables) -> None:
+        self._machine = machine
+        self._tables = tables
+        self._begins = np.concatenate(([0], tables.ends[:-1]))
+        nj = tables.mw * ((tables.ends - self._begins) * (CELL_NS // 1000))[:, None]
+        self._before_nj = np.cumsum(nj, axis=0) - nj
+        self._cycle_nj = nj.sum(axis=0)
+        self._polls = 0
+        self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
+        self._columns = package_block(machine).columns
+
+    def energy_nj(self, time_ns: int) -> Ints:
+        """Per package since the start: the exact integral of the power."""
+        turn, within_ns = divmod(time_ns, self._tables.cycle * CELL_NS)
+        stage = self._stage(time_ns)
+        into_ns = within_ns - int(self._begins[stage]) * CELL_NS
+        inside = self._tables.mw[stage] * into_ns // 1000
+        return np.asarray(turn * self._cycle_nj + self._before_nj[stage] + inside)
+
+    def _stage(self, time_ns: int) -> int:
+        return int(self._tables.stage_of(np.array([time_ns // CELL_NS]))[0])
+
+    def _poll(self, time_ns: int, sample_ns: int) -> None:
+        """The polls of the sample that ends now, the first of them at its start. A bit shows in as
+        many of ten in a row as the script says."""
+        times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
+        shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
+        turn = (self._polls + np.arange(POLLS)) * 7 % 10
+        self._seen += (turn[:, None, None] < shares).sum(axis=0)
+        self._polls += POLLS
+
+    def values(self, time_ns: int, sample_ns: int) -> Words:
+        if time_ns >= sample_ns:
+            self._poll(time_ns, sample_ns)
+        tables, stage = self._tables, self._stage(time_ns)
+        cell = time_ns // CELL_NS % tables.cycle
+        into_s = (cell - int(self._begins[stage])) / CELLS_PER_S
+        out = np.empty((self._machine.packages, self._columns), np.int64)
+        # nJ to units of 2^-14 J.
+        energy = self.energy_nj(time_ns) * 32 // 1_953_125
+        out[:, 0] = (ENERGY_FIRST + energy) & (2**ENERGY_BITS - 1)
+        out[:, 1] = approach(tables.first_c[stage], tables.target_c[stage], into_s)
+        out[:, 2] = self._polls
+        out[:, 3 : 3 + LIMIT_BITS] = self._seen
+        out[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
+        out[:, 4 + LIMIT_BITS] = hw.PL1_MW
+        if self._machine.hybrid:
+            out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
+        return out.view(np.uint64)

@@ -1,0 +1,250 @@
+"""The scripts. Each repeats for ever; each plays on a machine of any shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from perfprobe.sources.sim.machine import Machine
+from perfprobe.sources.sim.schedule import SMI_NS
+from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, Load, Script, Stage
+
+HPL = Load("xhpl", 1000, ipc=2600, kernel=2)
+STREAM = Load("stream", 1000, ipc=420, kernel=4)
+LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12)
+POSTGRES = Load("postgres", 420, 160, wander=600, ipc=820, kernel=310, iowait=180)
+BACKUP = Load("pg_basebackup", 380, 120, start=120, wander=480, ipc=640, kernel=420, iowait=220)
+NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
+COMPILE = Load("cc1plus", 960, 80, on=720, ipc=1250, kernel=90)
+MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)
+AVX2 = Load("gemm_avx2", 1000, ipc=2300, kernel=2, license=1)
+AVX512 = Load("gemm_avx512", 1000, ipc=1900, kernel=2, license=2)
+PL1_BIT, THERMAL_BIT, PROCHOT_BIT, TURBO_BIT = 10, 1, 0, 12
+CLOCK_CHANGE_NS = 8_500
+
+
+def build(scenario: str, machine: Machine) -> Script:
+    script = Script(machine)
+    _SCRIPTS[scenario](script)
+    return script
+
+
+def _thread(machine: Machine, thread: int, cores: Sequence[int] | None = None) -> list[int]:
+    """The nth CPU of these cores (default: all), where they have one."""
+    chosen = range(machine.cores) if cores is None else cores
+    cpus = [thread * machine.cores + core for core in chosen]
+    return [cpu for cpu in cpus if thread < machine.smt and cpu < machine.cpus]
+
+
+def _all(machine: Machine, cores: Sequence[int]) -> list[int]:
+    return [cpu for thread in range(machine.smt) for cpu in _thread(machine, thread, cores)]
+
+
+def _every(machine: Machine, start: int, step: int = 8) -> list[int]:
+    return list(range(start, machine.cores, step))
+
+
+def idle(script: Script) -> None:
+    script.stage(20).run([0], dataclasses.replace(NGINX, duty=60, jitter=60))
+    script.stage(20)
+
+
+def steady(script: Script) -> None:
+    script.stage(30).run(range(script.machine.cpus), HPL)
+
+
+def jitter(script: Script) -> None:
+    script.late_ns = 3_000_000
+    script.stage(10).run(range(script.machine.cpus), MPI)
+    stage = script.stage(10)
+    stage.run(range(script.machine.cpus), dataclasses.replace(MPI, duty=700, jitter=600))
+    stage.wobble_mhz[:] = 90
+
+
+def _mix(stage: Stage, turn: int) -> None:
+    """A node shared by many: per eight cores, all the ways in which two threads can meet."""
+    machine = stage.machine
+    stage.run(_all(machine, _every(machine, 0)), STREAM)
+    stage.run(_all(machine, _every(machine, 1)), STREAM if turn else LAMMPS)
+    for core in (2, 3)[: 1 + turn]:
+        stage.run(_thread(machine, 0, _every(machine, core)), LAMMPS)
+    for thread in range(machine.smt):
+        stage.run(_thread(machine, thread, _every(machine, 4)), POSTGRES)
+        stage.run(_thread(machine, thread, _every(machine, 5)), (BACKUP, POSTGRES)[thread % 2])
+    stage.run(_thread(machine, machine.smt - 1, _every(machine, 6 - turn)), COMPILE)
+    stage.run(_thread(machine, 0, _every(machine, 7)), NGINX)
+
+
+def smt_mix(script: Script) -> None:
+    for turn, seconds in ((0, 14), (1, 10)):
+        _mix(script.stage(seconds), turn)
+
+
+def turbo_drop(script: Script) -> None:
+    machine = script.machine
+    calm = script.stage(8)
+    calm.run(_thread(machine, 0), HPL)
+    calm.limits[:, TURBO_BIT] = 10
+    drop = script.stage(4.1, like=calm)
+    cores = [core for core in range(machine.cores) if machine.package(core) == 0]
+    drop.drop_mhz[cores] = 620
+    drop.limits[0, TURBO_BIT] = 0
+    drop.limits[0, PL1_BIT] = 9
+    drop.at_limit[0] = True
+    script.episode("turbo-drop", "power-pl1", _thread(machine, 0, cores), 620e6)
+    script.stage(7.9, like=calm)
+
+
+def license_(script: Script) -> None:
+    machine = script.machine
+    calm = script.stage(6)
+    calm.run(_thread(machine, 0), HPL)
+    wide = _every(machine, 0, 3)
+    # Half-wide code first: the level is asked for, but the clock of this many cores allows it.
+    light = script.stage(5, like=calm)
+    light.run(_thread(machine, 0, wide), AVX2)
+    script.episode("license", "level", _thread(machine, 0, wide), 0.0)
+    heavy = script.stage(9, like=calm)
+    heavy.run(_thread(machine, 0, wide), AVX512)
+    heavy.drop_mhz[wide] = 500
+    script.episode("turbo-drop", "license", _thread(machine, 0, wide), 500e6)
+    script.stage(4, like=calm)
+
+
+def throttle(script: Script) -> None:
+    machine = script.machine
+    calm = script.stage(8)
+    calm.run(range(machine.cpus), HPL)
+    cores = [core for core in range(machine.cores) if machine.package(core) == 0]
+    hot = script.stage(6, like=calm)
+    hot.limits[0, THERMAL_BIT] = 10
+    hot.hot_c[0] = 99
+    hot.halt_period_ns[cores] = 1_000_000  # duty cycle of 7 in 8
+    hot.halt_ns[cores] = 125_000
+    script.episode("throttle", "thermal", _all(machine, cores), 0.125)
+    script.episode("involuntary-halt", "modulation", _all(machine, cores), 0.125)
+    script.stage(6, like=calm)
+    slow = script.stage(5, like=calm)
+    slow.limits[0, THERMAL_BIT] = 10
+    slow.hot_c[0] = 97
+    slow.drop_mhz[cores] = 400
+    script.episode("turbo-drop", "thermal", _all(machine, cores), 400e6)
+    script.stage(5, like=calm)
+
+
+def neighbour(script: Script) -> None:
+    machine = script.machine
+    victims = _every(machine, 0, 4)
+    alone = script.stage(8)
+    alone.run(_thread(machine, 0, victims), LAMMPS)
+    if machine.smt > 1:
+        shared = script.stage(10, like=alone)
+        loser = dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.69))
+        shared.run(_thread(machine, 0, victims), loser)
+        shared.run(_thread(machine, 1, victims), STREAM)
+        script.episode("neighbour", "sibling", _thread(machine, 0, victims), 0.31)
+    script.stage(8, like=alone)
+    robbed = script.stage(8, like=alone)
+    loser = dataclasses.replace(LAMMPS, duty=800, jitter=0, steal=200)
+    robbed.run(_thread(machine, 0, victims), loser)
+    script.episode("neighbour", "hypervisor", _thread(machine, 0, victims), 0.2)
+    script.episode("steal", None, _thread(machine, 0, victims), 0.2)
+    script.stage(4, like=alone)
+
+
+def warmup(script: Script) -> None:
+    machine = script.machine
+    halves = [_every(machine, 0, 2), _every(machine, 1, 2)]
+    script.stage(4)
+    started: list[int] = []
+    for half in halves:
+        if not half:
+            continue
+        started += half
+        goal = Stage(machine, 6)
+        goal.run(_thread(machine, 0, started), HPL)
+        top = int(goal.clocks()[half[0]])
+        ramp = (1200, 1600, 2000, 2400, 2700, 2900)
+        for mhz in (m for m in ramp if m < top):
+            step = script.stage(0.01, like=goal)
+            step.fixed_mhz[half] = mhz
+        steps = sum(m < top for m in ramp) / CELLS_PER_S
+        script.stage(6, like=goal)
+        begin = script.now - 6 - steps
+        script.episode("ramp", None, _thread(machine, 0, half), (top - ramp[0]) * 1e6)
+        script.episodes[-1] = dataclasses.replace(
+            script.episodes[-1], start=round(begin, 6), end=round(begin + steps, 6)
+        )
+    script.stage(4)
+
+
+def halts(script: Script) -> None:
+    machine = script.machine
+    calm = script.stage(5)
+    calm.run(_thread(machine, 0), HPL)
+    few = script.stage(10, like=calm)
+    _clock_changes(script, few, _every(machine, 0, 2), 850_000)
+    script.stage(4, like=calm)
+    many = script.stage(6, like=calm)
+    _clock_changes(script, many, _every(machine, 1, 2) or [0], 425_000)
+    script.stage(4, like=calm)
+    firmware = script.stage(6, like=calm)
+    firmware.smi_every = 3
+    script.episode("smi", None, range(machine.cpus), float(6 * CELLS_PER_S // 3))
+    share = SMI_NS / (3 * CELL_NS)
+    script.episode("involuntary-halt", "smm", _thread(machine, 0), share)
+    script.stage(5, like=calm)
+
+
+def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: int) -> None:
+    """The clock goes to and fro between two bins, with a halt each time."""
+    stage.halt_period_ns[cores] = period_ns
+    stage.halt_ns[cores] = CLOCK_CHANGE_NS
+    stage.wobble_mhz[cores] = 100
+    cpus = _thread(script.machine, 0, cores)
+    script.episode("involuntary-halt", "clock-change", cpus, CLOCK_CHANGE_NS / period_ns)
+
+
+def hotplug(script: Script) -> None:
+    machine = script.machine
+    calm = script.stage(8)
+    _mix(calm, 0)
+    leaver = machine.cpus - 1
+    off = script.stage(8, like=calm)
+    off.online[leaver] = machine.cpus == 1  # Linux keeps its last CPU
+    if machine.cpus > 1:
+        script.episode("offline", None, [leaver], None)
+    script.stage(10, like=calm)
+    if machine.cpus > 1:
+        script.episode("online", None, [leaver], None)
+        script.episodes[-1] = dataclasses.replace(script.episodes[-1], end=16.0)
+
+
+def hybrid(script: Script) -> None:
+    machine = script.machine
+    big, small = list(range(machine.p_cores)), list(range(machine.p_cores, machine.cores))
+    first = script.stage(15)
+    first.run(_all(machine, big[::2]), LAMMPS)
+    first.run(_thread(machine, 0, big[1::2]), COMPILE)
+    first.run(small[::2], COMPILE)
+    first.run(small[1::4], POSTGRES)
+    second = script.stage(15, like=first)
+    second.run(_thread(machine, 0, big), HPL)
+    second.run(small, STREAM)
+    second.limits[0, TURBO_BIT] = 10
+
+
+_SCRIPTS: dict[str, Callable[[Script], None]] = {
+    "idle": idle,
+    "steady": steady,
+    "jitter": jitter,
+    "smt-mix": smt_mix,
+    "turbo-drop": turbo_drop,
+    "license": license_,
+    "throttle": throttle,
+    "neighbour": neighbour,
+    "warmup": warmup,
+    "halts": halts,
+    "hotplug": hotplug,
+    "hybrid": hybrid,
+}

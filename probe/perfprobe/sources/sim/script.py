@@ -1,0 +1,188 @@
+"""What a scenario is written in: loads, stages, and the tables that a schedule reads.
+
+A script is a row of stages that repeats for ever. Within a stage everything is constant but the
+noise: shares are per mille of a cell of 10 ms, clocks in MHz.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim.machine import Ints, Machine
+
+CELL_NS = 10_000_000
+CELLS_PER_S = 100
+LIMIT_BITS = 16
+WORKING = 100  # per mille of a cell from which a core counts as active for turbo
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one CPU does. It works once a cell, from `start` (later by up to `wander`) for `duty`
+    (give or take half of `jitter`)."""
+
+    comm: str = ""
+    duty: int = 0
+    jitter: int = 0
+    start: int = 0
+    wander: int = 0
+    on: int = 1000
+    """Share of the windows of 200 ms in which it works at all."""
+    ipc: int = 1000
+    kernel: int = 20
+    iowait: int = 0
+    """Share of its idle time."""
+    steal: int = 0
+    """Share of a cell that the hypervisor takes, after the work."""
+    license: int = 0
+
+
+SLOT_FIELDS = tuple(f.name for f in fields(Load) if f.name != "comm")
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """An episode as scripted: seconds from the start of the script."""
+
+    kind: str
+    cause: str | None
+    cpus: list[int]
+    start: float
+    end: float
+    depth: float | None
+
+
+class Stage:
+    def __init__(self, machine: Machine, seconds: float) -> None:
+        self.seconds = seconds
+        self.machine = machine
+        self.slot = {name: np.zeros(machine.slots, np.int64) for name in SLOT_FIELDS}
+        self.comms = [""] * machine.slots
+        self.online = np.arange(machine.slots) < machine.cpus
+        cores = machine.cores
+        self.drop_mhz = np.zeros(cores, np.int64)
+        self.wobble_mhz = np.full(cores, 6, np.int64)
+        self.fixed_mhz = np.zeros(cores, np.int64)  # 0: as turbo allows
+        self.halt_period_ns = np.full(cores, CELL_NS, np.int64)
+        self.halt_ns = np.zeros(cores, np.int64)
+        self.smi_every = 0  # cells; 0: never
+        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)  # in so many of 10 polls
+        self.at_limit = [False] * machine.packages
+        self.hot_c = [0] * machine.packages  # 0: as the power has it
+        self.run(range(machine.cpus), IDLE)
+
+    def run(self, cpus: Sequence[int], load: Load) -> None:
+        for name in SLOT_FIELDS:
+            self.slot[name][cpus] = getattr(load, name)
+        for cpu in cpus:
+            self.comms[cpu] = load.comm
+
+    def working(self) -> NDArray[np.bool_]:
+        """Cores that count as active."""
+        duty = np.where(self.online, self.slot["duty"] * self.slot["on"] // 1000, 0)
+        return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= WORKING)
+
+    def ceilings(self) -> Ints:
+        """MHz that turbo allows the P cores, per package: it counts those only."""
+        working = self.working()
+        working[self.machine.p_cores :] = False
+        per_package = working.reshape(self.machine.packages, -1).sum(axis=1)
+        return np.array([hw.ceiling_mhz(int(n)) for n in per_package], np.int64)
+
+    def clocks(self) -> Ints:
+        """MHz per core, before the wobble."""
+        machine = self.machine
+        allowed = np.repeat(self.ceilings(), machine.package_cores)
+        allowed[machine.p_cores :] = hw.TURBO_E_MHZ
+        free = np.where(self.working(), allowed - self.drop_mhz, hw.IDLE_MHZ)
+        return np.where(self.fixed_mhz > 0, self.fixed_mhz, free)
+
+    def power_mw(self) -> Ints:
+        """Per package: 35 W, and up to about 5 W a core, that make the most of 148 W at most."""
+        busy = self.slot["duty"].reshape(self.machine.smt, -1).sum(axis=0).clip(max=1300)
+        cores = busy * 4 * (self.clocks() // 10) ** 2 // 78_400
+        mw = 35_000 + cores.reshape(self.machine.packages, -1).sum(axis=1)
+        return np.where(self.at_limit, hw.PL1_MW, np.minimum(mw, hw.PL1_MW - 2_000))
+
+
+IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
+
+
+@dataclass
+class Script:
+    machine: Machine
+    stages: list[Stage] = field(default_factory=list)
+    episodes: list[Happening] = field(default_factory=list)
+    late_ns: int = 0
+    """How much later than usual a reader's wake-up may be."""
+
+    def stage(self, seconds: float, like: Stage | None = None) -> Stage:
+        """The next stage; a copy of another, or one where nothing runs."""
+        stage = Stage(self.machine, seconds) if like is None else copy.deepcopy(like)
+        stage.seconds = seconds
+        self.stages.append(stage)
+        return stage
+
+    @property
+    def now(self) -> float:
+        """Seconds from the start to the end of the last stage."""
+        return sum(stage.seconds for stage in self.stages)
+
+    def episode(
+        self, kind: str, cause: str | None, cpus: Sequence[int], depth: float | None
+    ) -> None:
+        """Something that lasts as long as the last stage."""
+        start = round(self.now - self.stages[-1].seconds, 6)
+        end = round(self.now, 6)
+        self.episodes.append(Happening(kind, cause, list(cpus), start, end, depth))
+
+
+class Tables:
+    """A script as arrays: first axis the stage."""
+
+    def __init__(self, script: Script) -> None:
+        stages = script.stages
+        cells = [round(stage.seconds * CELLS_PER_S) for stage in stages]
+        self.ends = np.cumsum(np.array(cells, np.int64))
+        """The cell at which each stage is over."""
+        self.cycle = int(self.ends[-1])
+        self.slot = {name: np.stack([s.slot[name] for s in stages]) for name in SLOT_FIELDS}
+        self.online = np.stack([s.online for s in stages]).astype(np.int64)
+        self.mhz = np.stack([s.clocks() for s in stages])
+        self.wobble_mhz = np.stack([s.wobble_mhz for s in stages])
+        self.halt_period_ns = np.stack([s.halt_period_ns for s in stages])
+        self.halt_ns = np.stack([s.halt_ns for s in stages])
+        self.smi_every = np.array([s.smi_every for s in stages], np.int64)
+        self.limits = np.stack([s.limits for s in stages])
+        self.ceiling_mhz = np.stack([s.ceilings() for s in stages])
+        self.mw = np.stack([s.power_mw() for s in stages])
+        self.comms = [s.comms for s in stages]
+        hot = np.array([s.hot_c for s in stages], np.float64)
+        self.target_c = np.where(hot > 0, hot, 36 + self.mw * 0.0003)
+        self.first_c = self._first_c(cells)
+
+    def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
+        """Temperature at each stage's start: settled, so that the second cycle is as the first."""
+        first = np.empty_like(self.target_c)
+        now = self.target_c[-1]
+        for _ in range(2):
+            for i, count in enumerate(cells):
+                first[i] = now
+                now = approach(now, self.target_c[i], count / CELLS_PER_S)
+        return first
+
+    def stage_of(self, cells: Ints) -> Ints:
+        return np.searchsorted(self.ends, cells % self.cycle, side="right")
+
+
+def approach(
+    now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
+) -> NDArray[np.float64]:
+    """A heat sink follows its power within seconds."""
+    return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

@@ -1,0 +1,210 @@
+"""The simulated machine as a source: hello, and frames as time goes by."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.counters import Table, block, cpu_columns, stat_columns
+from perfprobe.sources.sim.hello import Clock, Select, hello_of
+from perfprobe.sources.sim.machine import Ints, Machine, tsc
+from perfprobe.sources.sim.packages import Packages, package_block
+from perfprobe.sources.sim.reading import Reading
+from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
+from perfprobe.sources.sim.script import CELL_NS
+from perfprobe.sources.sim.spec import Spec, parse
+from perfprobe.wire import (
+    HEAD,
+    ROW_OFFLINE,
+    ROW_REBASED,
+    ROW_SAMPLED,
+    Block,
+    Counter,
+    Frame,
+    Hello,
+    Note,
+    Rows,
+)
+
+MOST_BEHIND_NS = 10_000_000_000
+GRACE_NS = 1_000  # due() is a float, and may be rounded down
+BATCH = 16
+TASKS_CPUS = 256  # with more, tasks are told only now and then
+TASKS_EVERY = 10
+LEAST_SAMPLE_NS = 1_000_000
+STAT_READ_NS = 400_000  # /proc/stat is read when the CPUs are done
+STAT_WIDTH_NS = 30_000
+
+
+class Sim:
+    """See Source. `select`: CPUs that are wanted, or a choice from the topology."""
+
+    def __init__(self, spec: Spec, sample_ns: int, select: Select = None) -> None:
+        if sample_ns < LEAST_SAMPLE_NS:
+            raise ValueError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
+        self._spec = spec
+        self._sample_ns = sample_ns
+        self._machine = machine = Machine.of(spec)
+        script = scenarios.build(spec.scenario, machine)
+        self._schedule = Schedule(machine, script, spec.seed)
+        self._cursor = Cursor(self._schedule)
+        self._clock = Clock.of(spec)
+        self._reading = Reading(machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns)
+        columns, stat = cpu_columns(machine, spec.scenario == "license"), stat_columns()
+        self._table, self._stat = Table(columns, machine.cpus), Table(stat, machine.cpus)
+        self._packages = Packages(machine, self._schedule.tables)
+        blocks = [block("cpu", columns), block("stat", stat), *_blocks(machine)]
+        self.hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
+        self._start_state(self.hello)
+
+    def _start_state(self, hello: Hello) -> None:
+        cpus = self._machine.cpus
+        self._wanted = np.ones(cpus, np.bool_)
+        if hello.selected is not None:
+            cores = sorted({cpu % self._machine.cores for cpu in hello.selected})
+            self._wanted[:] = False
+            self._wanted[[cpu for core in cores for cpu in self._machine.threads(core)]] = True
+        self._number = 0
+        self._start_ns = self._clock.monotonic_ns
+        self._base = np.zeros((len(Row), cpus), np.int64)
+        """Integrals when the CPU last came back: its counters start there."""
+        self._last: Ints | None = None
+        self._online = np.ones(cpus, np.bool_)
+        self._closed = False
+
+    def due(self) -> float | None:
+        if self._spec.speed is None:
+            return None
+        return (self._start_ns + self._number * self._sample_ns / self._spec.speed) / 1e9
+
+    def poll(self) -> list[Frame | Note]:
+        if self._closed:
+            return []
+        count = max(1, min(BATCH, 4096 // self._machine.cpus))
+        if self._spec.speed is not None:
+            count = min(count, self._ready(self._spec.speed))
+        messages: list[Frame | Note] = []
+        for _ in range(count):
+            messages += self._sample()
+        return messages
+
+    def _ready(self, speed: float) -> int:
+        """Frames that are due. One who was stopped, or cannot keep up, finds that the machine
+        stood still meanwhile: to make up for hours would take minutes."""
+        now_ns = time.monotonic_ns() + GRACE_NS
+        period_ns = self._sample_ns / speed
+        if now_ns - self._start_ns - self._number * period_ns > MOST_BEHIND_NS + period_ns:
+            self._start_ns = now_ns - round(self._number * period_ns)
+        return int((now_ns - self._start_ns) // period_ns) + 1 - self._number
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _sample(self) -> list[Frame | Note]:
+        time_ns = self._number * self._sample_ns
+        tables = self._schedule.tables
+        stage = int(tables.stage_of(np.array([time_ns // CELL_NS]))[0])
+        online = tables.online[stage, : self._machine.cpus] > 0
+        late, width, wide = self._reading.at(self._number)
+        times = np.full(self._machine.slots, time_ns, np.int64)
+        # The counters are those of the middle of the read.
+        times[: self._machine.cpus] += late + width // 2
+        totals = self._cursor.at(time_ns, times)[:, : self._machine.cpus]
+        rebased = online & ~self._online
+        notes = self._hotplug(stage, online, totals, rebased)
+        flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + np.where(
+            rebased, ROW_REBASED, 0
+        )
+        sampled = online & self._wanted
+        rows = Rows(
+            self._head(time_ns, late, width, np.where(sampled | ~online, flags, 0)).tobytes(),
+            self._table.valid(sampled).tobytes(),
+            self._table.values(totals - self._base).tobytes(),
+        )
+        blocks = {"cpu": rows, **self._shared(time_ns, totals, online)}
+        records = self._tasks(stage, totals)
+        self._last = totals
+        at_ns = self._clock.raw_ns + time_ns
+        frame = Frame(self._number, at_ns, blocks, records=records)
+        self._number += 1
+        return [*notes, frame]
+
+    def _head(self, time_ns: int, late: Ints, width: Ints, flags: Ints) -> Ints:
+        begin = self._clock.raw_ns + time_ns + late
+        head = np.zeros((len(late), HEAD), np.int64)
+        head[:, 0] = tsc(begin) + self._reading.offset
+        head[:, 1] = tsc(begin + width) + self._reading.offset
+        head[:, 2] = late
+        head[(flags & ROW_SAMPLED) == 0] = 0
+        head[:, 4] = flags
+        return head
+
+    def _hotplug(
+        self, stage: int, online: NDArray[np.bool_], totals: Ints, rebased: NDArray[np.bool_]
+    ) -> list[Note]:
+        if (online == self._online).all():
+            return []
+        # While a CPU is off nothing of it counts: its integrals are those of its return.
+        self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
+        self._table.restart(rebased)
+        tables, notes = self._schedule.tables, list[Note]()
+        cell = self._number * self._sample_ns // CELL_NS
+        start = (cell // tables.cycle * tables.cycle + int(tables.ends[stage - 1])) * CELL_NS
+        start = start if stage else cell // tables.cycle * tables.cycle * CELL_NS
+        for cpu in np.flatnonzero(online != self._online).tolist():
+            is_on = bool(online[cpu])
+            row = dataclasses.asdict(self._machine.row(cpu, is_on))
+            data = {"cpu": cpu, "online": is_on, "row": row}
+            notes.append(Note("hotplug", self._clock.raw_ns + start, data=data))
+        self._online = online
+        return notes
+
+    def _shared(self, time_ns: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Rows]:
+        """What the Python half of a probe reads, once a frame."""
+        at_ns = time_ns + STAT_READ_NS
+        before = tsc(at_ns + self._clock.raw_ns)
+        after = tsc(at_ns + STAT_WIDTH_NS + self._clock.raw_ns)
+        head = np.array([before, after, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
+        packages = self._packages.values(time_ns, self._sample_ns)
+        all_valid = np.uint64(2 ** packages.shape[1] - 1)
+        return {
+            "stat": Rows(
+                head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes()
+            ),
+            "package": Rows(head, np.full(len(packages), all_valid).tobytes(), packages.tobytes()),
+            "machine": Rows(
+                head,
+                np.array([1], np.uint64).tobytes(),
+                np.array([time.process_time_ns()], np.uint64).tobytes(),
+            ),
+        }
+
+    def _tasks(self, stage: int, totals: Ints) -> dict[str, object]:
+        if self._last is None or (
+            self._machine.cpus > TASKS_CPUS and self._number % TASKS_EVERY != 0
+        ):
+            return {}
+        busy_ns = totals[Row.BUSY] - self._last[Row.BUSY]
+        shares = np.minimum(busy_ns / self._sample_ns, 1.0).round(4).tolist()
+        comms = self._schedule.tables.comms[stage]
+        return {
+            "tasks": {
+                str(cpu): [4000 + cpu, comms[cpu], share]
+                for cpu, share in enumerate(shares)
+                if share > 0 and comms[cpu]
+            }
+        }
+
+
+def _blocks(machine: Machine) -> list[Block]:
+    own = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
+    return [package_block(machine), Block("machine", "machine", [own])]
+
+
+def open_sim(text: str, sample_ns: int, select: Select = None) -> Sim:
+    """A source from the argument of --source. ValueError: one line for the user."""
+    return Sim(parse(text), sample_ns, select)

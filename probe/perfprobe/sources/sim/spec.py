@@ -1,0 +1,113 @@
+"""What was asked for: `sim[:SCENARIO[,KEY=VALUE…]]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCENARIOS = (
+    "idle",
+    "steady",
+    "jitter",
+    "smt-mix",
+    "turbo-drop",
+    "license",
+    "throttle",
+    "neighbour",
+    "warmup",
+    "halts",
+    "hotplug",
+    "hybrid",
+)
+MOST_CPUS = 4096
+KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    scenario: str = "smt-mix"
+    cpus: int = 16
+    packages: int = 1
+    smt: int = 2
+    seed: int = 1
+    speed: float | None = 1.0
+    """Simulated seconds per second; None: as fast as frames are asked for."""
+    epoch: int | None = None
+    """Unix seconds at which the simulated machine starts; None: now."""
+
+    @property
+    def reproducible(self) -> bool:
+        return self.speed is None or self.epoch is not None
+
+
+def parse(text: str) -> Spec:
+    """A Spec from the argument of --source, with or without its leading `sim:`."""
+    body = "" if text == "sim" else text.removeprefix("sim:")
+    scenario, *options = body.split(",")
+    scenario = scenario or "smt-mix"
+    if scenario not in SCENARIOS:
+        raise ValueError(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+    asked = _options(options)
+    cpus = _integer(asked, "cpus", 16, 1, MOST_CPUS)
+    hybrid = scenario == "hybrid"
+    spec = Spec(
+        scenario,
+        cpus,
+        _integer(asked, "packages", 2 if cpus >= 32 and not hybrid else 1, 1, 64),
+        _integer(asked, "smt", 2, 1, 8),
+        _integer(asked, "seed", 1, 0, 2**32 - 1),
+        _speed(asked.get("speed", "1")),
+        _integer(asked, "epoch", 0, 0, 2**33) if "epoch" in asked else None,
+    )
+    _check_shape(spec)
+    return spec
+
+
+def _options(options: list[str]) -> dict[str, str]:
+    asked: dict[str, str] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise ValueError(f"sim: {option!r} is not KEY=VALUE")
+        if key not in KEYS:
+            raise ValueError(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
+        if key in asked:
+            raise ValueError(f"sim: {key} is given twice")
+        asked[key] = value
+    return asked
+
+
+def _integer(asked: dict[str, str], key: str, default: int, least: int, most: int) -> int:
+    text = asked.get(key)
+    if text is None:
+        return default
+    # Not int() alone: it takes signs, underscores and blanks.
+    if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= most:
+        raise ValueError(f"sim: {key}={text}: a number from {least} to {most} was expected")
+    return int(text)
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0.001 <= speed <= 1e6:  # also refuses nan
+        raise ValueError(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
+    return speed
+
+
+def _check_shape(spec: Spec) -> None:
+    if spec.smt not in {1, 2, 4, 8}:
+        raise ValueError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
+    if spec.scenario == "hybrid":
+        if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
+            raise ValueError(
+                "sim: hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
+            )
+    elif spec.cpus % (spec.packages * spec.smt):
+        raise ValueError(
+            f"sim: {spec.cpus} CPUs cannot be divided into {spec.packages} packages "
+            f"of cores with {spec.smt} threads"
+        )

@@ -1,0 +1,127 @@
+"""What really happened on a simulated machine, from its schedule and not from its counters."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.sources.sim.script import CELLS_PER_S, Happening
+from perfprobe.sources.sim.spec import Spec, parse
+
+SECOND = 1_000_000_000
+
+
+def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
+    """JSON-ready lines in the order of their starts. Times are seconds from the start of the
+    simulation; frames have it at `time_ns - hello.raw_ns`.
+
+    For every window of 1 s (the last may be shorter), first all cores, then all CPUs:
+
+    {"type":"core","package","core","cpus","start","end","smt","clock_hz"} - `core` is Linux's
+    core_id; `smt` is {"neither","lp0","lp1","both"}, shares of the window in which those CPUs were
+    not halted, or with more than two threads {"neither","active_threads"}; `clock_hz` is the mean
+    clock while unhalted, null if it never was.
+
+    {"type":"cpu","cpu","start","end","online","util","busy_hz","ipc","kernel_cycles",
+    "kernel_instructions","halt","idle","involuntary","steal"} - as in `stat --json`: shares of the
+    window, kernel shares of cycles and of instructions. halt = 1 - util = idle + involuntary +
+    steal, exactly. `online` is a share too; the others are null if the CPU was off at any time,
+    and clock, ipc and kernel shares if nothing ran.
+
+    {"type":"episode","kind","cause","cpus","start","end","depth"} - as scripted, kinds and causes
+    of design.md section 4; `cause` null where a kind has none, `end` null if it is still running
+    at the end of the duration, `depth` in Hz, as a share, a count (smi), or null.
+    """
+    spec = parse(spec) if isinstance(spec, str) else spec
+    if not 0 < duration_s < 31 * 86_400:
+        raise ValueError(f"truth: a duration of {duration_s} s is not between 0 and 31 days")
+    machine = Machine.of(spec)
+    script = scenarios.build(spec.scenario, machine)
+    schedule = Schedule(machine, script, spec.seed)
+    episodes = _episodes(script.episodes, schedule.tables.cycle / CELLS_PER_S, duration_s)
+    windows = _windows(schedule, round(duration_s * SECOND))
+    return heapq.merge(windows, episodes, key=lambda line: line["start"])
+
+
+def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
+    for t0 in range(0, duration_ns, SECOND):
+        t1 = min(t0 + SECOND, duration_ns)
+        totals = schedule.between(t0, t1)
+        times = {"start": t0 / SECOND, "end": t1 / SECOND}
+        for core in range(schedule.machine.cores):
+            yield _core(schedule.machine, core, totals, t1 - t0, times)
+        for cpu in range(schedule.machine.cpus):
+            yield {"type": "cpu", "cpu": cpu, **times, **_cpu(totals[:, cpu], t1 - t0)}
+
+
+def _core(
+    machine: Machine, core: int, totals: Ints, span_ns: int, times: dict[str, float]
+) -> dict[str, Any]:
+    cpus = machine.threads(core)
+    run = [int(totals[Row.RUN, cpu]) for cpu in cpus]
+    smt = [int(totals[Row.SMT, cpu]) for cpu in cpus]
+    if len(cpus) > 2:
+        split = {"neither": 1 - smt[0] / span_ns, "active_threads": sum(run) / span_ns}
+    else:
+        lp0, lp1 = (*smt, 0)[:2]
+        both = run[0] - lp0
+        parts = {"neither": span_ns - lp0 - lp1 - both, "lp0": lp0, "lp1": lp1, "both": both}
+        split = {state: part / span_ns for state, part in parts.items()}
+    cycles = sum(int(totals[Row.CYCLES, cpu]) for cpu in cpus)
+    row = machine.row(cpus[0])
+    return {
+        "type": "core",
+        "package": row.package,
+        "core": row.core,
+        "cpus": cpus,
+        **times,
+        "smt": split,
+        "clock_hz": cycles * 1e6 / sum(run) if sum(run) else None,
+    }
+
+
+def _cpu(total: Ints, span_ns: int) -> dict[str, float | None]:
+    run, cycles, instructions = (int(total[r]) for r in (Row.RUN, Row.CYCLES, Row.INSTRUCTIONS))
+    idle, steal = int(total[Row.IDLE]), int(total[Row.STEAL])
+    on = int(total[Row.ONLINE]) == span_ns
+    return {
+        "online": int(total[Row.ONLINE]) / span_ns,
+        "util": run / span_ns if on else None,
+        "busy_hz": cycles * 1e6 / run if on and run else None,
+        "ipc": instructions / cycles if on and cycles else None,
+        "kernel_cycles": int(total[Row.KERNEL_CYCLES]) / cycles if on and cycles else None,
+        "kernel_instructions": int(total[Row.KERNEL_INSTRUCTIONS]) / instructions
+        if on and instructions
+        else None,
+        "halt": (span_ns - run) / span_ns if on else None,
+        "idle": idle / span_ns if on else None,
+        "involuntary": (span_ns - run - idle - steal) / span_ns if on else None,
+        "steal": steal / span_ns if on else None,
+    }
+
+
+def _episodes(
+    script: list[Happening], cycle_s: float, duration_s: float
+) -> Iterator[dict[str, Any]]:
+    ordered = sorted(script, key=lambda e: e.start)
+    begin, turn = 0.0, 0
+    while ordered and begin < duration_s:
+        for episode in ordered:
+            start, end = round(begin + episode.start, 6), round(begin + episode.end, 6)
+            if start >= duration_s:
+                return
+            yield {
+                "type": "episode",
+                "kind": episode.kind,
+                "cause": episode.cause,
+                "cpus": episode.cpus,
+                "start": start,
+                "end": end if end <= duration_s else None,
+                "depth": episode.depth,
+            }
+        turn += 1
+        begin = turn * cycle_s

@@ -1,0 +1,326 @@
+"""The schedule's closed forms against plain interval arithmetic, and the truth that comes of it."""
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfprobe.sources.sim import SCENARIOS, parse, truth
+from perfprobe.sources.sim import scenarios as scripts
+from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.schedule import Cells, Cursor, Row, Schedule, measure
+from perfprobe.sources.sim.script import CELL_NS, Load, Script
+
+WILD = [
+    Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
+    Load("b", 550, 500, start=200, wander=500, ipc=1700, on=600),
+    Load("c", 300, 100, wander=900, kernel=700, steal=250, license=1),
+    Load("d", 1000, ipc=2000, license=2),
+    Load("e", 30, 60, wander=990),
+]
+
+
+def wild(smt: int, seed: int = 3, cores: int = 3) -> Schedule:
+    """Every kind of cell: work, steal, polls, halts short and long, SMIs, a CPU that goes off."""
+    machine = Machine.of(parse(f"steady,cpus={smt * cores},smt={smt}"))
+    script = Script(machine)
+    for seconds in (0.03, 0.05, 0.02):
+        stage = script.stage(seconds)
+        for cpu in range(machine.cpus):
+            stage.run([cpu], WILD[(cpu + len(script.stages)) % len(WILD)])
+        stage.halt_period_ns[0], stage.halt_ns[0] = 850_001, 8_500
+        stage.halt_period_ns[1], stage.halt_ns[1] = 1_000_000, 125_000
+        stage.wobble_mhz[:] = 50
+        stage.online[machine.cpus - 1] = len(script.stages) != 2
+    script.stages[1].smi_every = 2
+    return Schedule(machine, script, seed)
+
+
+def halts(cells: Cells, core: int) -> list[tuple[int, int]]:
+    """Where the core stands still, as intervals."""
+    period, phase, length = (
+        int(a[0, 0, core]) for a in (cells.halt_period, cells.halt_phase, cells.halt)
+    )
+    found = [(b + phase, b + phase + length) for b in range(0, CELL_NS, period)] if length else []
+    return [(max(0, a), min(CELL_NS, b)) for a, b in found if a < CELL_NS]
+
+
+def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
+    """Integrals over [t0, t1) from the intervals alone: cut time at every edge of any of them,
+    and look at the middle of each piece who is in it."""
+    machine = schedule.machine
+    out = np.zeros((len(Row), machine.slots), np.int64)
+    for cell in range(t0 // CELL_NS, -(-t1 // CELL_NS)):
+        cells = schedule.cells(cell, 1)
+        begin, end = max(t0 - cell * CELL_NS, 0), min(t1 - cell * CELL_NS, CELL_NS)
+        for core in range(machine.cores):
+            stops = halts(cells, core)
+            cpus = range(core, machine.slots, machine.cores)
+            at = [
+                {n: int(getattr(cells, n)[0, t, core]) for n in ("start", "poll", "stop", "gone")}
+                for t in range(machine.smt)
+            ]
+            edges = {begin, end, *itertools.chain(*stops), *(v for a in at for v in a.values())}
+            cuts = sorted(edge for edge in edges if begin <= edge <= end)
+            for p, q in itertools.pairwise(cuts):
+                middle = (p + q) / 2
+                halted = any(a <= middle < b for a, b in stops)
+                runs = [a["start"] <= middle < a["stop"] and not halted for a in at]
+                for t, cpu in enumerate(cpus):
+                    one(out[:, cpu], cells, (0, t, core), at[t], middle, runs, q - p)
+            for t, cpu in enumerate(cpus):
+                out[Row.ENTRIES, cpu] += (
+                    at[t]["start"] < at[t]["gone"] < CELL_NS and begin < at[t]["gone"] <= end
+                )
+                smi = int(cells.smi[0, 0, core])
+                out[Row.SMI, cpu] += begin < smi <= end and int(cells.online[0, t, core])
+    return out
+
+
+def one(
+    out: Ints,
+    cells: Cells,
+    where: tuple[int, int, int],
+    at: dict[str, int],
+    middle: float,
+    runs: list[bool],
+    ns: int,
+) -> None:
+    """Adds a piece of ns in which nothing changes to one CPU's integrals."""
+    run = runs[where[1]]
+    mhz, mips, kernel_mhz, kernel_mips = (
+        int(getattr(cells, n)[where]) for n in ("mhz", "mips", "kernel_mhz", "kernel_mips")
+    )
+    if run:
+        out[Row.RUN] += ns
+        out[Row.CYCLES] += ns * mhz
+        out[Row.INSTRUCTIONS] += ns * mips
+        out[Row.KERNEL_CYCLES] += ns * kernel_mhz
+        out[Row.KERNEL_INSTRUCTIONS] += ns * kernel_mips
+        if level := int(cells.license[where]):
+            out[(Row.LICENSE_1, Row.LICENSE_2)[level - 1]] += ns * mhz
+    out[Row.SMT] += ns * (any(runs) if len(runs) > 2 else run and sum(runs) == 1)
+    if not cells.online[where]:
+        return
+    out[Row.ONLINE] += ns
+    if at["start"] <= middle < at["poll"]:
+        out[Row.BUSY] += ns
+        out[Row.SYSTEM] += ns * int(cells.kernel[where])
+    elif at["poll"] <= middle < at["stop"]:
+        out[Row.POLL] += ns
+    elif at["stop"] <= middle < at["gone"]:
+        out[Row.STEAL] += ns
+    else:
+        out[Row.IDLE] += ns
+        out[Row.IOWAIT] += ns * int(cells.iowait[where])
+
+
+moments = st.integers(0, 250_000_000)
+
+
+@pytest.mark.parametrize("smt", [1, 2, 4, 8])
+def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
+    schedule = wild(smt)
+    for t0, t1 in ((0, 100_000_000), (3_333_333, 3_333_334), (61_234_567, 187_654_321)):
+        got, wanted = schedule.between(t0, t1), sweep(schedule, t0, t1)
+        for row in Row:
+            assert got[row].tolist() == wanted[row].tolist(), row.name
+    everything = schedule.between(0, 200_000_000)
+    assert (everything.sum(axis=1) > 0).all(), "a row that this machine never moves tests nothing"
+
+
+@settings(max_examples=25, deadline=None)
+@given(moments, moments, st.integers(0, 1000))
+def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
+    schedule = wild(2, seed, cores=2)
+    t0, t1 = min(a, b), min(min(a, b) + 35_000_000, max(a, b))
+    assert (schedule.between(t0, t1) == sweep(schedule, t0, t1)).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(moments, moments, st.integers(0, 1000))
+def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
+    """hardware.md 1.4, on the truth: no state negative, all ways to the same four numbers."""
+    schedule = wild(2, seed, cores=4)
+    t0, t1 = min(a, b), max(a, b)
+    total = schedule.between(t0, t1).reshape(len(Row), 2, -1)
+    (r0, r1), (one0, one1) = total[Row.RUN], total[Row.SMT]
+    both = r0 - one0
+    assert (both == r1 - one1).all()
+    anyone = one0 + one1 + both
+    neither = (t1 - t0) - anyone
+    for state in (neither, one0, one1, both):
+        assert (state >= 0).all()
+    assert (anyone - r1 == one0).all()
+    assert (anyone - r0 == one1).all()
+    assert (r0 + r1 - anyone == both).all()
+    assert (np.maximum(r0, r1) <= anyone).all()
+    assert (anyone <= np.minimum(t1 - t0, r0 + r1)).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(moments, moments, moments)
+def test_integrals_add_up(a: int, b: int, c: int) -> None:
+    schedule = wild(4)
+    t0, t1, t2 = sorted((a, b, c))
+    parts = schedule.between(t0, t1) + schedule.between(t1, t2)
+    assert (parts == schedule.between(t0, t2)).all()
+
+
+def test_cells_do_not_depend_on_how_they_are_asked_for() -> None:
+    schedule = wild(2)
+    many = measure(schedule.cells(0, 60), CELL_NS)
+    for cell in range(60):
+        assert (measure(schedule.cells(cell, 1), CELL_NS)[:, 0] == many[:, cell]).all()
+
+
+@pytest.mark.parametrize("step_ns", [7_000_000, 100_000_000, 1_234_567_890])
+def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
+    """Each CPU to its own moment, across chunks, with reads that reach over cells."""
+    schedule = wild(2)
+    schedule.chunk = 16
+    cursor = Cursor(schedule)
+    late = np.array([0, 5_000, 60_000, 300_000, 12_000_000, 31_000_000])
+    for k in range(12):
+        got = cursor.at(k * step_ns, k * step_ns + late)
+        for cpu in range(6):
+            wanted = schedule.between(0, k * step_ns + int(late[cpu]))[:, cpu]
+            assert (got[:, cpu] == wanted).all(), (k, cpu)
+
+
+def test_work_is_as_long_as_its_load_says() -> None:
+    schedule = wild(2)
+    for name in ("idle", "smt-mix"):
+        machine = Machine.of(parse(name))
+        schedule = Schedule(machine, scripts.build(name, machine), 1)
+        cells = schedule.cells(0, 1000)
+        assert (cells.start >= 0).all()
+        assert (cells.start <= cells.poll).all()
+        assert (cells.poll <= cells.stop).all()
+        assert (cells.stop <= cells.gone).all()
+        assert (cells.gone <= CELL_NS).all()
+    length = (cells.stop - cells.start)[:, 0, 4] / CELL_NS  # postgres: 0.42 +- 0.08
+    assert length.min() == pytest.approx(0.34, abs=0.005)
+    assert length.max() == pytest.approx(0.50, abs=0.005)
+    assert length.mean() == pytest.approx(0.42, abs=0.01)
+
+
+# --- what `truth` tells ---------------------------------------------------------------------------
+
+
+def lines(text: str, seconds: float, kind: str) -> list[dict[str, Any]]:
+    return [line for line in truth(text, seconds) if line["type"] == kind]
+
+
+def during(
+    rows: list[dict[str, Any]], cpus: list[int], start: float, end: float, key: str
+) -> float:
+    """Mean of a measure of these CPUs over the windows that lie within."""
+    values = [r[key] for r in rows if r["cpu"] in cpus and r["start"] >= start and r["end"] <= end]
+    assert values
+    return float(np.mean(values))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_truth_holds_together(scenario: str) -> None:
+    found = list(truth(f"sim:{scenario}", 34.5))
+    assert json.loads(json.dumps(found)) == found
+    assert [x["start"] for x in found] == sorted(x["start"] for x in found)
+    assert len([x for x in found if x["type"] == "cpu"]) == 35 * 16
+    for line in found:
+        if line["type"] == "core":
+            assert sum(line["smt"].values()) == pytest.approx(1, abs=1e-12)
+            assert min(line["smt"].values()) >= 0
+        elif line["type"] == "cpu" and line["util"] is not None:
+            assert line["util"] + line["halt"] == pytest.approx(1, abs=1e-12)
+            halted = line["idle"] + line["involuntary"] + line["steal"]
+            assert line["halt"] == pytest.approx(halted, abs=1e-12)
+            assert line["involuntary"] >= 0
+        elif line["type"] == "episode":
+            assert line["cpus"]
+            assert line["end"] is None or line["start"] <= line["end"] <= 34.5
+    assert found == list(truth(f"sim:{scenario}", 34.5)), "not the same twice"
+    if scenario not in {"idle", "steady"}:
+        assert found != list(truth(f"sim:{scenario},seed=2", 34.5)), "the seed changes nothing"
+
+
+def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
+    return next(e for e in lines(text, 37, "episode") if (e["kind"], e["cause"]) == (kind, cause))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind", "cause", "key", "change"),
+    [
+        ("turbo-drop", "turbo-drop", "power-pl1", "busy_hz", lambda a, b, d: a - b == d),
+        ("license", "turbo-drop", "license", "busy_hz", lambda a, b, d: a - b == d),
+        ("throttle", "turbo-drop", "thermal", "busy_hz", lambda a, b, d: a - b == d),
+        ("throttle", "throttle", "thermal", "halt", lambda a, b, d: b - a == d),
+        ("throttle", "involuntary-halt", "modulation", "involuntary", lambda a, b, d: b - a == d),
+        ("neighbour", "neighbour", "sibling", "ipc", lambda a, b, d: 1 - b / a == d),
+        ("neighbour", "steal", None, "steal", lambda a, b, d: b - a == d),
+        ("halts", "involuntary-halt", "smm", "involuntary", lambda a, b, d: b - a == d),
+    ],
+)
+def test_episodes_are_as_deep_as_they_say(
+    scenario: str,
+    kind: str,
+    cause: str | None,
+    key: str,
+    change: Callable[[float, float, Any], bool],
+) -> None:
+    told = episode(f"sim:{scenario}", kind, cause)
+    rows = lines(f"sim:{scenario}", 37, "cpu")
+    before = during(rows, told["cpus"], told["start"] - 3, told["start"], key)
+    within = during(rows, told["cpus"], told["start"], told["end"], key)
+    near = pytest.approx(told["depth"], rel=0.02, abs=1e-4)
+    assert change(before, within, near), (before, within, told["depth"])
+
+
+def test_clock_change_halts_come_in_packets_of_the_known_length() -> None:
+    rows = lines("sim:halts", 30, "cpu")
+    for told in lines("sim:halts", 30, "episode")[:2]:
+        share = during(rows, told["cpus"], told["start"], told["end"], "involuntary")
+        assert share == pytest.approx(told["depth"], rel=0.05)
+    others = during(rows, [1], 5, 15, "involuntary")
+    assert others == 0
+
+
+def test_all_four_states_are_seen_in_smt_mix() -> None:
+    cores = lines("sim:smt-mix", 30, "core")
+    for state in ("neither", "lp0", "lp1", "both"):
+        assert max(core["smt"][state] for core in cores) > 0.9, state
+    mixed = [c for c in cores if all(share > 0.1 for share in c["smt"].values())]
+    assert len({c["core"] for c in mixed}) >= 2
+
+
+def test_truth_of_four_threads_and_of_one() -> None:
+    (core, *_) = lines("sim:steady,smt=4", 1, "core")
+    assert core["smt"] == {"neither": 0, "active_threads": 4}
+    (core, *_) = lines("sim:steady,smt=1", 1, "core")
+    assert core["smt"] == {"neither": 0, "lp0": 1, "lp1": 0, "both": 0}
+
+
+def test_truth_of_a_cpu_that_is_off() -> None:
+    rows = [r for r in lines("sim:hotplug", 18, "cpu") if r["cpu"] == 15]
+    assert [r["online"] for r in rows] == [1] * 8 + [0] * 8 + [1] * 2
+    assert all((r["util"] is None) == (r["online"] == 0) for r in rows)
+    (off, on) = lines("sim:hotplug", 18, "episode")
+    assert (off["kind"], off["start"], off["end"]) == ("offline", 8, 16)
+    assert (on["kind"], on["start"], on["end"]) == ("online", 16, 16)
+
+
+def test_episodes_repeat_and_may_be_unfinished() -> None:
+    found = lines("sim:turbo-drop", 50, "episode")
+    assert [(e["start"], e["end"]) for e in found] == [(8, 12.1), (28, 32.1), (48, None)]
+    assert lines("sim:turbo-drop,packages=2", 9, "episode")[0]["cpus"] == [0, 1, 2, 3]
+
+
+def test_truth_refuses_a_duration_that_is_none() -> None:
+    for duration in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="duration"):
+            list(truth("sim", duration))
