@@ -76,9 +76,11 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "sim" or name.startswith("sim:"):
         if options.sysroot != Path("/"):
             raise ValueError("--sysroot is for real sources: a simulated machine has no files")
+        from perfprobe import cpulist
         from perfprobe.sources import sim
 
-        return sim.open_sim(name, sample_ns, options.cpus)
+        asked = options.cpus
+        return sim.open_sim(name, sample_ns, asked and (lambda rows: cpulist.select(asked, rows)))
     if name in {"auto", "os"}:
         from perfprobe.sources import procfs
 

@@ -1,0 +1,240 @@
+"""CPUID as registers that somebody else has read: what the leaves say.
+
+Register layouts: Intel SDM and AMD APM, as Linux has them (asm/perf_event.h, cpufeatures.h,
+turbostat). Nothing here raises on what a leaf holds; None means that it does not say.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+Registers = tuple[int, int, int, int]
+"""eax, ebx, ecx, edx"""
+EAX, EBX, ECX, EDX = range(4)
+
+EXTENDED = 0x8000_0000
+
+
+class Leaves(Protocol):
+    """One CPU's leaves: on hybrids they differ between core types. None: cannot be read."""
+
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None: ...
+
+
+def unreadable(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG001
+    """The Leaves of a machine that has no cpuid driver."""
+    return None
+
+
+class Device:
+    """The kernel's cpuid driver. Reading another CPU's leaves wakes it: once, at the start."""
+
+    def __init__(self, root: Path, cpu: int) -> None:
+        self._path = f"{root}/dev/cpu/{cpu}/cpuid"
+        self._read: dict[tuple[int, int], Registers] = {}
+
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
+        known = self._read.get((leaf, subleaf))
+        if known is not None:
+            return known
+        try:
+            # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                content = os.pread(fd, 16, leaf | subleaf << 32)
+            finally:
+                os.close(fd)
+        except OSError:
+            return None
+        if len(content) != 16:
+            return None
+        eax, ebx, ecx, edx = struct.unpack("<4I", content)
+        self._read[leaf, subleaf] = (eax, ebx, ecx, edx)
+        return eax, ebx, ecx, edx
+
+
+def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
+    """None beyond the highest leaf: there, Intel CPUs repeat the highest one."""
+    highest = leaves(number & EXTENDED, 0)
+    if highest is not None and highest[EAX] < number:
+        return None
+    return leaves(number, subleaf)
+
+
+# --- who it is -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    family: int
+    model: int
+    stepping: int
+
+
+def vendor(leaves: Leaves) -> str | None:
+    registers = leaves(0, 0)
+    if registers is None:
+        return None
+    _, ebx, ecx, edx = registers
+    name = struct.pack("<3I", ebx, edx, ecx).decode("ascii", "replace").strip("\0 ")
+    return name if name.isascii() and name.isprintable() and name else None
+
+
+def signature(leaves: Leaves) -> Signature | None:
+    registers = leaf(leaves, 0x01)
+    if registers is None or registers[EAX] == 0:
+        return None
+    eax = registers[EAX]
+    family, model = eax >> 8 & 0xF, eax >> 4 & 0xF
+    if family in {0x6, 0xF}:
+        model |= eax >> 12 & 0xF0
+    if family == 0xF:
+        family += eax >> 20 & 0xFF
+    return Signature(family, model, eax & 0xF)
+
+
+_CORE_TYPES: dict[int, Literal["P", "E"]] = {0x40: "P", 0x20: "E"}  # Linux: hybrid_cpu_type
+
+
+def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
+    """Of a hybrid's CPU; None on all others."""
+    registers = leaf(leaves, 0x1A)
+    if registers is None or not has(leaves, "hybrid"):
+        return None
+    return _CORE_TYPES.get(registers[EAX] >> 24)
+
+
+# --- single bits ---------------------------------------------------------------------------------
+
+Feature = Literal[
+    "hypervisor",
+    "thermal",
+    "power-limit",
+    "hwp",
+    "hfi",
+    "aperfmperf",
+    "hybrid",
+    "invariant-tsc",
+    "aperfmperf-read-only",
+    "irperf",
+    "amd-perfmon-v2",
+]
+
+_BITS: dict[Feature, tuple[int, int, int]] = {
+    "hypervisor": (0x01, ECX, 31),
+    "thermal": (0x01, EDX, 22),
+    "power-limit": (0x06, EAX, 4),
+    "hwp": (0x06, EAX, 7),
+    "hfi": (0x06, EAX, 19),
+    "aperfmperf": (0x06, ECX, 0),
+    "hybrid": (0x07, EDX, 15),
+    "invariant-tsc": (EXTENDED | 0x07, EDX, 8),
+    "aperfmperf-read-only": (EXTENDED | 0x07, EDX, 10),
+    "irperf": (EXTENDED | 0x08, EBX, 1),
+    "amd-perfmon-v2": (EXTENDED | 0x22, EAX, 0),
+}
+
+
+def has(leaves: Leaves, feature: Feature) -> bool | None:
+    """None: CPUID cannot be read. A leaf that a readable CPUID lacks says no."""
+    number, register, bit = _BITS[feature]
+    registers = leaf(leaves, number)
+    if registers is not None:
+        return bool(registers[register] >> bit & 1)
+    first = leaves(0, 0)
+    return None if first is None or first[EAX] == 0 else False
+
+
+# --- counters ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Perfmon:
+    """Leaf 0AH. Version 0: no counters (AMD, most guests)."""
+
+    version: int
+    gp: int
+    gp_bits: int
+    fixed: int
+    fixed_bits: int
+    anythread_deprecated: bool
+    events: frozenset[int] = frozenset()
+    """Architectural events that are there: 0 cycles, 1 instructions, 2 reference cycles."""
+
+
+def perfmon(leaves: Leaves) -> Perfmon | None:
+    registers = leaf(leaves, 0x0A)
+    if registers is None:
+        return None
+    eax, ebx, _, edx = registers
+    version = eax & 0xFF
+    if version == 0:
+        return Perfmon(0, 0, 0, 0, 0, anythread_deprecated=bool(edx >> 15 & 1))
+    fixed = edx & 0x1F if version >= 2 else 0
+    found = Perfmon(
+        version,
+        eax >> 8 & 0xFF,
+        eax >> 16 & 0xFF,
+        fixed,
+        edx >> 5 & 0xFF if fixed else 0,
+        anythread_deprecated=bool(edx >> 15 & 1),
+        events=frozenset(n for n in range(min(eax >> 24, 32)) if not ebx >> n & 1),
+    )
+    return found if _sane(found) else None
+
+
+def _sane(found: Perfmon) -> bool:
+    """Counters are 64 bits at most, and GLOBAL_CTRL has 32 enable bits of either kind."""
+    fixed = found.fixed == 0 or 0 < found.fixed_bits <= 64
+    return 0 < found.gp <= 32 and 0 < found.gp_bits <= 64 and fixed
+
+
+def anythread(leaves: Leaves) -> bool:
+    """Whether AnyThread counts. The kernel lets the bit through where it is gone; we do not.
+
+    It came with version 3. Linux reads "deprecated" from version 5 on only, but Goldmont Plus
+    (version 4) sets it too, and nothing else before version 5 does.
+    """
+    found = perfmon(leaves)
+    return found is not None and found.version >= 3 and not found.anythread_deprecated
+
+
+def amd_counters(leaves: Leaves) -> int | None:
+    """Core counters by leaf 80000022H; None where PerfMonV2 does not say."""
+    registers = leaf(leaves, EXTENDED | 0x22)
+    if registers is None or not registers[EAX] & 1:
+        return None
+    return registers[EBX] & 0xF or None
+
+
+# --- clocks --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crystal:
+    """Leaf 15H: the TSC makes `numerator` ticks in `denominator` ticks of the core crystal."""
+
+    numerator: int
+    denominator: int
+    hz: int | None
+
+    @property
+    def ratio(self) -> float:
+        return self.numerator / self.denominator
+
+
+def crystal(leaves: Leaves) -> Crystal | None:
+    registers = leaf(leaves, 0x15)
+    if registers is None or not registers[EAX] or not registers[EBX]:
+        return None
+    return Crystal(registers[EBX], registers[EAX], registers[ECX] or None)
+
+
+def base_mhz(leaves: Leaves) -> int | None:
+    """Leaf 16H: nominal, not measured."""
+    registers = leaf(leaves, 0x16)
+    return (registers[EAX] & 0xFFFF or None) if registers else None

@@ -1,0 +1,87 @@
+"""What a frame costs: encoding, decoding, differences and metrics, at 2 to 1024 CPUs.
+
+Run by hand: python tests/bench/bench_frames.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import msgpack
+
+sys.path.insert(0, str(Path(__file__).parent))
+import timing
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.session import Session
+
+SAMPLE_NS = 100_000_000
+
+
+def frames(cpus: int, n: int) -> tuple[wire.Hello, list[wire.Frame]]:
+    source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
+    found: list[wire.Frame] = []
+    while len(found) < n:
+        found += [m for m in source.poll() if isinstance(m, wire.Frame)]
+    source.close()
+    return source.hello, found[:n]
+
+
+def without_records(frame: wire.Frame) -> wire.Frame:
+    """Counters alone: who runs where is a record of its own cost."""
+    return dataclasses.replace(frame, records={})
+
+
+def codec(cpus: int) -> list[tuple[str, float, float]]:
+    hello, (frame, *_) = frames(cpus, 2)
+    frame = without_records(frame)
+    data = wire.encode(frame)
+    decoder = wire.Decoder()
+    list(decoder.feed(wire.encode(hello)))
+    plain = b"".join(bytes(part) for r in frame.blocks.values() for part in (r.head, r.values))
+    repeat = 2000 if cpus < 256 else 300
+    packed = msgpack.packb(plain)
+    return [
+        (
+            f"encode, {cpus} CPUs, {len(data)} bytes (one bin)",
+            timing.best_us(lambda: wire.encode(frame), repeat),
+            timing.best_us(lambda: msgpack.packb(plain), repeat),
+        ),
+        (
+            f"decode, {cpus} CPUs (one bin)",
+            timing.best_us(lambda: list(decoder.feed(data)), repeat),
+            timing.best_us(lambda: msgpack.unpackb(packed), repeat),
+        ),
+    ]
+
+
+def model(cpus: int) -> list[tuple[str, float, float]]:
+    """Reference: the same arrays subtracted once, which nothing can do without."""
+    hello, found = frames(cpus, 60)
+    session = Session(hello)
+    reader = Session(hello).counters
+    queue = iter(found * 1000)
+
+    def apply() -> None:
+        session.now_ns = 0
+        session.apply(next(queue))
+
+    def subtract() -> None:
+        reader.step(found[0])
+
+    repeat = 40
+    mine, reference = timing.best_us(apply, repeat), timing.best_us(subtract, repeat)
+    taken = timing.best_us(session.take, repeat)
+    return [
+        (f"apply a frame, {cpus} CPUs (differences alone)", mine, reference),
+        (f"take an interval, {cpus} CPUs", taken, reference),
+    ]
+
+
+if __name__ == "__main__":
+    sizes = (2, 64, 256, 1024)
+    timing.table("wire", [row for n in sizes for row in codec(n)])
+    timing.table("model", [row for n in sizes for row in model(n)])

@@ -1,0 +1,28 @@
+"""Timing for benchmarks: CPU time, best of some rounds, as a ratio to a reference of the same run.
+Machines are shared: only ratios are worth comparing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+ROUNDS = 7
+
+
+def best_us(work: Callable[[], object], repeat: int) -> float:
+    """CPU microseconds of one call, the least of some rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.process_time_ns()
+        for _ in range(repeat):
+            work()
+        best = min(best, (time.process_time_ns() - start) / repeat / 1000)
+    return best
+
+
+def table(title: str, rows: list[tuple[str, float, float]]) -> None:
+    """Rows of (what, microseconds, reference microseconds)."""
+    print(f"\n{title}")
+    print(f"{'':44}{'us':>10}{'reference':>12}{'ratio':>8}")
+    for what, mine, reference in rows:
+        print(f"{what:44}{mine:>10.1f}{reference:>12.1f}{mine / reference:>8.2f}")
