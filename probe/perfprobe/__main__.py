@@ -82,9 +82,9 @@ def _open(options: argparse.Namespace) -> Source:
         asked = options.cpus
         return sim.open_sim(name, sample_ns, asked and (lambda rows: cpulist.select(asked, rows)))
     if name in {"auto", "os"}:
-        from perfprobe.sources import procfs
+        from perfprobe.sources import native
 
-        return procfs.open_os(options.sysroot, sample_ns, options.cpus)
+        return native.open_os(options.sysroot, sample_ns, options.cpus)
     raise ValueError(f"--source {name}: there are auto, os and sim[:SCENARIO]")
 
 

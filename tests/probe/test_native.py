@@ -1,0 +1,199 @@
+"""The source of this machine, on a tree of files: what they say is what arrives, to the tick."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe import topology, wire
+from perfprobe.sources import Unavailable, native
+from perftop.session import Session
+
+SAMPLE_NS = 10_000_000
+
+
+class Machine:
+    """Two cores of one thread, whose files the test writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        trees.lists(root, "0-1")
+        for cpu in (0, 1):
+            trees.cpu(root, cpu, 0, cpu, str(cpu))
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state0/name", "POLL\n")
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state1/name", "C1\n")
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state2/name", "C6\n")
+            self.idle(cpu, 5, 10**9, 10**12)
+        self.stat([100] * 8, [200] * 8)
+
+    def idle(self, cpu: int, *us: int) -> None:
+        for state, time_us in enumerate(us):
+            path = f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/time"
+            file = self.root / path
+            if file.exists():  # in place: the source keeps it open
+                with file.open("r+") as f:
+                    f.write(f"{time_us}\n")
+            else:
+                trees.put(self.root, path, f"{time_us}\n")
+
+    def stat(self, *cpus: list[int]) -> None:
+        lines = [f"cpu{i} {' '.join(map(str, row))} 0 0\n" for i, row in enumerate(cpus)]
+        text = "cpu  " + " ".join(["9"] * 10) + "\n" + "".join(lines) + "intr 5 0\n"
+        (self.root / "proc").mkdir(exist_ok=True)
+        with (self.root / "proc/stat").open("r+" if self.opened("proc/stat") else "w") as f:
+            f.write(text)
+
+    def opened(self, path: str) -> bool:
+        return (self.root / path).exists()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def drive(source: native.Native, session: Session, until: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not until():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(max(0, source.due() - time.monotonic()))
+        for message in source.poll():
+            decoder = wire.Decoder()  # as the app would get it
+            data = wire.encode(source.hello) + wire.encode(message)
+            _, arrived = decoder.feed(data)
+            session.apply(arrived)
+
+
+def frames(source: native.Native, session: Session, n: int) -> None:
+    goal = session.frames + n
+    drive(source, session, lambda: session.frames >= goal, f"{n} frames")
+
+
+def moved(session: Session, key: str) -> list[float]:
+    column = session.counters.columns[key]
+    table = session.run.tables[column.block].moved
+    found: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
+    return [round(float(x), 6) for x in found]
+
+
+def test_what_the_files_say_arrives_to_the_tick(machine: Machine) -> None:
+    source = native.open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 2)
+    machine.idle(0, 5, 10**9 + 3_000, 10**12 + 4_000)
+    machine.idle(1, 505, 10**9, 10**12)
+    machine.stat([101, 100, 100, 102, 100, 100, 100, 103], [200] * 8)
+    frames(source, session, 3)
+    source.close()
+    assert moved(session, "idle_s") == [0.007, 0]
+    assert moved(session, "poll_s") == [0, 0.0005]
+    assert moved(session, "stat_user_s") == [0.01, 0]
+    assert moved(session, "stat_idle_s") == [0.02, 0]
+    assert moved(session, "stat_steal_s") == [0.03, 0]
+    hello = source.hello
+    assert hello.stamp == "raw"  # neither RDTSC nor CPUID below a sysroot
+    assert (hello.tsc, hello.tsc_hz) == (None, None)
+    idle = next(c for b in hello.blocks for c in b.counters if c.key == "idle_s")
+    assert idle.parts == ["state1", "state2"]
+
+
+def test_utilisation_is_what_is_left(machine: Machine) -> None:
+    """Under a sysroot as on the machine itself: elapsed less idle, polling and steal."""
+    source = native.open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 2)
+    session.take()
+    span_s = 0.1
+    started = session.now_ns
+    drive(source, session, lambda: session.now_ns - started >= span_s * 1e9, "0.1 s")
+    machine.idle(0, 10_005, 10**9 + 20_000, 10**12)  # 10 ms polling, 20 ms idle
+    frames(source, session, 3)
+    interval = session.take()
+    source.close()
+    elapsed = interval.elapsed_s
+    assert interval.values["util"][0] == pytest.approx(1 - 0.030 / elapsed, rel=0.05)
+    assert interval.values["idle"][0] == pytest.approx(0.020 / elapsed, rel=0.15)
+    assert interval.values["util"][1] == 1.0
+
+
+def test_a_cpu_goes_and_comes(machine: Machine) -> None:
+    source = native.open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 2)
+    trees.put(machine.root, f"{trees.CPU}/online", "0\n")
+    drive(source, session, lambda: not session.online[1], "CPU 1 is off")
+    frames(source, session, 2)
+    machine.idle(1, 0, 5, 5)  # counts anew
+    trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
+    drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
+    frames(source, session, 2)
+    machine.idle(1, 0, 2_005, 5)
+    before = moved(session, "idle_s")
+    frames(source, session, 3)
+    source.close()
+    assert before == [0, 0]
+    assert moved(session, "idle_s") == [0, 0.002]
+    assert session.suspect_samples == 0
+    assert [e.kind for e in session.ended] == ["offline", "online"]
+
+
+def test_garbled_files_cost_their_own_column_only(machine: Machine) -> None:
+    (machine.root / f"{trees.CPU}/cpu0/cpuidle/state1/time").write_text("zzz\n", encoding="ascii")
+    (machine.root / f"{trees.CPU}/cpu1/cpuidle/state2/time").unlink()
+    (machine.root / "proc/stat").write_bytes(b"cpu 1\ncpu0 1 x\ncpu1 5 5 5 5 5 5 5 5 5 5\n\xff\n")
+    source = native.open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 3)
+    values = session.take().values
+    source.close()
+    assert str(values["idle"].tolist()) == "[nan, nan]"
+    assert str(values["steal"].tolist()) == "[nan, 0.0]"
+    assert str(values["poll"].tolist()) == "[0.0, 0.0]"
+
+
+def test_without_cpuidle_the_ticks_of_proc_stat_serve(machine: Machine, tmp_path: Path) -> None:
+    for cpu in (0, 1):
+        for state in range(3):
+            for name in ("name", "time"):
+                (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/{name}").unlink()
+            (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}").rmdir()
+    source = native.open_os(tmp_path, SAMPLE_NS, None)
+    session = Session(source.hello)
+    source.close()
+    origin = session.evaluator.origin("util") or ""
+    assert origin.startswith("1 - /proc/stat idle - steal")
+    assert "idle_s" in {m.what for m in source.hello.missing}
+
+
+def test_only_what_is_asked_for_is_read(machine: Machine) -> None:
+    source = native.open_os(machine.root, SAMPLE_NS, "core1")
+    session = Session(source.hello)
+    frames(source, session, 3)
+    source.close()
+    values = session.take().values
+    assert source.hello.selected == [1]
+    assert str(values["poll"].tolist()) == "[nan, 0.0]"
+
+
+def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no CPUs can be found below"):
+        native.open_os(tmp_path, SAMPLE_NS, None)
+
+
+def test_a_slow_cpufreq_is_dropped_with_a_reason(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfprobe.sources import procfs
+
+    for cpu in (0, 1):
+        trees.put(machine.root, f"{trees.CPU}/cpu{cpu}/cpufreq/scaling_cur_freq", "2600000\n")
+    quick = procfs.cpufreq(machine.root, topology.read(machine.root))
+    assert [c.key for c in quick.counters] == ["cpufreq_hz"]
+    monkeypatch.setattr(procfs, "CPUFREQ_SLOW_NS", -1)
+    slow = procfs.cpufreq(machine.root, topology.read(machine.root))
+    assert slow.counters == []
+    assert "too dear to repeat" in slow.missing[0].why
