@@ -1,0 +1,251 @@
+#define _GNU_SOURCE
+#include "lane.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "slot.h"
+
+enum {
+    STACK = 64 << 10, /* bytes; a lane needs a few KiB, and there may be a thousand of them */
+    REPEATS = 2,
+    WIDE_TIMES = 4,     /* the usual width */
+    WIDE_FLOOR = 20000, /* stamps: 5 to 20 us; a width below is no interruption worth a repeat */
+    MEDIAN_STEP = 8     /* the estimate moves by this part of itself: x10 in 20 reads */
+};
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, const pp_slot *slots,
+                       uint64_t *out)
+{
+    uint64_t *valid = out + PP_AT_VALID;
+    uint64_t *values = valid + row->plan.valid_words;
+    int failed = 0;
+
+    memset(valid, 0, (row->plan.valid_words + row->columns) * sizeof *valid);
+    for (uint32_t i = 0; i < row->plan.n_slots; i++) {
+        uint32_t column = slots[i].column;
+        int rc = pp_read_slot(&slots[i], &values[column]);
+
+        if (rc == 0)
+            valid[column / 64] |= (uint64_t)1 << (column % 64);
+        else
+            failed = -rc;
+    }
+    if (failed)
+        pp_write_once(&lane->slot_errno, failed);
+}
+
+static uint64_t read_row_once(struct pp_lane *lane, const struct pp_lane_row *row,
+                              enum pp_clock clock, const pp_slot *slots, uint64_t *out)
+{
+    bool proof = lane->schedule->proof;
+    struct pp_instant before = pp_now(clock, proof);
+    struct pp_instant after = before;
+
+    /* A thread on the wrong CPU does not even try: there, many a read is an interrupt for ours. */
+    if (!proof || before.cpu == lane->cpu) {
+        read_slots(lane, row, slots, out);
+        after = pp_now(clock, proof);
+    }
+    out[PP_AT_BEFORE] = before.stamp;
+    out[PP_AT_AFTER] = after.stamp;
+    out[PP_AT_FLAGS] = PP_ROW_SAMPLED;
+    if (proof && (before.cpu != lane->cpu || after.cpu != lane->cpu)) {
+        out[PP_AT_FLAGS] |= PP_ROW_ELSEWHERE;
+        memset(out + PP_AT_VALID, 0, row->plan.valid_words * sizeof *out);
+    }
+    return after.stamp - before.stamp;
+}
+
+/*
+ * Whether a read took much longer than this row usually does. The median is followed by steps of
+ * its own fraction, up or down: one comparison, no history, and outliers weigh no more than others.
+ */
+static bool is_wide(struct pp_lane_row *row, uint64_t width)
+{
+    uint64_t usual = row->median;
+    uint64_t step = usual / MEDIAN_STEP + 1;
+
+    if (usual == 0)
+        row->median = width + 1;
+    else if (width > usual)
+        row->median += step;
+    else if (width < usual)
+        row->median -= step;
+    return usual != 0 && width > WIDE_FLOOR && width / WIDE_TIMES > usual;
+}
+
+static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_clock clock,
+                     const pp_slot *slots, uint64_t *out)
+{
+    bool wide, elsewhere;
+
+    for (int repeat = 0;; repeat++) {
+        uint64_t width = read_row_once(lane, row, clock, slots, out);
+
+        elsewhere = out[PP_AT_FLAGS] & PP_ROW_ELSEWHERE;
+        wide = !elsewhere && is_wide(row, width);
+        if (!wide || repeat == REPEATS)
+            break;
+        pp_count(&lane->repeats, 1);
+    }
+    if (wide)
+        out[PP_AT_FLAGS] |= PP_ROW_WIDE;
+    if (pp_read_once(&lane->pin_errno))
+        out[PP_AT_FLAGS] |= PP_ROW_UNPINNED;
+    return !elsewhere;
+}
+
+/* One entry, read straight into the ring. False: a row was read on another CPU. */
+static bool sample(struct pp_lane *lane, enum pp_clock clock, uint64_t round, uint64_t lateness_ns)
+{
+    uint64_t *entry = pp_ring_reserve(&lane->ring);
+    const pp_slot *slots = lane->slots;
+    bool here = true;
+
+    if (entry == NULL) { /* nobody would see it: save the reading */
+        pp_count(&lane->dropped, 1);
+        return true;
+    }
+    entry[PP_ENTRY_ROUND] = round;
+    entry[PP_ENTRY_LATENESS] = lateness_ns;
+    for (uint32_t i = 0; i < lane->n_rows; i++) {
+        here &= read_row(lane, &lane->rows[i], clock, slots, entry + lane->rows[i].at);
+        slots += lane->rows[i].plan.n_slots;
+    }
+    pp_count(&lane->samples, 1);
+    pp_ring_push(&lane->ring);
+    return here;
+}
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *at)
+{
+    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, at, NULL,
+                   FUTEX_BITSET_MATCH_ANY);
+}
+
+/*
+ * Sleeps to a time of CLOCK_MONOTONIC. False: the lane was told to stop.
+ *
+ * A futex and not clock_nanosleep, since nothing but a signal ends the latter early, and signals
+ * are not ours to use. Its absolute timeout is the same hrtimer with the same slack: measured at
+ * 100 Hz and 1 kHz, wake-ups are as late and as dear to within a tenth. Each lane has its own word,
+ * so a stop wakes one thread, and there is no mutex that all must pass on waking (as behind a
+ * condition variable).
+ */
+static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
+{
+    struct timespec at = {
+        .tv_sec = (time_t)(at_ns / 1000000000u),
+        .tv_nsec = (long)(at_ns % 1000000000u),
+    };
+
+    while (pp_load_acquire(&lane->stop) == 0)
+        if (futex(&lane->stop, FUTEX_WAIT_BITSET, 0, &at) == -1 && errno == ETIMEDOUT)
+            return pp_load_acquire(&lane->stop) == 0;
+    return false;
+}
+
+/* CPU_SETSIZE is 1024, kernels may have 8192. */
+enum { MASK_BITS = 8192 };
+
+static void pin(struct pp_lane *lane)
+{
+    unsigned long mask[MASK_BITS / (8 * sizeof(unsigned long))] = {0};
+    int rc = EINVAL;
+
+    if (lane->cpu < MASK_BITS) {
+        CPU_SET_S((size_t)lane->cpu, sizeof mask, (cpu_set_t *)mask);
+        rc = pthread_setaffinity_np(pthread_self(), sizeof mask, (cpu_set_t *)mask);
+    }
+    pp_write_once(&lane->pin_errno, rc);
+}
+
+static void *lane_main(void *arg)
+{
+    struct pp_lane *lane = arg;
+    const struct pp_schedule *schedule = lane->schedule;
+    uint64_t round = lane->first;
+    enum pp_clock clock = schedule->clock;
+    char name[16];
+
+    snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
+    pthread_setname_np(pthread_self(), name);
+    prctl(PR_SET_TIMERSLACK, 1); /* ns; by default wake-ups are up to 50 us late on purpose */
+    pin(lane);
+    if (schedule->proof)
+        clock = pp_proven_clock(clock);
+    while (sleep_until(lane, pp_deadline(schedule, round))) {
+        uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);
+        uint64_t next = pp_next_round(schedule, now_ns);
+        uint64_t due = next > round ? next - 1 : round; /* a later one, if we overslept rounds */
+
+        if (!sample(lane, clock, due, now_ns - pp_deadline(schedule, due)))
+            pin(lane); /* a cpuset that was changed moves threads; try to get back */
+        next = pp_next_round(schedule, pp_clock_ns(CLOCK_MONOTONIC));
+        pp_count(&lane->overruns, next - round - 1);
+        /* After the push: who sees this and an empty ring knows that nothing older comes. */
+        pp_store_release(&lane->next, next);
+        round = next;
+    }
+    lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID); /* seen by who joins */
+    return NULL;
+}
+
+/* --- its life --------------------------------------------------------------------------------- */
+
+static int create(struct pp_lane *lane)
+{
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+
+    if (rc)
+        return rc;
+    pthread_attr_setstacksize(&attr, STACK); /* if that is too small here, the default remains */
+    rc = pthread_create(&lane->thread, &attr, lane_main, lane);
+    pthread_attr_destroy(&attr);
+    if (rc == EINVAL) /* libraries with much thread-local data: it lies on the stack */
+        rc = pthread_create(&lane->thread, NULL, lane_main, lane);
+    return rc;
+}
+
+int pp_lane_start(struct pp_lane *lane)
+{
+    sigset_t all, before;
+    int rc;
+
+    lane->first = pp_next_round(lane->schedule, pp_clock_ns(CLOCK_MONOTONIC));
+    pp_write_once(&lane->next, lane->first); /* seen by the thread through its creation */
+    pp_write_once(&lane->stop, 0);
+    /* Signals are for the process' own threads. A thread inherits the mask, so there is no moment
+     * in which a lane could take one. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = create(lane);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->running = rc == 0;
+    return -rc;
+}
+
+void pp_lane_stop(struct pp_lane *lane)
+{
+    pp_store_release(&lane->stop, 1);
+    futex(&lane->stop, FUTEX_WAKE, 1, NULL);
+}
+
+void pp_lane_join(struct pp_lane *lane)
+{
+    pthread_join(lane->thread, NULL);
+    lane->running = false;
+}

@@ -1,0 +1,88 @@
+/*
+ * A lane: the thread of one CPU, what it reads, and the ring between it and who drains.
+ *
+ * An entry of the ring is: round, lateness (ns), and for each row stamp0, stamp1, flags, the valid
+ * words, the columns.
+ */
+#ifndef PP_LANE_H
+#define PP_LANE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cpu.h"
+#include "perfprobe.h"
+#include "ring.h"
+
+enum { PP_ENTRY_ROUND, PP_ENTRY_LATENESS, PP_ENTRY_ROWS };
+enum { PP_AT_BEFORE, PP_AT_AFTER, PP_AT_FLAGS, PP_AT_VALID };
+
+/* What all lanes share; constant while one runs. */
+struct pp_schedule {
+    uint64_t start_ns; /* CLOCK_MONOTONIC */
+    uint64_t period_ns;
+    enum pp_clock clock;
+    bool proof;
+};
+
+struct pp_lane_row {
+    pp_row plan;
+    uint32_t columns; /* the highest one of its slots, plus one */
+    uint32_t at;      /* offset in an entry */
+    uint64_t median;  /* the lane's: usual width of a read, in stamps; 0: none yet */
+    uint32_t flags;   /* the drainer's: for the rows to come, until one has data */
+};
+
+struct pp_lane {
+    struct pp_ring ring;
+
+    /* Written by the lane, read by who drains; on lines that the drainer does not write. */
+    _Alignas(PP_CACHE_LINE) _Atomic uint64_t next; /* no sample of an earlier round will come */
+    _Atomic uint64_t samples, overruns, dropped, repeats;
+    _Atomic int32_t pin_errno, slot_errno;
+
+    _Alignas(PP_CACHE_LINE) _Atomic uint32_t stop; /* the futex a lane sleeps on */
+
+    /* Constant while the thread runs. */
+    const struct pp_schedule *schedule;
+    struct pp_lane_row *rows;
+    pp_slot *slots;
+    uint32_t n_rows, n_slots;
+    int32_t cpu;
+    pthread_t thread;
+
+    /* The drainer's own. */
+    bool running;
+    bool settled;    /* nothing more is expected for the round that is drained */
+    uint64_t first;  /* round it takes part from */
+    uint64_t late;   /* samples popped after their round */
+    uint64_t cpu_ns; /* of its threads that ended; each adds its own before it does */
+};
+
+static inline uint64_t pp_deadline(const struct pp_schedule *schedule, uint64_t round)
+{
+    return schedule->start_ns + round * schedule->period_ns;
+}
+
+/* The first round that is due after `now_ns`. */
+static inline uint64_t pp_next_round(const struct pp_schedule *schedule, uint64_t now_ns)
+{
+    if (now_ns < schedule->start_ns)
+        return 0;
+    return (now_ns - schedule->start_ns) / schedule->period_ns + 1;
+}
+
+static inline uint64_t pp_lane_lost(const struct pp_lane *lane)
+{
+    return pp_read_once(&lane->dropped) + lane->late;
+}
+
+/* Rows, slots and ring must be set. */
+int pp_lane_start(struct pp_lane *lane);
+
+/* Two steps, so that many lanes can be told before the first is waited for. */
+void pp_lane_stop(struct pp_lane *lane);
+void pp_lane_join(struct pp_lane *lane);
+
+#endif

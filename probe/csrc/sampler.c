@@ -1,0 +1,289 @@
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lane.h"
+#include "plan.h"
+
+enum {
+    MIN_PERIOD_NS = 10000,
+    MAX_WORDS = 1 << 24,
+    MAX_RING = 1 << 16
+};
+#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour: the sum with any start does not overflow */
+
+struct pp_sampler {
+    struct pp_schedule schedule;
+    uint32_t words;
+    uint32_t ring;
+    uint64_t round; /* that is drained, or was last */
+    bool drained;   /* any round was */
+    uint32_t delivered;
+    uint32_t n_lanes;
+    struct pp_lane **lanes; /* a lane stays for its counts when its thread is gone */
+};
+
+/* --- the sampler ------------------------------------------------------------------------------ */
+
+int pp_new(const pp_config *config, pp_sampler **out)
+{
+    pp_sampler *s;
+    bool tsc = config->stamp == PP_STAMP_TSC;
+
+    if (config->period_ns < MIN_PERIOD_NS || config->period_ns > MAX_PERIOD_NS ||
+        config->words > MAX_WORDS || config->ring == 0 || config->ring > MAX_RING ||
+        (!tsc && config->stamp != PP_STAMP_RAW))
+        return -EINVAL;
+    if (tsc && !pp_has_tsc())
+        return -ENOTSUP;
+    s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return -ENOMEM;
+    s->words = config->words;
+    s->ring = config->ring;
+    s->schedule.period_ns = config->period_ns;
+    s->schedule.proof = config->proof;
+    s->schedule.clock = PP_CLOCK_RAW;
+    if (tsc)
+        s->schedule.clock = pp_has_rdtscp() ? PP_CLOCK_RDTSCP : PP_CLOCK_RDTSC;
+    /* A period from now, so that lanes attached at once are all there at round 0. */
+    s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) + config->period_ns;
+    *out = s;
+    return 0;
+}
+
+static void clear_lane(struct pp_lane *lane)
+{
+    pp_ring_free(&lane->ring);
+    free(lane->rows);
+    free(lane->slots);
+    lane->rows = NULL;
+    lane->slots = NULL;
+}
+
+void pp_free(pp_sampler *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->n_lanes; i++)
+        if (s->lanes[i]->running)
+            pp_lane_stop(s->lanes[i]);
+    for (uint32_t i = 0; i < s->n_lanes; i++) {
+        if (s->lanes[i]->running)
+            pp_lane_join(s->lanes[i]);
+        clear_lane(s->lanes[i]);
+        free(s->lanes[i]);
+    }
+    free(s->lanes);
+    free(s);
+}
+
+uint64_t pp_start(const pp_sampler *s)
+{
+    return s->schedule.start_ns;
+}
+
+uint64_t pp_stamp(void)
+{
+    return pp_rdtsc();
+}
+
+/* --- lanes come and go ------------------------------------------------------------------------ */
+
+static struct pp_lane *find_lane(const pp_sampler *s, int32_t cpu)
+{
+    for (uint32_t i = 0; i < s->n_lanes; i++)
+        if (s->lanes[i]->cpu == cpu)
+            return s->lanes[i];
+    return NULL;
+}
+
+static struct pp_lane *add_lane(pp_sampler *s, int32_t cpu)
+{
+    struct pp_lane **lanes = realloc(s->lanes, (s->n_lanes + 1) * sizeof(struct pp_lane *));
+    struct pp_lane *lane;
+
+    if (lanes == NULL)
+        return NULL;
+    s->lanes = lanes;
+    lane = aligned_alloc(PP_CACHE_LINE, sizeof *lane);
+    if (lane == NULL)
+        return NULL;
+    memset(lane, 0, sizeof *lane);
+    lane->cpu = cpu;
+    lane->schedule = &s->schedule;
+    s->lanes[s->n_lanes++] = lane;
+    return lane;
+}
+
+/* Copies the plan (which is known to fit) and makes the ring for it. */
+static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp_row *rows,
+                   uint32_t n_rows, const pp_slot *slots, uint32_t n_slots)
+{
+    uint32_t at = PP_ENTRY_ROWS;
+
+    lane->rows = calloc(n_rows + 1, sizeof *lane->rows); /* + 1: none is no error */
+    lane->slots = calloc(n_slots + 1, sizeof *lane->slots);
+    if (lane->rows == NULL || lane->slots == NULL)
+        return -ENOMEM;
+    if (n_slots)
+        memcpy(lane->slots, slots, n_slots * sizeof *slots);
+    lane->n_rows = n_rows;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        struct pp_lane_row *row = &lane->rows[i];
+
+        row->plan = rows[i];
+        row->columns = pp_plan_columns(slots, rows[i].n_slots);
+        row->flags = flags;
+        row->at = at;
+        at += PP_AT_VALID + rows[i].valid_words + row->columns;
+        slots += rows[i].n_slots;
+    }
+    return pp_ring_init(&lane->ring, ring, at);
+}
+
+int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
+              const pp_slot *slots, uint32_t n_slots)
+{
+    struct pp_lane *lane;
+    int rc;
+
+    if (cpu < 0 || !pp_plan_fits(s->words, rows, n_rows, slots, n_slots))
+        return -EINVAL;
+    lane = find_lane(s, cpu);
+    if (lane != NULL && lane->running)
+        return -EEXIST;
+    if (lane == NULL)
+        lane = add_lane(s, cpu);
+    if (lane == NULL)
+        return -ENOMEM;
+    lane->settled = false;
+    rc = prepare(lane, s->ring, flags, rows, n_rows, slots, n_slots);
+    if (rc == 0)
+        rc = pp_lane_start(lane);
+    if (rc)
+        clear_lane(lane);
+    return rc;
+}
+
+int pp_detach(pp_sampler *s, int32_t cpu)
+{
+    struct pp_lane *lane = find_lane(s, cpu);
+
+    if (lane == NULL || !lane->running)
+        return -ENOENT;
+    pp_lane_stop(lane);
+    pp_lane_join(lane);
+    lane->late += pp_ring_fill(&lane->ring);
+    clear_lane(lane);
+    return 0;
+}
+
+int pp_get_stats(const pp_sampler *s, int32_t cpu, pp_stats *out)
+{
+    struct pp_lane *lane = find_lane(s, cpu);
+    clockid_t clock;
+
+    if (lane == NULL)
+        return -ENOENT;
+    out->samples = pp_read_once(&lane->samples);
+    out->overruns = pp_read_once(&lane->overruns);
+    out->lost = pp_lane_lost(lane);
+    out->repeats = pp_read_once(&lane->repeats);
+    out->cpu_ns = lane->running ? 0 : lane->cpu_ns;
+    out->attached = lane->running;
+    out->pin_errno = pp_read_once(&lane->pin_errno);
+    out->slot_errno = pp_read_once(&lane->slot_errno);
+    if (lane->running && pthread_getcpuclockid(lane->thread, &clock) == 0)
+        out->cpu_ns = lane->cpu_ns + pp_clock_ns(clock);
+    return 0;
+}
+
+/* --- collecting a round ----------------------------------------------------------------------- */
+
+static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame)
+{
+    for (uint32_t i = 0; i < lane->n_rows; i++) {
+        struct pp_lane_row *row = &lane->rows[i];
+        const uint64_t *in = entry + row->at;
+        const uint64_t *valid = in + PP_AT_VALID;
+        uint64_t *head = frame + row->plan.head;
+
+        head[0] = in[PP_AT_BEFORE];
+        head[1] = in[PP_AT_AFTER];
+        head[2] = entry[PP_ENTRY_LATENESS];
+        head[4] = in[PP_AT_FLAGS] | row->flags;
+        /* Not when the sample was taken: it may have been lost, or be without data. */
+        if (!(in[PP_AT_FLAGS] & PP_ROW_ELSEWHERE))
+            row->flags = 0;
+        memcpy(frame + row->plan.valid, valid, row->plan.valid_words * sizeof *frame);
+        memcpy(frame + row->plan.values, valid + row->plan.valid_words,
+               row->columns * sizeof *frame);
+    }
+}
+
+/* Looks for the lane's sample of the round. True: it was there and is in the frame now. */
+static bool collect(struct pp_lane *lane, uint64_t round, uint64_t *frame)
+{
+    /* Before the ring is looked at: if this says that the round is over and the ring is empty
+     * after it, then no sample can have been pushed in between. */
+    bool over = pp_load_acquire(&lane->next) > round;
+    const uint64_t *entry = pp_ring_peek(&lane->ring);
+    bool found;
+
+    while (entry != NULL && entry[PP_ENTRY_ROUND] < round) {
+        lane->late++;
+        pp_ring_pop(&lane->ring);
+        entry = pp_ring_peek(&lane->ring);
+    }
+    if (entry == NULL) {
+        lane->settled = over;
+        return false;
+    }
+    lane->settled = true;
+    found = entry[PP_ENTRY_ROUND] == round;
+    if (found) {
+        scatter(lane, entry, frame);
+        pp_ring_pop(&lane->ring);
+    }
+    return found;
+}
+
+static void write_lost(const struct pp_lane *lane, uint64_t *frame)
+{
+    for (uint32_t i = 0; i < lane->n_rows; i++)
+        frame[lane->rows[i].plan.head + 3] = pp_lane_lost(lane);
+}
+
+static void open_round(pp_sampler *s, uint64_t round, uint64_t *frame)
+{
+    s->round = round;
+    s->drained = true;
+    s->delivered = 0;
+    for (uint32_t i = 0; i < s->n_lanes; i++)
+        s->lanes[i]->settled = false;
+    memset(frame, 0, s->words * sizeof *frame);
+}
+
+int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t *delivered)
+{
+    int pending = 0;
+
+    if (s->drained && round < s->round)
+        return -EINVAL;
+    if (!s->drained || round > s->round)
+        open_round(s, round, frame);
+    for (uint32_t i = 0; i < s->n_lanes; i++) {
+        struct pp_lane *lane = s->lanes[i];
+
+        if (!lane->running || lane->settled)
+            continue;
+        s->delivered += collect(lane, round, frame);
+        pending += !lane->settled;
+        lane->settled |= force != 0;
+        write_lost(lane, frame);
+    }
+    *delivered = s->delivered;
+    return pending;
+}

@@ -1,0 +1,194 @@
+"""The C sampler as a Python object: attach CPUs, drain rounds, slice the frame.
+
+One thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as time.monotonic() gives them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from perfprobe import wire
+from perfprobe._native import ffi, lib
+
+FILE = lib.PP_FILE
+"""Slot kind: the arg-th (from 0) decimal integer in the text of a kernel file."""
+
+WAKE_NS = 1_000_000  # what lanes usually need from the deadline to the push
+RETRY_NS = 1_000_000
+PATIENCE_NS = 100_000_000  # for lanes that are late, if the period does not end it before
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    kind: int
+    column: int
+    fd: int
+    """Stays the caller's; to be closed only after detach or close."""
+    arg: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """Offsets in u64 words of the frame; `head` takes wire.HEAD words."""
+
+    head: int
+    valid: int
+    valid_words: int
+    values: int
+    slots: Sequence[Slot]
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    round: int
+    deadline_ns: int
+    delivered: int
+    """Lanes whose sample is in the frame."""
+    missing: int
+    """Lanes that were given up for this round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Cumulative for the CPU, over detaching and attaching again. Fields as in perfprobe.h."""
+
+    samples: int
+    overruns: int
+    lost: int
+    repeats: int
+    cpu_ns: int
+    attached: bool
+    pin_errno: int
+    slot_errno: int
+
+
+def stamp_now() -> int:
+    """The TSC; 0 where there is none."""
+    return lib.pp_stamp()
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+class Sampler:
+    def __init__(
+        self,
+        period_ns: int,
+        words: int,
+        *,
+        stamp: Literal["tsc", "raw"] = "tsc",
+        proof: bool = True,
+        ring: int = 64,
+    ) -> None:
+        """`proof` off: CPU numbers are made up, rows are valid wherever they were read."""
+        self.stamp: Literal["tsc", "raw"] = stamp
+        """What stamps count: raw, if tsc was asked for and there is none."""
+        if stamp == "tsc" and (os.uname().machine != "x86_64" or not stamp_now()):
+            self.stamp = "raw"
+        kind = lib.PP_STAMP_TSC if self.stamp == "tsc" else lib.PP_STAMP_RAW
+        config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof))
+        handle = ffi.new("pp_sampler **")
+        _check(lib.pp_new(config, handle))
+        self._sampler = handle[0]
+        self._buffer = ffi.new("uint64_t[]", max(words, 1))
+        self._delivered = ffi.new("uint32_t *")
+        self._start_ns = lib.pp_start(self._sampler)
+        self._period_ns = period_ns
+        self._ring = ring
+        self._patience_ns = min(PATIENCE_NS, period_ns // 2)
+        self._wake_ns = min(WAKE_NS, period_ns // 4)
+        self._round = 0
+        self._retry_ns = 0
+        self._cpus: set[int] = set()
+        self._closed = False
+        self.late = 0
+        """Rounds without a frame: no lane had a sample, or nobody drained them in time."""
+        self.frame = memoryview(ffi.buffer(self._buffer, 8 * words)).cast("B")
+        """The round drained last; the first drain of the next one clears it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
+        """Starts the CPU's thread. That it cannot be pinned is no error: see `stats`."""
+        plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
+        slots = [(s.kind, s.column, s.fd, s.arg) for r in rows for s in r.slots]
+        flags = wire.ROW_REBASED if rebased else 0
+        c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
+        sampler = self._open()
+        _check(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
+        self._cpus.add(cpu)
+
+    def detach(self, cpu: int) -> None:
+        """Returns when the thread has ended."""
+        _check(lib.pp_detach(self._open(), cpu))
+        self._cpus.discard(cpu)
+
+    def due(self) -> float:
+        """When the next drain is worth its call, in seconds."""
+        return max(self._deadline(self._round) + self._wake_ns, self._retry_ns) / 1e9
+
+    def drain(self, force: bool = False) -> Drained | None:
+        """The next round, if all lanes came to it or their time is over (`force`: is over now)."""
+        sampler = self._open()
+        self._skip(time.monotonic_ns())
+        while (now := time.monotonic_ns()) >= (deadline := self._deadline(self._round)):
+            give_up = force or now > deadline + self._patience_ns
+            pending = _check(
+                lib.pp_drain(sampler, self._round, self._buffer, give_up, self._delivered)
+            )
+            if pending and not give_up:
+                self._retry_ns = now + RETRY_NS
+                return None
+            drained = Drained(self._round, deadline, self._delivered[0], pending)
+            self._round += 1
+            if drained.delivered or not self._cpus:
+                return drained
+            self.late += 1
+        return None
+
+    def stats(self, cpu: int) -> Stats:
+        """OSError (ENOENT) for a CPU that never was attached."""
+        out: Any = ffi.new("pp_stats *")
+        _check(lib.pp_get_stats(self._open(), cpu, out))
+        return Stats(
+            out.samples,
+            out.overruns,
+            out.lost,
+            out.repeats,
+            out.cpu_ns,
+            bool(out.attached),
+            out.pin_errno,
+            out.slot_errno,
+        )
+
+    def close(self) -> None:
+        """Stops all threads. The frame stays readable."""
+        if not self._closed:
+            self._closed = True
+            lib.pp_free(self._sampler)
+
+    def _open(self) -> Any:
+        if self._closed:
+            raise ValueError("the sampler is closed")
+        return self._sampler
+
+    def _deadline(self, round_: int) -> int:
+        return self._start_ns + round_ * self._period_ns
+
+    def _skip(self, now_ns: int) -> None:
+        """Gives up what the rings cannot hold any more; what they hold is drained in order."""
+        current = (now_ns - self._start_ns) // self._period_ns
+        if current - self._round >= self._ring:
+            self.late += current - self._round
+            self._round = current

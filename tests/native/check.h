@@ -1,0 +1,31 @@
+/* What the test programs share. Exit: 0 passed, 1 failed, 77 skipped. */
+#ifndef PP_CHECK_H
+#define PP_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { SKIPPED = 77 };
+
+#define CHECK(what)                                                         \
+    do {                                                                    \
+        if (!(what)) {                                                      \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);      \
+            exit(1);                                                        \
+        }                                                                   \
+    } while (0)
+
+static inline void nap_ms(long ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* Waits for a condition, 20 s at most: a bound for a broken program, not a measurement. */
+#define WAIT_FOR(what)                          \
+    for (int ms_ = 0; !(what); ms_++, nap_ms(1)) \
+        CHECK(ms_ < 20000 && #what)
+
+#endif

@@ -1,0 +1,81 @@
+#include "ring.h"
+
+#include <pthread.h>
+
+#include "check.h"
+
+enum { WORDS = 5, ENTRIES = 200000 };
+
+static void test_refuses_the_new_when_full(void)
+{
+    static struct pp_ring ring;
+    uint64_t *entry;
+
+    CHECK(pp_ring_init(&ring, 3, WORDS) == 0);
+    CHECK(ring.capacity == 4);
+    CHECK(pp_ring_peek(&ring) == NULL);
+    for (uint64_t n = 0; n < 4; n++) {
+        entry = pp_ring_reserve(&ring);
+        CHECK(entry != NULL);
+        entry[0] = n;
+        CHECK(pp_ring_fill(&ring) == n); /* reserved is not pushed */
+        pp_ring_push(&ring);
+    }
+    CHECK(pp_ring_reserve(&ring) == NULL);
+    CHECK(pp_ring_peek(&ring)[0] == 0);
+    pp_ring_pop(&ring);
+    entry = pp_ring_reserve(&ring);
+    CHECK(entry != NULL);
+    entry[0] = 4;
+    pp_ring_push(&ring);
+    for (uint64_t n = 1; n < 5; n++) {
+        CHECK(pp_ring_peek(&ring)[0] == n);
+        pp_ring_pop(&ring);
+    }
+    CHECK(pp_ring_peek(&ring) == NULL);
+    pp_ring_free(&ring);
+}
+
+static void *produce(void *arg)
+{
+    struct pp_ring *ring = arg;
+
+    for (uint64_t n = 1; n <= ENTRIES; n++) {
+        uint64_t *entry;
+
+        while ((entry = pp_ring_reserve(ring)) == NULL)
+            sched_yield();
+        for (int i = 0; i < WORDS; i++)
+            entry[i] = n * (uint64_t)(i + 1);
+        pp_ring_push(ring);
+    }
+    return NULL;
+}
+
+static void test_nothing_torn_or_reordered(void)
+{
+    static struct pp_ring ring;
+    pthread_t producer;
+
+    CHECK(pp_ring_init(&ring, 8, WORDS) == 0);
+    CHECK(pthread_create(&producer, NULL, produce, &ring) == 0);
+    for (uint64_t n = 1; n <= ENTRIES; n++) {
+        const uint64_t *entry;
+
+        while ((entry = pp_ring_peek(&ring)) == NULL)
+            sched_yield();
+        for (int i = 0; i < WORDS; i++)
+            CHECK(entry[i] == n * (uint64_t)(i + 1));
+        pp_ring_pop(&ring);
+    }
+    CHECK(pthread_join(producer, NULL) == 0);
+    CHECK(pp_ring_fill(&ring) == 0);
+    pp_ring_free(&ring);
+}
+
+int main(void)
+{
+    test_refuses_the_new_when_full();
+    test_nothing_torn_or_reordered();
+    return 0;
+}

@@ -1,0 +1,530 @@
+/* The sampler with its real threads; only pread is ours, to be slow, stuck, counting or gone. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { COUNTING = 1000, SLOW, STUCK, GONE, SOMETIMES_WIDE, MOVING };
+
+static atomic_int count, stuck, wide, move_to;
+
+static void spin_ms(uint64_t ms);
+
+static void move_to_cpu(int cpu)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0); /* 0: this thread */
+}
+
+static ssize_t fake_pread(int fd, void *buffer, size_t size, off_t offset)
+{
+    (void)offset;
+    if (fd == GONE) {
+        errno = ENODEV;
+        return -1;
+    }
+    if (fd == SLOW)
+        nap_ms(12);
+    while (fd == STUCK && atomic_load(&stuck))
+        nap_ms(1);
+    if (fd == SOMETIMES_WIDE && atomic_load(&wide) > 0) {
+        atomic_fetch_sub(&wide, 1);
+        spin_ms(3);
+    }
+    if (fd == MOVING)
+        move_to_cpu(atomic_load(&move_to));
+    return snprintf(buffer, size, "%d\n", 100 + atomic_fetch_add(&count, 1));
+}
+
+#define pread fake_pread
+#include "lane.c"
+#include "sampler.c"
+#undef pread
+
+enum {
+    MS = 1000000,
+    ROW = 16, /* words a row takes here: head, one valid word, values */
+    ROWS = 400,
+    NO_CPU = 5000 /* none has it, and it is above what TSC_AUX holds */
+};
+
+static uint64_t frame[ROWS * ROW];
+static uint32_t delivered;
+
+static void spin_ms(uint64_t ms)
+{
+    uint64_t end = pp_clock_ns(CLOCK_MONOTONIC) + ms * MS;
+
+    while (pp_clock_ns(CLOCK_MONOTONIC) < end)
+        ;
+}
+
+static pp_sampler *make(uint64_t period_ns, bool proof, uint32_t ring)
+{
+    pp_config config = {.period_ns = period_ns, .words = ROWS * ROW, .ring = ring,
+                        .stamp = pp_has_tsc() ? PP_STAMP_TSC : PP_STAMP_RAW, .proof = proof};
+    pp_sampler *s;
+
+    CHECK(pp_new(&config, &s) == 0);
+    return s;
+}
+
+static pp_row row_at(uint32_t i, uint32_t n_slots)
+{
+    return (pp_row){.head = i * ROW, .valid = i * ROW + PP_HEAD, .valid_words = 1,
+                    .values = i * ROW + PP_HEAD + 1, .n_slots = n_slots};
+}
+
+static int attach(pp_sampler *s, int32_t cpu, uint32_t row, int fd, uint32_t flags)
+{
+    pp_row plan = row_at(row, 1);
+    pp_slot slot = {.kind = PP_FILE, .column = 2, .fd = fd};
+
+    return pp_attach(s, cpu, flags, &plan, 1, &slot, 1);
+}
+
+static uint64_t flags_of(uint32_t row)
+{
+    return frame[row * ROW + 4];
+}
+
+static uint64_t lost_of(uint32_t row)
+{
+    return frame[row * ROW + 3];
+}
+
+static uint64_t valid_of(uint32_t row)
+{
+    return frame[row * ROW + PP_HEAD];
+}
+
+static pp_stats stats_of(pp_sampler *s, int32_t cpu)
+{
+    pp_stats stats;
+
+    CHECK(pp_get_stats(s, cpu, &stats) == 0);
+    return stats;
+}
+
+/* Completes one round, as a patient caller would. */
+static void complete(pp_sampler *s, uint64_t round)
+{
+    int pending;
+
+    WAIT_FOR((pending = pp_drain(s, round, frame, 0, &delivered)) == 0);
+}
+
+/* Goes on to the next round in which the row was sampled. */
+static uint64_t next_sampled(pp_sampler *s, uint64_t round, uint32_t row)
+{
+    do
+        complete(s, round++);
+    while (!(flags_of(row) & PP_ROW_SAMPLED));
+    return round;
+}
+
+/* The CPUs this process may use, two at most. */
+static int own_cpus(int *cpus)
+{
+    cpu_set_t set;
+    int n = 0;
+
+    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            cpus[n++] = cpu;
+    return n;
+}
+
+static void test_rounds(void)
+{
+    struct pp_schedule schedule = {.start_ns = 1000, .period_ns = 100};
+
+    CHECK(pp_next_round(&schedule, 0) == 0);
+    CHECK(pp_next_round(&schedule, 999) == 0);
+    CHECK(pp_next_round(&schedule, 1000) == 1);
+    CHECK(pp_next_round(&schedule, 1099) == 1);
+    CHECK(pp_next_round(&schedule, 1100) == 2);
+    CHECK(pp_deadline(&schedule, 2) == 1200);
+}
+
+static void test_refusals(void)
+{
+    pp_sampler *s = make(1000 * MS, true, 4);
+    pp_config config = {.period_ns = 1, .words = 1, .ring = 1, .stamp = PP_STAMP_RAW};
+    pp_row row = row_at(ROWS - 1, 1);
+    pp_slot slot = {.kind = PP_FILE, .column = 9, .fd = COUNTING};
+    pp_stats stats;
+
+    CHECK(pp_new(&config, &(pp_sampler *){NULL}) == -EINVAL);
+    CHECK(pp_attach(s, -1, 0, &row, 1, &slot, 1) == -EINVAL);
+    CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 0) == -EINVAL);
+    CHECK(pp_attach(s, 0, 0, &row, 0, &slot, 1) == -EINVAL);
+    slot.column = 10; /* one behind the end of the frame */
+    CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 1) == -EINVAL);
+    slot.column = 64; /* has no valid bit */
+    row = row_at(0, 1);
+    CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 1) == -EINVAL);
+    row.head = UINT32_MAX - 1;
+    slot.column = 0;
+    CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 1) == -EINVAL);
+    slot.kind = 77;
+    row = row_at(0, 1);
+    CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 1) == -EINVAL);
+    CHECK(pp_detach(s, 0) == -ENOENT);
+    CHECK(pp_get_stats(s, 0, &stats) == -ENOENT);
+    CHECK(pp_attach(s, 0, 0, NULL, 0, NULL, 0) == 0);
+    CHECK(attach(s, 0, 0, COUNTING, 0) == -EEXIST);
+    pp_free(s);
+    pp_free(NULL);
+}
+
+/* Each lane on its CPU, after the deadline, with stamps in order. */
+static void test_own_cpu(uint32_t stamp)
+{
+    int cpus[2], n = own_cpus(cpus);
+    pp_config config = {.period_ns = 10 * MS, .words = ROWS * ROW, .ring = 8, .stamp = stamp,
+                        .proof = 1};
+    pp_sampler *s;
+    uint64_t round = 0;
+
+    CHECK(pp_new(&config, &s) == 0);
+    for (int i = 0; i < n; i++)
+        CHECK(attach(s, cpus[i], (uint32_t)i, COUNTING, 0) == 0);
+    for (int i = 0; i < n; i++) {
+        uint64_t *head = frame + i * ROW;
+        uint64_t due;
+
+        round = next_sampled(s, round, (uint32_t)i);
+        due = pp_start(s) + (round - 1) * config.period_ns;
+        CHECK(!(head[4] & (PP_ROW_ELSEWHERE | PP_ROW_UNPINNED)));
+        CHECK(head[0] < head[1]);
+        CHECK(due + head[2] < pp_clock_ns(CLOCK_MONOTONIC));
+        CHECK(head[2] < config.period_ns); /* else it belongs to a later round */
+        CHECK(valid_of((uint32_t)i) == 1 << 2);
+        CHECK(head[PP_HEAD + 1 + 2] >= 100);
+        CHECK(stats_of(s, cpus[i]).pin_errno == 0);
+        CHECK(stats_of(s, cpus[i]).cpu_ns > 0);
+    }
+    pp_free(s);
+}
+
+static void test_no_such_cpu(bool proof)
+{
+    pp_sampler *s = make(5 * MS, proof, 8);
+
+    atomic_store(&count, 0);
+    CHECK(attach(s, NO_CPU, 0, COUNTING, 0) == 0);
+    next_sampled(s, 0, 0);
+    CHECK(!atomic_load(&count) == proof); /* elsewhere nothing is even tried */
+    CHECK(stats_of(s, NO_CPU).pin_errno == EINVAL);
+    CHECK(flags_of(0) & PP_ROW_UNPINNED);
+    CHECK(!(flags_of(0) & PP_ROW_ELSEWHERE) == !proof);
+    CHECK(valid_of(0) == (proof ? 0 : 1 << 2));
+    pp_free(s);
+}
+
+/* A CPU that is another one's in truth: pinned, then moved away behind our back. */
+static void test_moved(void)
+{
+    int cpus[2];
+    pp_sampler *s = make(5 * MS, true, 8);
+    cpu_set_t other;
+    uint64_t round;
+
+    if (own_cpus(cpus) == 2) {
+        CHECK(attach(s, cpus[0], 0, COUNTING, 0) == 0);
+        round = next_sampled(s, 0, 0);
+        CPU_ZERO(&other);
+        CPU_SET(cpus[1], &other);
+        CHECK(pthread_setaffinity_np(s->lanes[0]->thread, sizeof other, &other) == 0);
+        do {
+            round = next_sampled(s, round, 0);
+            CHECK(valid_of(0) == (flags_of(0) & PP_ROW_ELSEWHERE ? 0 : 1 << 2));
+        } while (!(flags_of(0) & PP_ROW_ELSEWHERE));
+        do { /* it finds its way back */
+            round = next_sampled(s, round, 0);
+            CHECK(round < 4000);
+        } while (flags_of(0) & PP_ROW_ELSEWHERE);
+        CHECK(valid_of(0) == 1 << 2);
+    }
+    pp_free(s);
+}
+
+/* Moved in the middle of a read: the first stamp was right. */
+static void test_moved_while_reading(void)
+{
+    int cpus[2];
+    pp_sampler *s = make(5 * MS, true, 8);
+
+    if (own_cpus(cpus) == 2) {
+        atomic_store(&move_to, cpus[1]);
+        CHECK(attach(s, cpus[0], 0, MOVING, 0) == 0);
+        next_sampled(s, 0, 0);
+        CHECK(flags_of(0) == (PP_ROW_SAMPLED | PP_ROW_ELSEWHERE) && valid_of(0) == 0);
+    }
+    pp_free(s);
+}
+
+/* The flag reaches the first row that is delivered, though samples before it were lost. */
+static void test_rebased(void)
+{
+    pp_sampler *s = make(5 * MS, false, 2);
+    uint64_t round;
+
+    CHECK(attach(s, 0, 0, COUNTING, PP_ROW_REBASED) == 0);
+    WAIT_FOR(stats_of(s, 0).lost > 2);
+    round = pp_next_round(&s->schedule, pp_clock_ns(CLOCK_MONOTONIC));
+    round = next_sampled(s, round, 0);
+    CHECK(flags_of(0) & PP_ROW_REBASED);
+    CHECK(lost_of(0) > 4); /* those refused, and the two that were too old */
+    round = next_sampled(s, round, 0);
+    CHECK(!(flags_of(0) & PP_ROW_REBASED));
+    pp_free(s);
+}
+
+static void test_come_and_go(void)
+{
+    pp_sampler *s = make(3 * MS, false, 8);
+    uint64_t round = 0, samples = 0;
+
+    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+    for (int i = 0; i < 10; i++) {
+        CHECK(attach(s, 7, 1, COUNTING, i ? PP_ROW_REBASED : 0) == 0);
+        round = next_sampled(s, round, 1);
+        CHECK(!(flags_of(1) & PP_ROW_REBASED) == !i);
+        round = next_sampled(s, round, 0);
+        CHECK(pp_detach(s, 7) == 0);
+        CHECK(pp_detach(s, 7) == -ENOENT);
+        CHECK(!stats_of(s, 7).attached && stats_of(s, 7).cpu_ns > 0);
+        CHECK(stats_of(s, 7).samples > samples); /* counts go on */
+        samples = stats_of(s, 7).samples;
+        round = next_sampled(s, round, 0);
+        CHECK(flags_of(1) == 0);
+    }
+    pp_free(s);
+}
+
+static void test_overruns(void)
+{
+    pp_sampler *s = make(5 * MS, false, 8);
+    uint64_t round = 0;
+    pp_stats stats;
+
+    CHECK(attach(s, 0, 0, SLOW, 0) == 0);
+    for (int i = 0; i < 5; i++)
+        round = next_sampled(s, round, 0);
+    CHECK(pp_detach(s, 0) == 0);
+    stats = stats_of(s, 0);
+    CHECK(stats.samples >= 5 && stats.samples <= round);
+    CHECK(stats.overruns >= 2 * stats.samples); /* 12 ms hold two deadlines of 5 ms, or more */
+    pp_free(s);
+}
+
+/* Draining goes on where it was, whoever is missing, and counts nothing twice. */
+static void test_pending_and_force(void)
+{
+    pp_sampler *s = make(400 * MS, false, 8);
+
+    atomic_store(&stuck, 1);
+    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+    CHECK(attach(s, 1, 1, STUCK, 0) == 0);
+    CHECK(pp_drain(s, 0, frame, 0, &delivered) == 2 && delivered == 0);
+    WAIT_FOR(pp_drain(s, 0, frame, 0, &delivered) == 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pp_drain(s, 0, frame, 0, &delivered) == 1 && delivered == 1);
+        CHECK(flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0);
+    }
+    atomic_store(&stuck, 0);
+    complete(s, 0);
+    CHECK(delivered == 2 && flags_of(0) == PP_ROW_SAMPLED && flags_of(1) & PP_ROW_SAMPLED);
+
+    atomic_store(&stuck, 1);
+    WAIT_FOR(pp_drain(s, 1, frame, 0, &delivered) == 1);
+    CHECK(pp_drain(s, 1, frame, 1, &delivered) == 1 && delivered == 1);
+    CHECK(flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0 && lost_of(1) == 0);
+    CHECK(pp_drain(s, 1, frame, 0, &delivered) == 0 && delivered == 1); /* it is closed */
+    CHECK(pp_drain(s, 0, frame, 0, &delivered) == -EINVAL);
+    atomic_store(&stuck, 0);
+    complete(s, 2);
+    CHECK(delivered == 2 && lost_of(0) == 0 && lost_of(1) == 1);
+    pp_free(s);
+}
+
+/* A lane that has gone past a round is not waited for, though its ring is empty. */
+static void test_skipped_round_is_settled(void)
+{
+    static struct pp_lane lane;
+
+    CHECK(pp_ring_init(&lane.ring, 2, PP_ENTRY_ROWS) == 0);
+    pp_write_once(&lane.next, 3);
+    CHECK(!collect(&lane, 3, frame) && !lane.settled);
+    pp_write_once(&lane.next, 4);
+    CHECK(!collect(&lane, 3, frame) && lane.settled);
+    lane.settled = false;
+    pp_ring_reserve(&lane.ring)[PP_ENTRY_ROUND] = 5;
+    pp_ring_push(&lane.ring);
+    CHECK(!collect(&lane, 4, frame) && lane.settled);
+    CHECK(collect(&lane, 5, frame) && lane.late == 0);
+    pp_ring_free(&lane.ring);
+}
+
+/* Who wakes up ten rounds late takes part in the round of that moment, not in one long drained. */
+static void test_overslept(void)
+{
+    pp_sampler *s = make(200 * MS, false, 2);
+    struct pp_lane *lane = add_lane(s, 0);
+    pp_row row = row_at(0, 1);
+    pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
+
+    s->schedule.start_ns -= (uint64_t)2200 * MS;
+    CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
+    CHECK(create(lane) == 0); /* as pp_lane_start, but for round 0 */
+    lane->running = true;
+    WAIT_FOR(pp_ring_fill(&lane->ring) > 0);
+    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_ROUND] >= 10);
+    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_LATENESS] < s->schedule.period_ns);
+    CHECK(pp_detach(s, 0) == 0);
+    CHECK(stats_of(s, 0).overruns >= 10);
+    pp_free(s);
+}
+
+/* Stopping does not wait for the deadline, which is an hour away. */
+static void test_prompt_stop(void)
+{
+    pp_sampler *s = make((uint64_t)3600 * 1000 * MS, false, 2);
+
+    for (int cpu = 0; cpu < 8; cpu++)
+        CHECK(attach(s, cpu, 0, COUNTING, 0) == 0);
+    nap_ms(5);
+    CHECK(pp_detach(s, 3) == 0);
+    pp_free(s);
+}
+
+static void test_failing_slot(void)
+{
+    pp_sampler *s = make(5 * MS, false, 4);
+    pp_row row = row_at(1, 3);
+    pp_slot slots[] = {{.kind = PP_FILE, .column = 0, .fd = COUNTING},
+                       {.kind = PP_FILE, .column = 1, .fd = GONE},
+                       {.kind = PP_FILE, .column = 5, .fd = COUNTING}};
+
+    CHECK(pp_attach(s, 0, 0, &row, 1, slots, 3) == 0);
+    next_sampled(s, 0, 1);
+    CHECK(valid_of(1) == (1 << 0 | 1 << 5));
+    CHECK(frame[row.values] + 1 == frame[row.values + 5]);
+    CHECK(stats_of(s, 0).slot_errno == ENODEV);
+    pp_free(s);
+}
+
+/* A lane that owns the row of its core as well. */
+static void test_two_rows(void)
+{
+    pp_sampler *s = make(5 * MS, false, 4);
+    pp_row rows[] = {row_at(0, 1), row_at(300, 2)};
+    pp_slot slots[] = {{.kind = PP_FILE, .column = 1, .fd = COUNTING},
+                       {.kind = PP_FILE, .column = 0, .fd = COUNTING},
+                       {.kind = PP_FILE, .column = 3, .fd = COUNTING}};
+
+    CHECK(pp_attach(s, 0, 0, rows, 2, slots, 3) == 0);
+    next_sampled(s, 0, 300);
+    CHECK(flags_of(0) & flags_of(300) & PP_ROW_SAMPLED);
+    CHECK(valid_of(0) == 1 << 1 && valid_of(300) == (1 << 0 | 1 << 3));
+    CHECK(frame[rows[0].head + 1] <= frame[rows[1].head]);
+    CHECK(frame[rows[1].values + 3] >= frame[rows[0].values + 1] + 2);
+    pp_free(s);
+}
+
+static void test_wide(void)
+{
+    pp_sampler *s = make(5 * MS, false, 8);
+    uint64_t round = 0, repeats;
+
+    CHECK(attach(s, 0, 0, SOMETIMES_WIDE, 0) == 0);
+    for (int i = 0; i < 60; i++) /* until it knows what is usual */
+        round = next_sampled(s, round, 0);
+    repeats = stats_of(s, 0).repeats;
+    atomic_store(&wide, 1);
+    WAIT_FOR(stats_of(s, 0).repeats > repeats);
+    repeats = stats_of(s, 0).repeats;
+    atomic_store(&wide, 3);
+    do
+        round = next_sampled(s, round, 0);
+    while (!(flags_of(0) & PP_ROW_WIDE));
+    CHECK(stats_of(s, 0).repeats >= repeats + REPEATS);
+    CHECK(valid_of(0) == 1 << 2);
+    pp_free(s);
+}
+
+/* A signal to the process stays pending while all of its own threads block it. */
+static void test_no_signals(void)
+{
+    pp_sampler *s = make(5 * MS, false, 8);
+    sigset_t usr1, pending;
+
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+    pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    next_sampled(s, 0, 0);
+    CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+    CHECK(sigwaitinfo(&usr1, NULL) == SIGUSR1);
+    pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
+    pp_free(s);
+}
+
+static void test_many_lanes(void)
+{
+    pp_sampler *s = make(200 * MS, false, 4);
+    uint64_t round = 0, seen = 0;
+    static bool done[ROWS];
+
+    for (int i = 0; i < ROWS; i++)
+        CHECK(attach(s, i, (uint32_t)i, COUNTING, 0) == 0);
+    for (; seen < ROWS; round++) {
+        complete(s, round);
+        for (uint32_t i = 0; i < ROWS; i++)
+            if (!done[i] && flags_of(i) & PP_ROW_SAMPLED) {
+                done[i] = true;
+                seen++;
+            }
+        CHECK(round < 100);
+    }
+    pp_free(s);
+}
+
+int main(void)
+{
+    test_rounds();
+    test_refusals();
+    if (pp_has_tsc())
+        test_own_cpu(PP_STAMP_TSC);
+    test_own_cpu(PP_STAMP_RAW);
+    test_no_such_cpu(true);
+    test_no_such_cpu(false);
+    test_moved();
+    test_moved_while_reading();
+    test_rebased();
+    test_come_and_go();
+    test_overruns();
+    test_pending_and_force();
+    test_skipped_round_is_settled();
+    test_overslept();
+    test_prompt_stop();
+    test_failing_slot();
+    test_two_rows();
+    test_wide();
+    test_no_signals();
+    test_many_lanes();
+    return 0;
+}

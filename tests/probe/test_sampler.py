@@ -1,0 +1,247 @@
+"""The facade, with real threads on this machine. No time is asserted; every wait is bounded."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perfprobe.sampler
+from perfprobe import wire
+from perfprobe._native import lib
+from perfprobe.sampler import FILE, Drained, RowPlan, Sampler, Slot
+
+PERIOD_NS = 5_000_000
+ROW = wire.HEAD + 1 + 2  # words: head, valid, two columns
+NO_CPU = 5000
+WAIT_S = 20
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "value"
+    path.write_text("11 -22\n")
+    with path.open("rb") as file:
+        yield file.fileno()
+
+
+def plan(row: int, *slots: Slot) -> RowPlan:
+    at = row * ROW
+    return RowPlan(at, at + wire.HEAD, 1, at + wire.HEAD + 1, slots)
+
+
+def words(sampler: Sampler, row: int) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{ROW}Q", sampler.frame, 8 * row * ROW)
+
+
+def flags(sampler: Sampler, row: int) -> int:
+    return words(sampler, row)[4]
+
+
+def drain(sampler: Sampler, until: Callable[[Drained], bool] = lambda _: True) -> Drained:
+    """Drains as a caller does, sleeping until `due`, to the first round that is as wanted."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        time.sleep(max(0.0, sampler.due() - time.monotonic()))
+        drained = sampler.drain()
+        if drained is not None and until(drained):
+            return drained
+    pytest.fail("no such round came")
+
+
+def test_two_cpus_one_frame(fd: int) -> None:
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    slots = Slot(FILE, 0, fd), Slot(FILE, 1, fd, 1)
+    with Sampler(PERIOD_NS, 2 * ROW) as sampler:
+        for row, cpu in enumerate(cpus):
+            sampler.attach(cpu, [plan(row, *slots)])
+        drained = drain(sampler, lambda d: d.delivered == len(cpus))
+        assert drained.missing == 0
+        assert drained.deadline_ns < time.monotonic_ns()
+        for row, cpu in enumerate(cpus):
+            before, after, late, lost, flag, valid, *values = words(sampler, row)
+            assert before < after
+            assert drained.deadline_ns + late < time.monotonic_ns()
+            assert lost == sampler.stats(cpu).lost
+            assert flag & ~wire.ROW_WIDE == wire.ROW_SAMPLED
+            assert valid == 0b11
+            assert values == [11, 2**64 - 22]
+            assert sampler.stats(cpu).pin_errno == 0
+
+
+def test_rounds_go_up_and_their_deadlines_with_them(fd: int) -> None:
+    with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        first = drain(sampler)
+        second = drain(sampler)
+        assert second.round > first.round
+        assert second.deadline_ns - first.deadline_ns == PERIOD_NS * (second.round - first.round)
+
+
+def test_nothing_before_the_deadline(fd: int) -> None:
+    with Sampler(3600 * 10**9, ROW, proof=False) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        assert sampler.due() > time.monotonic()
+        assert sampler.drain() is None
+        assert sampler.drain(force=True) is None
+
+
+def test_a_cpu_that_is_not_there(fd: int) -> None:
+    for proof in (True, False):
+        with Sampler(PERIOD_NS, ROW, proof=proof) as sampler:
+            sampler.attach(NO_CPU, [plan(0, Slot(FILE, 0, fd))])
+            drain(sampler)
+            assert sampler.stats(NO_CPU).pin_errno == errno.EINVAL
+            elsewhere = wire.ROW_ELSEWHERE if proof else 0
+            expected = wire.ROW_SAMPLED | wire.ROW_UNPINNED | elsewhere
+            assert flags(sampler, 0) & ~wire.ROW_WIDE == expected
+            assert words(sampler, 0)[wire.HEAD] == (0 if proof else 1)
+
+
+def test_hotplug(fd: int) -> None:
+    with Sampler(PERIOD_NS, 2 * ROW, stamp="raw", proof=False) as sampler:
+        for row in (0, 1):
+            sampler.attach(row, [plan(row, Slot(FILE, 0, fd))])
+        drain(sampler, lambda d: d.delivered == 2)
+        assert not flags(sampler, 1) & wire.ROW_REBASED
+        sampler.detach(1)
+        drain(sampler, lambda d: d.delivered == 1)
+        assert flags(sampler, 1) == 0
+        assert not sampler.stats(1).attached
+        sampler.attach(1, [plan(1, Slot(FILE, 0, fd))], rebased=True)
+        drain(sampler, lambda _: bool(flags(sampler, 1)))
+        assert flags(sampler, 1) & wire.ROW_REBASED
+        drain(sampler, lambda _: bool(flags(sampler, 1)))
+        assert not flags(sampler, 1) & wire.ROW_REBASED
+
+
+def test_a_caller_that_sleeps_skips_and_counts(fd: int) -> None:
+    with Sampler(PERIOD_NS, ROW, proof=False, ring=4) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        before = drain(sampler)
+        late = sampler.late
+        time.sleep(10 * PERIOD_NS / 1e9)
+        after = drain(sampler)
+        assert after.round - before.round >= 10
+        assert sampler.late - late == after.round - before.round - 1
+        assert words(sampler, 0)[3] == sampler.stats(0).lost > 0
+
+
+def test_a_short_sleep_is_made_up_for(fd: int) -> None:
+    with Sampler(PERIOD_NS, ROW, proof=False, ring=4096) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        drain(sampler)
+        time.sleep(10 * PERIOD_NS / 1e9)
+        for _ in range(5):
+            drain(sampler)
+        assert sampler.stats(0).lost == 0
+
+
+class Scripted:
+    """The library, but for a clock that is set and a drain that answers what it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 0
+        self.pending = 0
+        self.delivered = 0
+        self.calls: list[tuple[int, bool]] = []  # round, force
+        monkeypatch.setattr(perfprobe.sampler, "lib", self)
+        monkeypatch.setattr(perfprobe.sampler, "time", self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(lib, name)
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def pp_drain(self, _s: Any, number: int, _frame: Any, force: bool, delivered: Any) -> int:
+        self.calls.append((number, force))
+        delivered[0] = self.delivered
+        return self.pending
+
+
+def test_who_is_late_is_waited_for_and_then_given_up(
+    fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted = Scripted(monkeypatch)
+    with Sampler(10**9, ROW, proof=False) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        scripted.now_ns = deadline_ns = lib.pp_start(sampler._sampler)
+        scripted.pending, scripted.delivered = 1, 3
+        assert sampler.drain() is None
+        assert sampler.due() * 1e9 > scripted.now_ns
+        scripted.now_ns += 50_000_000
+        assert sampler.drain() is None
+        scripted.now_ns += 60_000_000
+        assert sampler.drain() == Drained(0, deadline_ns, delivered=3, missing=1)
+        assert scripted.calls == [(0, False), (0, False), (0, True)]
+        assert sampler.due() * 1e9 > deadline_ns + 10**9
+        scripted.now_ns = deadline_ns + 10**9
+        assert sampler.drain() is None
+        assert sampler.drain(force=True) == Drained(1, deadline_ns + 10**9, 3, 1)
+
+
+def test_a_round_that_all_missed_is_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = Scripted(monkeypatch)
+    with Sampler(10**9, ROW, proof=False) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        scripted.now_ns = lib.pp_start(sampler._sampler) + 3 * 10**9
+        assert sampler.drain() is None
+        assert [number for number, _ in scripted.calls] == [0, 1, 2, 3]
+        assert sampler.late == 4
+
+
+def test_frames_without_lanes_go_on() -> None:
+    with Sampler(PERIOD_NS, ROW) as sampler:
+        assert drain(sampler).delivered == 0
+        assert sampler.late == 0
+
+
+def test_a_file_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with Sampler(PERIOD_NS, ROW, proof=False) as sampler, (tmp_path / "empty").open() as empty:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, empty.fileno()))])
+        drain(sampler)
+        assert words(sampler, 0)[wire.HEAD] == 0
+        assert sampler.stats(0).slot_errno == errno.ENODATA
+
+
+def test_the_frame_can_go_into_a_message(fd: int) -> None:
+    with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        drained = drain(sampler)
+        end = [8 * n for n in (wire.HEAD, wire.HEAD + 1, ROW)]
+        rows = wire.Rows(*(sampler.frame[a:b] for a, b in zip([0, *end], end, strict=False)))
+        wire.encode(wire.Frame(0, drained.deadline_ns, {"cpu": rows}))
+
+
+def test_errors_are_oserror(fd: int) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        Sampler(1, ROW)
+    with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
+        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+            sampler.attach(0, [plan(1, Slot(FILE, 0, fd))])
+        with pytest.raises(FileNotFoundError):
+            sampler.detach(0)
+        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        with pytest.raises(FileExistsError):
+            sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+
+
+def test_close_twice_and_use_after(fd: int) -> None:
+    sampler = Sampler(PERIOD_NS, ROW, proof=False)
+    sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+    drain(sampler)
+    before = bytes(sampler.frame)
+    sampler.close()
+    sampler.close()
+    assert bytes(sampler.frame) == before
+    for use in (sampler.drain, lambda: sampler.detach(0), lambda: sampler.stats(0)):
+        with pytest.raises(ValueError, match="closed"):
+            use()
