@@ -218,7 +218,7 @@ def _pattern(cores: list[_Core]) -> str:
     plural = "" if len(flat) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
         each = f" ({threads} a core)" if 1 < threads < len(flat) else ""
-        return f"cpu{plural} {ranges(flat)}{each}" if flat == sorted(flat) else ""
+        return f"cpu{plural} {ranges(flat)}{each}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""

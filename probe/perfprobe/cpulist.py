@@ -1,0 +1,154 @@
+"""Sets of CPUs as text: the kernel's lists, and what `-c/--cpus` understands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from perfprobe.wire import Cpu
+
+LIMIT = 1 << 16
+"""CPU numbers end below it, and no list names more: what a list claims reserves no memory."""
+
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
+_PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
+
+
+def parse(text: str) -> list[int]:
+    """The CPUs of a kernel list, ascending: "0-3,8" or "0-31:1/2" (the first of every two)."""
+    cpus: set[int] = set()
+    claimed = 0
+    for item in re.split(r"[,\s]+", text.strip()):
+        if not item:  # the kernel allows them, and prints an empty line for "none"
+            continue
+        found = _range(item)
+        claimed += len(found)
+        if claimed > LIMIT:
+            raise ValueError(f"a CPU list names more than {LIMIT} CPUs")
+        cpus.update(found)
+    return sorted(cpus)
+
+
+def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
+    """The shortest kernel list without strides."""
+    runs: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def select(text: str, rows: Sequence[Cpu]) -> list[int]:
+    """The CPUs of `rows` that a user's selection names, ascending.
+
+    Terms, joined by commas: 0-15 · 32 · pkg0 · core3 · pkg1core3 · type:P. A number alone must
+    exist; a range may span holes of sparse numbering but not reach beyond the last CPU.
+    """
+    terms = [term.strip() for term in text.split(",")]
+    if terms == [""]:
+        raise ValueError("no CPUs are named: the selection is empty")
+    chosen: set[int] = set()
+    for term in terms:
+        if not term:
+            raise ValueError(f"{_quoted(text)}: nothing stands between two commas or at an end")
+        chosen.update(_term(term, rows))
+    return sorted(chosen)
+
+
+def _range(item: str) -> range | list[int]:
+    match = _RANGE.fullmatch(item)
+    if match is None:
+        raise ValueError(f"{_quoted(item)} is not a CPU number or a range")
+    # int() of a long text is slow, and of a very long one an error of its own.
+    if any(len(number) > 20 for number in match.groups() if number):
+        raise ValueError(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
+    first, last, used, group = (int(n) if n else None for n in match.groups())
+    assert first is not None
+    last = first if last is None else last
+    if max(first, last) >= LIMIT:
+        raise ValueError(f"{_quoted(item)}: CPU numbers end at {LIMIT - 1}")
+    if last < first:
+        raise ValueError(f"{_quoted(item)} runs backwards")
+    if used is None or group is None:
+        return range(first, last + 1)
+    if not 0 < used <= group:
+        raise ValueError(f"{_quoted(item)}: of every {group} CPUs, {used} cannot be taken")
+    return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
+
+
+# --- selection -----------------------------------------------------------------------------------
+
+
+def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
+    lower = term.lower()
+    if lower[0] in "0123456789":
+        return _numbered(term, rows)
+    if lower.startswith("type:"):
+        return _typed(term[5:].strip(), rows)
+    match = _PLACE.fullmatch(lower)
+    if match is None:
+        raise ValueError(
+            f"{_quoted(term)} is not understood: CPUs are named like "
+            "0-15, 32, pkg0, core3, pkg1core3 or type:P"
+        )
+    package, core = (int(n) if n else None for n in match.groups())
+    inside = ""
+    if package is not None:
+        rows = _matching(rows, lambda row: row.package, package, "package")
+        inside = f" in package {package}"
+    if core is not None:
+        rows = _matching(rows, lambda row: row.core, core, "core", inside)
+    return [row.cpu for row in rows]
+
+
+def _numbered(term: str, rows: Sequence[Cpu]) -> list[int]:
+    wanted = parse(term)
+    here = {row.cpu for row in rows}
+    found = [cpu for cpu in wanted if cpu in here]
+    if not found or wanted[-1] > max(here):
+        gone = format(cpu for cpu in wanted if cpu not in here)
+        raise ValueError(_none(f"CPU {gone}", format(here)))
+    return found
+
+
+def _typed(name: str, rows: Sequence[Cpu]) -> list[int]:
+    found = [row.cpu for row in rows if row.type is not None and row.type.lower() == name.lower()]
+    if not found:
+        types = {row.type for row in rows if row.type is not None}
+        if not types:
+            raise ValueError(f"type:{_cut(name)}: the CPUs here are not told apart by type")
+        raise ValueError(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted(types))))
+    return found
+
+
+def _matching(
+    rows: Sequence[Cpu],
+    ident: Callable[[Cpu], int | None],
+    wanted: int,
+    what: str,
+    inside: str = "",
+) -> list[Cpu]:
+    found = [row for row in rows if ident(row) == wanted]
+    if not found:
+        idents = {value for row in rows if (value := ident(row)) is not None}
+        if not idents:
+            raise ValueError(f"{what} {wanted}: the kernel does not tell the {what}s{inside} here")
+        raise ValueError(_none(f"{what} {wanted}{inside}", format(idents)))
+    return found
+
+
+def _none(what: str, instead: str) -> str:
+    several = "are" if any(c in instead for c in "-,") else "is only"
+    return f"there is no {what} here; there {several} {instead}"
+
+
+def _quoted(text: str) -> str:
+    return repr(_cut(text))
+
+
+def _cut(text: str) -> str:
+    """What somebody typed, fit for one line of a message."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown if len(shown) <= 40 else shown[:39] + "…"

@@ -1,0 +1,295 @@
+"""What CPUs there are and how they hang together, from /sys; from /proc where /sys says nothing.
+
+Nothing here raises on what a file holds. Ids are the kernel's own: a core is (package, die, core).
+Lists of siblings are better evidence than ids (some kernels repeat core ids within a package), so
+they are believed first, but only where both sides agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfprobe import cpulist, host
+from perfprobe.wire import Cpu
+
+_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
+
+# Favoured cores of one kind differ by up to 8 % in capacity, P and E cores by 13 % at least.
+_CLASS_STEP = 0.9
+
+
+def read(root: Path = Path("/")) -> list[Cpu]:
+    """One row for each present CPU, in ascending order; empty if the tree knows of none."""
+    base = f"{root}/sys/devices/system/cpu"
+    present = _present(root, base)
+    online = _online(root, base, present)
+    known = frozenset(present)
+    rows = [_core_of(base, cpu, cpu in online, known) for cpu in present]
+    if not any(row.siblings or row.core is not None for row in rows):
+        rows = _from_cpuinfo(root, rows)
+    l3 = _l3(base, rows)
+    nodes = _nodes(root, base, present)
+    types = _types(root, base, rows)
+    rows = [
+        replace(row, l3=l3.get(row.cpu), node=nodes.get(row.cpu), type=types.get(row.cpu))
+        for row in rows
+    ]
+    return _with_threads(rows)
+
+
+def cores(rows: Sequence[Cpu]) -> list[list[int]]:
+    """CPUs of each core, in order of (package, die, core).
+
+    Every CPU that is online or of which something is known is in exactly one, however garbled the
+    lists are. A CPU that is off and of which the kernel says nothing is in none.
+    """
+    by_cpu = {row.cpu: row for row in rows}
+    mates = _mates(by_cpu)
+    taken: set[int] = set()
+    groups: list[list[int]] = []
+    for cpu in sorted(mates):
+        if cpu in taken:
+            continue
+        group = [cpu]
+        for mate in sorted(mates[cpu] - taken):
+            if all(_together(by_cpu[mate], by_cpu[other]) for other in group):
+                group.append(mate)
+        taken.update(group)
+        groups.append(group)
+    return sorted(groups, key=lambda group: _order(by_cpu, group))
+
+
+def packages(rows: Sequence[Cpu]) -> list[list[int]]:
+    """CPUs of each package, in order. Those of no known package (ids of -1) are one, the last."""
+    by_cpu = {row.cpu: row for row in rows}
+    groups = cores(rows)
+    placed = {cpu for group in groups for cpu in group}
+    groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in placed]
+    found: dict[int | None, list[int]] = {}
+    for group in groups:
+        found.setdefault(_first(by_cpu[cpu].package for cpu in group), []).extend(group)
+    return [sorted(found[key]) for key in sorted(found, key=_none_last)]
+
+
+# --- which CPUs ----------------------------------------------------------------------------------
+
+
+def _present(root: Path, base: str) -> list[int]:
+    for name in ("present", "possible", "online"):
+        if cpus := host.cpus(f"{base}/{name}"):
+            return cpus
+    return (
+        host.numbered(base, "cpu")
+        or sorted(_proc_stat(root))
+        or sorted({cpu for cpu, _, _ in _cpuinfo(root)})
+    )
+
+
+def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
+    if listed := host.cpus(f"{base}/online"):
+        return frozenset(listed)
+    running = _proc_stat(root)  # lists the online ones only
+    online = set()
+    for cpu in present:
+        state = host.number(f"{base}/cpu{cpu}/online")
+        if state == 1 or (state is None and (not running or cpu in running)):
+            online.add(cpu)
+    return frozenset(online)
+
+
+def _proc_stat(root: Path) -> set[int]:
+    text = host.head(f"{root}/proc/stat", 1 << 20) or ""
+    return {int(n) for n in re.findall(r"^cpu([0-9]{1,5}) ", text, re.MULTILINE)}
+
+
+# --- cores ---------------------------------------------------------------------------------------
+
+
+def _core_of(base: str, cpu: int, online: bool, known: frozenset[int]) -> Cpu:
+    at = f"{base}/cpu{cpu}/topology"
+    siblings: list[int] = []
+    for name in ("core_cpus_list", "thread_siblings_list"):  # the second is the older name
+        listed = host.cpus(f"{at}/{name}")
+        if cpu in listed:
+            siblings = [sibling for sibling in listed if sibling in known]
+            break
+    return Cpu(
+        cpu,
+        online,
+        package=host.number(f"{at}/physical_package_id"),
+        die=host.number(f"{at}/die_id"),
+        core=host.number(f"{at}/core_id"),
+        siblings=siblings,
+    )
+
+
+def _from_cpuinfo(root: Path, rows: list[Cpu]) -> list[Cpu]:
+    ids = {cpu: (package, core) for cpu, package, core in _cpuinfo(root)}
+    return [
+        replace(row, package=ids[row.cpu][0], core=ids[row.cpu][1]) if row.cpu in ids else row
+        for row in rows
+    ]
+
+
+def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
+    """CPU, package, core of each record."""
+    found = []
+    for record in host.records(root):
+        names = ("processor", "physical id", "core id")
+        cpu, package, core = (host.natural(record.get(name)) for name in names)
+        if cpu is not None and cpu < cpulist.LIMIT:
+            found.append((cpu, package, core))
+    return found
+
+
+def _with_threads(rows: list[Cpu]) -> list[Cpu]:
+    """Rows with their place in the core; siblings are completed, or cut, to what is in the core."""
+    by_cpu = {row.cpu: row for row in rows}
+    for group in cores(rows):
+        for thread, cpu in enumerate(group):
+            row = by_cpu[cpu]
+            if row.online:
+                siblings = [sibling for sibling in row.siblings if sibling in group]
+                by_cpu[cpu] = replace(row, thread=thread, siblings=siblings or group)
+            elif row.core is not None:
+                by_cpu[cpu] = replace(row, thread=thread)
+    return [by_cpu[row.cpu] for row in rows]
+
+
+def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
+    """For each CPU that is in a core, the others that may be in it, seen from both sides."""
+    same: dict[tuple[int | None, ...], list[int]] = {}
+    for row in by_cpu.values():
+        if row.core is not None:
+            same.setdefault((row.package, row.die, row.core), []).append(row.cpu)
+    mates: dict[int, set[int]] = {}
+    for row in by_cpu.values():
+        if row.online or row.siblings or row.core is not None:
+            mates.setdefault(row.cpu, set())
+        claimed = row.siblings
+        if not claimed and row.core is not None:
+            claimed = same[row.package, row.die, row.core]
+        for cpu in claimed:
+            other = by_cpu.get(cpu)
+            if other is not None and other is not row and _agree(row, other):
+                mates.setdefault(row.cpu, set()).add(cpu)
+                mates.setdefault(cpu, set()).add(row.cpu)
+    return mates
+
+
+def _agree(row: Cpu, other: Cpu) -> bool:
+    """Whether `other` does not deny being a sibling of `row`. Lists forget CPUs that are off."""
+    return not other.siblings or row.cpu in other.siblings or not row.online
+
+
+def _together(a: Cpu, b: Cpu) -> bool:
+    """Whether two CPUs can be in one core: no core spans packages or dies."""
+    pairs = ((a.package, b.package), (a.die, b.die))
+    return all(x is None or y is None or x == y for x, y in pairs)
+
+
+def _order(by_cpu: dict[int, Cpu], group: list[int]) -> tuple[tuple[bool, int], ...]:
+    rows = [by_cpu[cpu] for cpu in group]
+    ids = [[row.package for row in rows], [row.die for row in rows], [row.core for row in rows]]
+    return (*(_none_last(_first(numbers)) for numbers in ids), (False, group[0]))
+
+
+def _none_last(number: int | None) -> tuple[bool, int]:
+    return number is None, number or 0
+
+
+def _first(numbers: Iterable[int | None]) -> int | None:
+    return next((n for n in numbers if n is not None), None)
+
+
+# --- caches, nodes, types ------------------------------------------------------------------------
+
+
+def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
+    """The L3 group of each CPU. A group's list is read from its first CPU only."""
+    package = {row.cpu: row.package for row in rows if row.online}
+    groups: list[tuple[int | None, list[int]]] = []
+    placed: set[int] = set()
+    alone: list[tuple[int, int | None]] = []
+    for cpu, where in package.items():
+        cache = None if cpu in placed else _l3_of(base, cpu)
+        if cache is None:
+            continue
+        ident, listed = host.number(f"{cache}/id"), host.cpus(f"{cache}/shared_cpu_list")
+        if cpu not in listed:
+            alone.append((cpu, ident))
+            continue
+        members = [m for m in listed if m not in placed and m in package and package[m] == where]
+        placed.update(members)
+        groups.append((ident, members))
+    for cpu, ident in alone:
+        if cpu in placed:
+            continue
+        for other, members in groups:
+            if ident is not None and other == ident and package[members[0]] == package[cpu]:
+                members.append(cpu)
+                break
+        else:
+            groups.append((ident, [cpu]))
+    # Some firmware counts ids anew in each package: then the lowest CPU names the group.
+    names = [min(members) if ident is None else ident for ident, members in groups]
+    if len(set(names)) < len(names):
+        names = [min(members) for _, members in groups]
+    pairs = zip(names, groups, strict=True)
+    return {cpu: name for name, (_, members) in pairs for cpu in members}
+
+
+def _l3_of(base: str, cpu: int) -> str | None:
+    for index in (3, 2, 1, 0, 4):  # on x86 it is index3, if there is one
+        at = f"{base}/cpu{cpu}/cache/index{index}"
+        if host.number(f"{at}/level") == 3:
+            kind = (host.text(f"{at}/type") or "").strip()
+            if kind not in {"Data", "Instruction"}:
+                return at
+    return None
+
+
+def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
+    at = f"{root}/sys/devices/system/node"
+    nodes: dict[int, int] = {}
+    for node in host.numbered(at, "node"):
+        for cpu in host.cpus(f"{at}/node{node}/cpulist"):
+            nodes.setdefault(cpu, node)
+    for cpu in present:
+        if cpu not in nodes and (links := host.numbered(f"{base}/cpu{cpu}", "node")):
+            nodes[cpu] = links[0]
+    return nodes
+
+
+def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
+    """The type of each CPU of a hybrid: as its PMUs tell, else by strength."""
+    types: dict[int, str] = {}
+    for pmu, name in _PMUS:
+        for cpu in host.cpus(f"{root}/sys/devices/{pmu}/cpus"):
+            types.setdefault(cpu, name)
+    if types:
+        return types
+    files = ["cpu_capacity"]
+    if len({row.package for row in rows if row.online}) <= 1:
+        # No hybrid has two packages; servers with Speed Select differ in base clock alone.
+        files.append("cpufreq/base_frequency")
+    for file in files:
+        values = {row.cpu: host.number(f"{base}/cpu{row.cpu}/{file}") for row in rows if row.online}
+        classes = _classes({value for value in values.values() if value})
+        if classes:
+            return {cpu: classes[value] for cpu, value in values.items() if value}
+    return {}
+
+
+def _classes(values: set[int]) -> dict[int, str]:
+    """A type for each strength; none if all are alike, or if there are more kinds than names."""
+    tops: list[int] = []
+    classes: dict[int, int] = {}
+    for value in sorted(values, reverse=True):
+        if not tops or value < _CLASS_STEP * tops[-1]:
+            tops.append(value)
+        classes[value] = len(tops) - 1
+    return {v: "PEL"[n] for v, n in classes.items()} if 2 <= len(tops) <= 3 else {}

@@ -1,0 +1,112 @@
+"""Streams from a child: what is whole is handed over, then one line says what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import made
+import pytest
+
+from perfprobe import wire
+from perftop import stream
+from perftop.failed import Failed
+
+GREETING = made.hello([made.REF])
+GOOD = wire.encode(GREETING) + b"".join(
+    wire.encode(made.frame(GREETING, seq, {"ref": [seq, seq]})) for seq in range(3)
+)
+
+
+def child(code: str, data: bytes = GOOD) -> list[str]:
+    """A program that writes `data` and then runs `code`."""
+    start = f"import os, sys, time\nos.write(1, {data!r})\n"
+    return [sys.executable, "-c", start + code]
+
+
+async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
+    """What arrives; a failure is noted after it."""
+    found: list[wire.Message] = []
+    async with stream.spawn(argv) as source:
+        try:
+            async for message in source:
+                found.append(message)
+                if len(found) == stop_after:
+                    break
+        except Failed as failed:
+            failed.add_note(str(len(found)))
+            raise
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "whole", "status", "text"),
+    [
+        ("", GOOD, 4, 1, "ended without a word"),
+        ("", GOOD[:-5], 3, 1, r"without a word, \d+ bytes into a message"),
+        ("os.write(1, b'oops')", GOOD, 4, 1, "cannot be read: not a perftop stream, at byte"),
+        ("", b"Last login: yesterday\n" + GOOD, 0, 1, "not a perftop stream, at byte 0"),
+        ("print('perfprobe: no such thing', file=sys.stderr); sys.exit(3)", b"", 0, 3,
+         "^no such thing"),
+        ("os.kill(os.getpid(), 9)", GOOD, 4, 1, "ended by signal 9"),
+        ("", GOOD + wire.encode(wire.Bye("the counters are gone", 1)), 4, 1,
+         "^the counters are gone"),
+        ("sys.stderr.write('x' * 10**6 + '\\nlast words\\n'); sys.exit(1)", GOOD, 4, 1,
+         "^last words"),
+    ],
+    ids=["silent", "cut", "garbled", "a banner", "status 3", "killed", "bye", "much on stderr"],
+)  # fmt: skip
+def test_a_probe_that_goes_wrong(
+    code: str, data: bytes, whole: int, status: int, text: str
+) -> None:
+    with pytest.raises(Failed, match=text) as caught:
+        asyncio.run(read(child(code, data)))
+    assert caught.value.status == status
+    assert caught.value.__notes__ == [str(whole)]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bye_is_a_good_end() -> None:
+    found = asyncio.run(read(child("", GOOD + wire.encode(wire.Bye("done")))))
+    assert [type(m).__name__ for m in found] == ["Hello", "Frame", "Frame", "Frame", "Bye"]
+
+
+def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    code = f"sys.stdin.read()\nopen({str(done)!r}, 'w').close()"
+    assert len(asyncio.run(read(child(code), stop_after=1))) == 1
+    assert done.exists()  # it had the time to restore what it changed
+
+
+def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "GRACE_S", 0.2)
+    started = time.monotonic()
+    asyncio.run(read(child("time.sleep(60)"), stop_after=1))
+    assert time.monotonic() - started < 30
+
+
+def test_a_probe_has_a_process_group_of_its_own() -> None:
+    code = f"sys.exit(7 if os.getpgid(0) != {os.getpgid(0)} else 8)"
+    with pytest.raises(Failed) as caught:
+        asyncio.run(read(child(code)))
+    assert caught.value.status == 7
+
+
+def test_no_such_program() -> None:
+    with pytest.raises(Failed, match="no-such-program is not here"):
+        asyncio.run(read(["no-such-program"]))
+
+
+def test_a_perfprobe_in_the_working_directory_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "perfprobe").mkdir()
+    (tmp_path / "perfprobe/__init__.py").write_text("print('trap')\n", encoding="ascii")
+    (tmp_path / "perfprobe/__main__.py").write_text("raise SystemExit(5)\n", encoding="ascii")
+    monkeypatch.chdir(tmp_path)
+    argv = stream.probe_command("stream", "--source", "sim:idle,speed=max")
+    assert isinstance(asyncio.run(read(argv, stop_after=2))[1], wire.Frame)

@@ -1,0 +1,227 @@
+"""The drawing of `perftop topology`. Rows are written out here, not read by perfprobe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop import tree
+
+Row = dict[str, Any]
+
+
+def row(cpu: int, package: int | None, core: int | None, siblings: list[int], **more: Any) -> Row:
+    return {
+        "cpu": cpu,
+        "online": True,
+        "package": package,
+        "die": 0,
+        "core": core,
+        "thread": siblings.index(cpu),
+        "l3": package,
+        "node": package,
+        "type": None,
+        "siblings": siblings,
+        **more,
+    }
+
+
+def off(cpu: int) -> Row:
+    names = ("package", "die", "core", "thread", "l3", "node", "type")
+    return {"cpu": cpu, "online": False, **dict.fromkeys(names), "siblings": []}
+
+
+def xeon() -> list[Row]:
+    return [row(n, n % 48 // 24, n % 24, [n % 48, n % 48 + 48]) for n in range(96)]
+
+
+def test_two_packages() -> None:
+    assert tree.draw(xeon()) == [
+        "2 packages · 48 cores · 96 CPUs · 2 threads a core · 2 NUMA nodes",
+        "├─ package 0   24 cores   48 CPUs",
+        "│  └─ L3 0   node 0   cores 0-23   cpus 0-23 + 48-71",
+        "└─ package 1   24 cores   48 CPUs",
+        "   └─ L3 1   node 1   cores 0-23   cpus 24-47 + 72-95",
+    ]
+
+
+def test_ascii() -> None:
+    lines = tree.draw(xeon(), unicode=False)
+    assert all(line.isascii() for line in lines)
+    assert lines[:3] == [
+        "2 packages, 48 cores, 96 CPUs, 2 threads a core, 2 NUMA nodes",
+        "|- package 0   24 cores   48 CPUs",
+        "|  `- L3 0   node 0   cores 0-23   cpus 0-23 + 48-71",
+    ]
+
+
+def test_hybrid_types_are_told_apart() -> None:
+    cpus = [row(n, 0, n // 2 * 4, [n - n % 2, n - n % 2 + 1], type="P") for n in range(16)]
+    cpus += [row(n, 0, n + 16, [n], type="E") for n in range(16, 32)]
+    cpus += [row(n, 0, n + 32, [n], type="L", l3=None) for n in (32, 33)]
+    assert tree.draw(cpus) == [
+        "1 package · 26 cores (8 P + 16 E + 2 L) · 34 CPUs · 1-2 threads a core · 1 NUMA node",
+        "└─ package 0   26 cores   34 CPUs",
+        "   ├─ L3 0    node 0",
+        "   │  ├─ P cores 0-28:1/4   cpus 0-15 (2 a core)",
+        "   │  └─ E cores 32-47      cpus 16-31",
+        "   └─ no L3   node 0   L cores 64-65   cpus 32-33",
+    ]
+
+
+def test_l3_groups_are_aligned() -> None:
+    cpus = [row(n, n // 64, n % 64, [n, n + 128], l3=n // 8) for n in range(128)]
+    cpus += [row(n + 128, n // 64, n % 64, [n, n + 128], l3=n // 8) for n in range(128)]
+    lines = tree.draw(cpus)
+    assert lines[0].startswith(
+        "2 packages · 128 cores · 256 CPUs · 2 threads a core · 16 L3 caches"
+    )
+    assert len(lines) == 1 + 2 + 16
+    assert lines[2] == "│  ├─ L3 0    node 0   cores 0-7     cpus 0-7 + 128-135"
+    assert lines[-1] == "   └─ L3 15   node 1   cores 56-63   cpus 120-127 + 248-255"
+
+
+def test_cpus_that_are_off() -> None:
+    cpus = [row(n, 0, n % 4, [n % 4, n % 4 + 4]) for n in (0, 2, 3, 4, 6)]
+    cpus += [row(1, 0, 1, [1]), off(5), off(7)]
+    cpus[2]["siblings"] = [3]
+    assert tree.draw(cpus) == [
+        "1 package · 4 cores · 8 CPUs · 1-2 threads a core · 1 NUMA node; offline: 5,7",
+        "└─ package 0   4 cores   6 CPUs",
+        "   └─ L3 0   node 0",
+        "      ├─ cores 0,2   cpus 0,2 + 4,6",
+        "      └─ cores 1,3   cpus 1,3",
+    ]
+
+
+def test_dies_and_nodes_within_a_package() -> None:
+    cpus = [row(n, 0, n % 4, [n], die=n // 4, l3=n // 4, node=n // 2) for n in range(8)]
+    assert tree.draw(cpus) == [
+        "1 package · 2 dies · 8 cores · 8 CPUs · 1 thread a core · 2 L3 caches · 4 NUMA nodes",
+        "└─ package 0   8 cores   8 CPUs",
+        "   ├─ die 0",
+        "   │  └─ L3 0   node 0-1",
+        "   │     ├─ node 0   cores 0-1   cpus 0-1",
+        "   │     └─ node 1   cores 2-3   cpus 2-3",
+        "   └─ die 1",
+        "      └─ L3 1   node 2-3",
+        "         ├─ node 2   cores 0-1   cpus 4-5",
+        "         └─ node 3   cores 2-3   cpus 6-7",
+    ]
+
+
+def test_even_and_odd_packages() -> None:
+    cpus = [row(n, n % 2, n % 16 // 2, [n % 16, n % 16 + 16]) for n in range(32)]
+    assert tree.draw(cpus)[2] == "│  └─ L3 0   node 0   cores 0-7   cpus 0-14:1/2 + 16-30:1/2"
+
+
+def test_what_has_no_pattern_is_listed_core_by_core() -> None:
+    pairs = {0: [0, 5], 1: [1, 4], 2: [2, 7], 3: [3, 6]}
+    cpus = [row(cpu, 0, core, pair) for core, pair in pairs.items() for cpu in pair]
+    assert tree.draw(cpus)[2:] == [
+        "   └─ L3 0   node 0   4 cores",
+        "      └─ core 0: 0,5   core 1: 1,4   core 2: 2,7   core 3: 3,6",
+    ]
+
+
+def test_core_ids_out_of_order_are_listed_too() -> None:
+    ids = (0, 4, 1, 3)  # "cores 0-1,3-4   cpus 0-3" would pair CPU 1 with core 1
+    lines = tree.draw([row(n, 0, ids[n], [n]) for n in range(4)])
+    assert lines[-1].strip() == "└─ core 0: 0   core 4: 1   core 1: 2   core 3: 3"
+
+
+def test_hundreds_of_packages_of_one_core() -> None:
+    assert tree.draw([row(n, n, 0, [n], node=0) for n in range(1024)]) == [
+        "1024 packages · 1024 cores · 1024 CPUs · 1 thread a core · 1 NUMA node",
+        "└─ packages 0-1023, a core each   1024 cores   1024 CPUs",
+        "   └─ L3 0-1023, a core each   node 0   core 0 of each   cpus 0-1023",
+    ]
+
+
+def test_packages_out_of_order_are_not_folded() -> None:
+    lines = tree.draw([row(n, (2, 0, 1)[n], 0, [n], node=0) for n in range(3)])
+    assert [line[-5:] for line in lines if "L3" in line] == ["cpu 1", "cpu 2", "cpu 0"]
+
+
+def test_types_with_equally_many_threads() -> None:
+    lines = tree.draw([row(n, 0, n, [n], type="E" if n > 1 else "P") for n in range(6)])
+    assert [line.strip() for line in lines[-2:]] == [
+        "├─ P cores 0-1   cpus 0-1",
+        "└─ E cores 2-5   cpus 2-5",
+    ]
+
+
+def test_where_the_kernel_says_nothing() -> None:
+    unknown = {"die": None, "l3": None, "node": None}
+    cpus = [row(n, None, None, [n], **unknown) for n in range(2)]
+    expected = [
+        "2 cores · 2 CPUs · 1 thread a core",
+        "└─ package ?   2 cores   2 CPUs",
+        "   └─ 2 cores   cpus 0-1",
+    ]
+    assert tree.draw(cpus) == expected
+    assert tree.draw([{"cpu": n, "online": True} for n in range(2)]) == expected
+    assert tree.draw([off(0)]) == ["0 cores · 1 CPU; offline: 0"]
+    assert tree.draw([]) == ["0 cores · 0 CPUs"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([2, 0, 1, 5], "0-2,5"),
+        ([0, 2, 4], "0,2,4"),
+        ([0, 2, 4, 6], "0-6:1/2"),
+        ([0, 2, 3, 4, 8, 12, 16, 20], "0,2-4,8-20:1/4"),
+    ],
+)
+def test_ranges(numbers: list[int], text: str) -> None:
+    assert tree.ranges(numbers) == text
+
+
+def expand(text: str) -> list[int]:
+    """What ranges() says, read back by other code."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        span, _, stride = part.partition(":1/")
+        first, _, last = span.partition("-")
+        found += range(int(first), int(last or first) + 1, int(stride or 1))
+    return found
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_ranges_say_all_and_nothing_else(numbers: set[int]) -> None:
+    assert expand(tree.ranges(numbers)) == sorted(numbers)
+
+
+IDS = st.none() | st.integers(0, 3)
+ROWS = st.fixed_dictionaries(
+    {
+        "cpu": st.integers(0, 40),
+        "online": st.booleans(),
+        **dict.fromkeys(("package", "die", "core", "l3", "node"), IDS),
+        "type": st.none() | st.sampled_from("PEL"),
+        "siblings": st.lists(st.integers(0, 40), max_size=4),
+    }
+)
+
+
+@given(st.lists(ROWS, max_size=30, unique_by=lambda r: str(r["cpu"])))
+def test_any_rows_are_drawn(cpus: list[Row]) -> None:
+    lines = tree.draw(cpus)
+    assert all(line and line == line.rstrip() and "\xa0" not in line for line in lines)
+
+
+def test_nothing_else_is_imported() -> None:
+    code = (
+        "import sys, perftop.tree; print([m for m in sys.modules if 'rich' in m or 'textual' in m"
+    )
+    code += " or m.startswith('perfprobe')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

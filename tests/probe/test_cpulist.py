@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import cpulist
+from perfprobe.wire import Cpu
+
+XEON = [Cpu(n, True, n % 48 // 24, 0, n % 24, n // 48) for n in range(96)]
+HYBRID = [Cpu(n, True, 0, 0, n, type="P" if n < 4 else "E") for n in range(12)]
+FORMS = "CPUs are named like 0-15, 32, pkg0, core3, pkg1core3 or type:P"
+SPARSE = [Cpu(n, n != 9, 0, 0, n) for n in (0, 1, 2, 3, 8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", []),
+        ("\n", []),
+        ("0\n", [0]),
+        ("0-3,8", [0, 1, 2, 3, 8]),
+        ("8,0-3,2-4", [0, 1, 2, 3, 4, 8]),
+        (" 1, 3 5\n", [1, 3, 5]),
+        ("0-7:1/2", [0, 2, 4, 6]),
+        ("0-6:2/4", [0, 1, 4, 5]),
+        ("1-9:2/4,20", [1, 2, 5, 6, 9, 20]),
+        ("65535", [65535]),
+        ("007", [7]),
+    ],
+)
+def test_parse(text: str, cpus: list[int]) -> None:
+    assert cpulist.parse(text) == cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0-999999999", "'0-999999999': CPU numbers end at 65535"),
+        ("65536", "'65536': CPU numbers end at 65535"),
+        ("9" * 5000, f"'{'9' * 39}…': CPU numbers end at 65535"),
+        (",".join(["0-65535"] * 500), "a CPU list names more than 65536 CPUs"),
+        ("5-3", "'5-3' runs backwards"),
+        ("0-7:0/2", "'0-7:0/2': of every 2 CPUs, 0 cannot be taken"),
+        ("0-7:3/2", "'0-7:3/2': of every 2 CPUs, 3 cannot be taken"),
+        ("0-7:1/0", "'0-7:1/0': of every 0 CPUs, 1 cannot be taken"),
+        ("3:1/2", "'3:1/2' is not a CPU number or a range"),
+        ("-1", "'-1' is not a CPU number or a range"),
+        ("0-", "'0-' is not a CPU number or a range"),
+        ("1_0", "'1_0' is not a CPU number or a range"),
+        ("٣", "'٣' is not a CPU number or a range"),
+        ("0\x1b[2J", "'0?[2J' is not a CPU number or a range"),
+    ],
+)
+def test_parse_says_what_is_wrong(text: str, why: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        cpulist.parse(text)
+    assert str(caught.value) == why
+
+
+def test_a_lying_list_reserves_nothing() -> None:
+    tracemalloc.start()
+    with pytest.raises(ValueError):
+        cpulist.parse("0-999999999")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [([], ""), ([4], "4"), ([0, 1, 2, 5], "0-2,5"), ([5, 1, 0, 1], "0-1,5"), ([0, 2, 4], "0,2,4")],
+)
+def test_format(cpus: list[int], text: str) -> None:
+    assert cpulist.format(cpus) == text
+
+
+@given(st.sets(st.integers(0, cpulist.LIMIT - 1)))
+def test_round_trip(cpus: set[int]) -> None:
+    assert cpulist.parse(cpulist.format(cpus)) == sorted(cpus)
+
+
+@given(st.text() | st.from_regex(r"\A[0-9,:/ -]{0,30}\Z"))
+def test_any_text_is_a_list_or_a_value_error(text: str) -> None:
+    for read in (cpulist.parse, lambda text: cpulist.select(text, XEON)):
+        said = ""
+        try:
+            cpus = read(text)
+            assert cpus == sorted(set(cpus))
+        except ValueError as error:
+            said = str(error)
+        assert len(said) < 200
+        assert "\n" not in said
+
+
+# --- selection -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0-2,32", [0, 1, 2, 32]),
+        ("5", [5]),
+        ("pkg1", [*range(24, 48), *range(72, 96)]),
+        ("core3", [3, 27, 51, 75]),
+        ("pkg1core3", [27, 75]),
+        ("PKG1Core3", [27, 75]),
+        ("core0, 90,pkg0core1", [0, 1, 24, 48, 49, 72, 90]),
+        ("0-95:1/32", [0, 32, 64]),
+    ],
+)
+def test_select(text: str, cpus: list[int]) -> None:
+    assert cpulist.select(text, XEON) == cpus
+
+
+def test_select_by_type() -> None:
+    assert cpulist.select("type:P", HYBRID) == [0, 1, 2, 3]
+    assert cpulist.select("type:e,0", HYBRID) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_ranges_span_holes_and_cpus_that_are_off_may_be_named() -> None:
+    assert cpulist.select("2-9", SPARSE) == [2, 3, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "why"),
+    [
+        ("pkg3", XEON, "there is no package 3 here; there are 0-1"),
+        ("pkg3", HYBRID, "there is no package 3 here; there is only 0"),
+        ("core24", XEON, "there is no core 24 here; there are 0-23"),
+        ("pkg1core24", XEON, "there is no core 24 in package 1 here; there are 0-23"),
+        ("pkg2core1", XEON, "there is no package 2 here; there are 0-1"),
+        ("96", XEON, "there is no CPU 96 here; there are 0-95"),
+        ("90-100", XEON, "there is no CPU 96-100 here; there are 0-95"),
+        ("5", SPARSE, "there is no CPU 5 here; there are 0-3,8-9"),
+        ("4-7", SPARSE, "there is no CPU 4-7 here; there are 0-3,8-9"),
+        ("type:X", HYBRID, "there is no CPU of type 'X' here; there are E, P"),
+        ("type:P", XEON, "type:P: the CPUs here are not told apart by type"),
+        ("pkg0", [Cpu(0, True)], "package 0: the kernel does not tell the packages here"),
+        ("", XEON, "no CPUs are named: the selection is empty"),
+        ("0,,2", XEON, "'0,,2': nothing stands between two commas or at an end"),
+        ("5-3", XEON, "'5-3' runs backwards"),
+        ("0-999999999", XEON, "'0-999999999': CPU numbers end at 65535"),
+        (
+            "kern3",
+            XEON,
+            "'kern3' is not understood: " + FORMS,
+        ),
+        (
+            "core3pkg1",
+            XEON,
+            "'core3pkg1' is not understood: " + FORMS,
+        ),
+    ],
+)
+def test_select_says_what_is_wrong_and_what_there_is(text: str, rows: list[Cpu], why: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        cpulist.select(text, rows)
+    assert str(caught.value) == why

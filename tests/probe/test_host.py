@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe import host
+from perfprobe.wire import Identity
+
+GUEST = Path(__file__).parents[1] / "data/guest-epyc-2cpu"
+
+INTEL = """\
+processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 143
+model name\t: Intel(R) Xeon(R)   Platinum 8480+
+stepping\t: 8
+microcode\t: 0x2b000603
+flags\t\t: fpu vme tsc msr{flag}
+
+processor\t: 1
+vendor_id\t: Other
+model\t\t: 1
+"""
+
+
+def cpuinfo(root: Path, flag: str = "") -> None:
+    trees.put(root, "proc/cpuinfo", INTEL.format(flag=flag))
+
+
+def test_intel(tmp_path: Path) -> None:
+    cpuinfo(tmp_path)
+    name = "Intel(R) Xeon(R) Platinum 8480+"
+    assert host.identity(tmp_path) == Identity("GenuineIntel", 6, 143, 8, name, "0x2b000603")
+
+
+def test_captured_guest() -> None:
+    assert host.identity(GUEST) == Identity("AuthenticAMD", 25, 17, 1, "AMD EPYC", "0x0")
+    assert host.virtualisation(GUEST) == "hypervisor"
+    assert host.hostname(GUEST) == "guest"
+    assert host.kernel(GUEST) == "6.18.44"
+    assert host.boot_id(GUEST) is None
+
+
+def test_other_architectures(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n\n")
+    assert host.identity(tmp_path) == Identity(vendor="0x41")
+    trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\n")
+    assert host.identity(tmp_path) == Identity(name="POWER9, altivec supported")
+
+
+def test_what_the_first_cpu_does_not_say_is_not_taken_from_the_second(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/cpuinfo", "\nprocessor: 0\n\nprocessor: 1\nmodel name: other\n")
+    assert host.identity(tmp_path) == Identity()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, Identity()),
+        (b"", Identity()),
+        (b"\xff\xfe\x00: :\n::\n", Identity()),
+        (b"vendor_id : \x1b[31mIntel\xff\ncpu family : six\nmodel : -1\n", Identity("[31mIntel")),
+        (b"model name : " + b"x" * 100_000, Identity(name="x" * 256)),
+    ],
+)
+def test_garbled_cpuinfo(tmp_path: Path, content: bytes | None, expected: Identity) -> None:
+    if content is not None:
+        trees.put(tmp_path, "proc/cpuinfo", content)
+    assert host.identity(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("vendor", "product", "name"),
+    [
+        ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "QEMU"),
+        ("Red Hat", "KVM", "KVM"),
+        ("VMware, Inc.", "VMware Virtual Platform", "VMware"),
+        ("Microsoft Corporation", "Virtual Machine", "Hyper-V"),
+        ("Amazon EC2", "m5.large", "Amazon EC2"),
+        ("Google", "Google Compute Engine", "Google"),
+        ("Xen", "HVM domU", "Xen"),
+        ("Somebody", "Something", "hypervisor"),
+        (None, None, "hypervisor"),
+    ],
+)
+def test_virtualisation(tmp_path: Path, vendor: str | None, product: str | None, name: str) -> None:
+    for file, text in (("sys_vendor", vendor), ("product_name", product)):
+        if text is not None:
+            trees.put(tmp_path, f"sys/class/dmi/id/{file}", text + "\n")
+    cpuinfo(tmp_path, " hypervisor")
+    assert host.virtualisation(tmp_path) == name
+    cpuinfo(tmp_path)
+    assert host.virtualisation(tmp_path) is None  # a bare-metal EC2 machine has the same DMI
+
+
+def test_xen_says_so_itself(tmp_path: Path) -> None:
+    cpuinfo(tmp_path)
+    trees.put(tmp_path, "sys/hypervisor/type", "xen\n")
+    assert host.virtualisation(tmp_path) == "Xen"
+
+
+def test_nothing_at_all(tmp_path: Path) -> None:
+    assert host.virtualisation(tmp_path) is None
+    assert (host.hostname(tmp_path), host.kernel(tmp_path)) == ("", "")
+    assert host.boot_id(tmp_path) is None
+
+
+def test_names_are_fit_for_a_terminal(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/sys/kernel/hostname", b"no\x1bde\xff1\nsecond\n")
+    trees.put(tmp_path, "proc/sys/kernel/osrelease", b"6.8.0-31-generic\n")
+    trees.put(tmp_path, "proc/sys/kernel/random/boot_id", b"1b4e28ba-2fa1-11d2-883f\n")
+    assert host.hostname(tmp_path) == "node1"
+    assert host.kernel(tmp_path) == "6.8.0-31-generic"
+    assert host.boot_id(tmp_path) == "1b4e28ba-2fa1-11d2-883f"
+
+
+def test_text_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    trees.put(tmp_path, "fits", b"1" * 4096)
+    trees.put(tmp_path, "long", b"1" * 4097)
+    assert host.text(f"{tmp_path}/fits") == "1" * 4096
+    assert host.text(f"{tmp_path}/long") is None
+    assert host.head(f"{tmp_path}/long", 10) == "1" * 10

@@ -1,0 +1,389 @@
+"""topology.read on machines whose truth is written out here by hand."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import trees
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfprobe import host, topology
+from perfprobe.wire import Cpu
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def rows_of(rows: list[Cpu]) -> dict[int, Cpu]:
+    return {row.cpu: row for row in rows}
+
+
+def test_xeon(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    rows = topology.read(tmp_path)
+    assert [row.cpu for row in rows] == list(range(96))
+    assert rows[0] == Cpu(0, True, 0, 0, 0, 0, 0, 0, None, [0, 48])
+    assert rows[23] == Cpu(23, True, 0, 0, 23, 0, 0, 0, None, [23, 71])
+    assert rows[24] == Cpu(24, True, 1, 0, 0, 0, 1, 1, None, [24, 72])
+    assert rows[95] == Cpu(95, True, 1, 0, 23, 1, 1, 1, None, [47, 95])
+    assert topology.cores(rows) == [[n, n + 48] for n in range(48)]
+    first, second = topology.packages(rows)
+    assert first == [*range(24), *range(48, 72)]
+    assert second == [*range(24, 48), *range(72, 96)]
+
+
+def test_xeon_with_smt_off(tmp_path: Path) -> None:
+    trees.xeon(tmp_path, smt=False)
+    rows = topology.read(tmp_path)
+    assert len(rows) == 96
+    assert rows[47] == Cpu(47, True, 1, 0, 23, 0, 1, 1, None, [47])
+    assert rows[48] == Cpu(48, False)
+    assert topology.cores(rows) == [[n] for n in range(48)]
+    assert topology.packages(rows) == [list(range(24)), list(range(24, 48))]
+
+
+def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
+    trees.epyc(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows[63] == Cpu(63, True, 0, 0, 63, 0, 7, 0, None, [63, 191])
+    assert rows[255] == Cpu(255, True, 1, 0, 63, 1, 15, 1, None, [127, 255])
+    groups = {n: [row.cpu for row in rows if row.l3 == n] for n in range(16)}
+    assert groups[0] == [*range(8), *range(128, 136)]
+    assert groups[15] == [*range(120, 128), *range(248, 256)]
+    assert len(topology.cores(rows)) == 128
+
+
+def test_hybrid(tmp_path: Path) -> None:
+    trees.hybrid(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows[15] == Cpu(15, True, 0, 0, 28, 1, 0, 0, "P", [14, 15])
+    assert rows[16] == Cpu(16, True, 0, 0, 32, 0, 0, 0, "E", [16])
+    assert [len(core) for core in topology.cores(rows)] == [2] * 8 + [1] * 16
+    trees.put(tmp_path, "sys/devices/cpu_atom/cpus", "16-29\n")
+    trees.put(tmp_path, "sys/devices/cpu_lowpower/cpus", "30-31\n")
+    assert [row.type for row in topology.read(tmp_path)] == ["P"] * 16 + ["E"] * 14 + ["L"] * 2
+
+
+@pytest.mark.parametrize(
+    ("file", "strong", "weak", "types"),
+    [
+        ("cpu_capacity", ("1024", "1009"), "623", ["P"] * 16 + ["E"] * 16),  # favoured cores
+        ("cpufreq/base_frequency", ("3700000",) * 2, "3200000", ["P"] * 16 + ["E"] * 16),
+        ("cpu_capacity", ("1024",) * 2, "1024", [None] * 32),
+        ("cpu_capacity", ("1024", "1000"), "960", [None] * 32),
+        ("cpu_capacity", ("1024",) * 2, "0", [None] * 32),
+    ],
+)
+def test_types_by_strength(
+    tmp_path: Path, file: str, strong: tuple[str, str], weak: str, types: list[str | None]
+) -> None:
+    trees.hybrid(tmp_path, pmus=False)
+    for n in range(32):
+        trees.put(tmp_path, f"{trees.CPU}/cpu{n}/{file}", strong[n % 2] if n < 16 else weak)
+    assert [row.type for row in topology.read(tmp_path)] == types
+
+
+def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        path = f"{trees.CPU}/cpu{n}/cpufreq/base_frequency"
+        trees.put(tmp_path, path, "2800000" if n % 4 == 0 else "2100000")
+    assert {row.type for row in topology.read(tmp_path)} == {None}
+
+
+def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
+    trees.power(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows[63] == Cpu(63, True, 8, None, 56, 7, 56, 8, None, list(range(56, 64)))
+    assert topology.cores(rows)[1] == [8, 9, 10, 11, 12, 13, 14, 15]
+    assert topology.packages(rows) == [list(range(32)), list(range(32, 64))]
+
+
+def test_knl_has_four_threads_and_no_l3(tmp_path: Path) -> None:
+    trees.knl(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows[287] == Cpu(287, True, 0, 0, 71, 3, None, 0, None, [71, 143, 215, 287])
+    assert topology.cores(rows)[0] == [0, 72, 144, 216]
+
+
+def test_sparse_numbers(tmp_path: Path) -> None:
+    trees.sparse(tmp_path)
+    rows = topology.read(tmp_path)
+    assert [row.cpu for row in rows] == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert topology.cores(rows) == [[0, 8], [1, 9], [2, 10], [3, 11]]
+    assert topology.packages(rows) == [[0, 1, 8, 9], [2, 3, 10, 11]]
+
+
+def test_a_cpu_that_is_off(tmp_path: Path) -> None:
+    trees.one_off(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows[5] == Cpu(5, False)
+    assert rows[1] == Cpu(1, True, 0, 0, 1, 0, 0, 0, None, [1])
+    assert rows[4].thread == 1
+    assert topology.cores(rows) == [[0, 4], [1], [2, 6], [3, 7]]
+    assert topology.packages(rows) == [[0, 1, 2, 3, 4, 6, 7]]
+
+
+def test_a_cpu_that_is_off_keeps_what_the_kernel_says(tmp_path: Path) -> None:
+    trees.one_off(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/core_id", "1")
+    trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/physical_package_id", "0")
+    trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/die_id", "0")
+    rows = topology.read(tmp_path)
+    assert rows[5] == Cpu(5, False, 0, 0, 1, 1)
+    assert rows[1].siblings == [1]
+    assert [1, 5] in topology.cores(rows)
+
+
+def test_single_cpu_guest(tmp_path: Path) -> None:
+    trees.single(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows == [Cpu(0, True, 0, 0, 0, 0, None, None, None, [0])]
+    assert topology.cores(rows) == topology.packages(rows) == [[0]]
+
+
+def test_ids_of_minus_one(tmp_path: Path) -> None:
+    trees.arm_like(tmp_path)
+    rows = topology.read(tmp_path)
+    assert rows[2] == Cpu(2, True, None, None, 0, 0, None, None, "P", [2])
+    assert sorted(topology.cores(rows)) == [[0], [1], [2], [3]]
+    assert topology.packages(rows) == [[0, 1, 2, 3]]
+
+
+def test_captured_guest() -> None:
+    rows = topology.read(DATA / "guest-epyc-2cpu")
+    assert rows == [
+        Cpu(0, True, 0, 0, 0, 0, 0, 0, None, [0]),
+        Cpu(1, True, 0, 0, 1, 0, 0, 0, None, [1]),
+    ]
+
+
+# --- what is missing -----------------------------------------------------------------------------
+
+
+def test_an_empty_tree_has_no_cpus(tmp_path: Path) -> None:
+    assert topology.read(tmp_path) == []
+    assert topology.cores([]) == topology.packages([]) == []
+
+
+def test_without_sys_cpuinfo_tells_cores(tmp_path: Path) -> None:
+    trees.cpuinfo_only(tmp_path)
+    assert topology.read(tmp_path) == [
+        Cpu(0, True, 0, None, 0, 0, None, None, None, [0, 2]),
+        Cpu(1, True, 0, None, 1, 0, None, None, None, [1, 3]),
+        Cpu(2, True, 0, None, 0, 1, None, None, None, [0, 2]),
+        Cpu(3, True, 0, None, 1, 1, None, None, None, [1, 3]),
+    ]
+
+
+def test_proc_stat_tells_which_cpus_there_are(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/stat", "cpu  9 9\ncpu0 1 2\ncpu3 1 2\nintr 5\n")
+    rows = topology.read(tmp_path)
+    assert [(row.cpu, row.online, row.siblings) for row in rows] == [(0, True, [0]), (3, True, [3])]
+
+
+def test_possible_cpus_need_not_be_present(tmp_path: Path) -> None:
+    trees.sparse(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/possible", "0-63\n")
+    assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("name", ["present", "possible", "online"])
+def test_each_list_stands_in_for_the_others(tmp_path: Path, name: str) -> None:
+    trees.put(tmp_path, f"{trees.CPU}/{name}", "0-1,3\n")
+    assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 3]
+
+
+def test_directories_stand_in_for_all_lists(tmp_path: Path) -> None:
+    trees.one_off(tmp_path)
+    for name in ("present", "possible", "online"):
+        (tmp_path / trees.CPU / name).write_text("0-\x00,x")
+    (tmp_path / trees.CPU / "cpufreq").mkdir()
+    rows = topology.read(tmp_path)
+    assert [row.online for row in rows] == [True] * 5 + [False] + [True] * 2
+
+
+def test_the_older_name_of_the_siblings(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        for name in ("core_cpus_list", "core_id"):  # without ids, the list alone tells
+            (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
+    assert topology.read(tmp_path)[0].siblings == [0, 48]
+
+
+def test_a_node_link_stands_in_for_the_node_directory(tmp_path: Path) -> None:
+    trees.single(tmp_path)
+    (tmp_path / trees.CPU / "cpu0/node3").mkdir()
+    assert topology.read(tmp_path)[0].node == 3
+
+
+@pytest.mark.parametrize("idents", [(0, 0), (None, None), (24, None), (None, 0)])
+def test_l3_groups_are_told_apart_across_packages(
+    tmp_path: Path, idents: tuple[int | None, int | None]
+) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        file = tmp_path / trees.CPU / f"cpu{n}/cache/index3/id"
+        ident = idents[n % 48 // 24]
+        file.unlink() if ident is None else file.write_text(str(ident))
+    assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [24] * 24) * 2
+
+
+def test_l3_ids_tell_groups_where_lists_are_missing(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    for n in range(96):
+        (tmp_path / trees.CPU / f"cpu{n}/cache/index3/shared_cpu_list").unlink()
+    assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [1] * 24) * 2
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [("0-95", ([0] * 24 + [1] * 24) * 2), ("0", [0, *[1] * 23, *[24] * 24, *[1] * 24, *[24] * 24])],
+)
+def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]) -> None:
+    trees.xeon(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/cpu0/cache/index3/shared_cpu_list", claim)
+    assert [row.l3 for row in topology.read(tmp_path)] == expected
+
+
+# --- what is garbled -----------------------------------------------------------------------------
+
+GARBAGE = [b"", b"\n", b"x", b"\xff\x00\xfe", b"9" * 5000, b"-1", b"0-999999999", b"3-1", b"0x1"]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_a_garbled_id_is_unknown_and_nothing_else_changes(tmp_path: Path, garbage: bytes) -> None:
+    trees.xeon(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/cpu48/topology/core_id", garbage)
+    rows = topology.read(tmp_path)
+    assert rows[48] == Cpu(48, True, 0, 0, None, 1, 0, 0, None, [0, 48])
+    assert topology.cores(rows) == [[n, n + 48] for n in range(48)]
+
+
+@pytest.mark.parametrize("garbage", [*GARBAGE, b"7"])
+def test_garbled_siblings_fall_back_on_ids(tmp_path: Path, garbage: bytes) -> None:
+    trees.xeon(tmp_path)
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/{name}", garbage)
+    rows = topology.read(tmp_path)
+    assert rows[0].siblings == [0, 48]
+    assert topology.cores(rows) == [[n, n + 48] for n in range(48)]
+
+
+def test_a_list_that_claims_too_many_siblings_is_not_believed(tmp_path: Path) -> None:
+    trees.xeon(tmp_path)
+    trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-95")
+    rows = topology.read(tmp_path)
+    assert (rows[0].thread, rows[0].siblings) == (0, [0, 48])
+    assert topology.cores(rows) == [[n, n + 48] for n in range(48)]
+
+
+def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
+    trees.lists(tmp_path, "0-2")
+    rows = topology.read(tmp_path)
+    assert [(row.thread, row.siblings) for row in rows] == [(0, [0]), (0, [1]), (0, [2])]
+    assert topology.packages(rows) == [[0, 1, 2]]
+
+
+def test_core_ids_repeat_across_dies_and_packages() -> None:
+    rows = [Cpu(n, True, package=n // 4, die=n // 2 % 2, core=0) for n in range(8)]
+    assert topology.cores(rows) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_core_never_spans_packages() -> None:
+    rows = [Cpu(0, True, siblings=[0, 1, 2])]
+    rows += [Cpu(n, True, package=n, core=0, siblings=[0, n]) for n in (1, 2)]
+    assert topology.cores(rows) == [[0, 1], [2]]
+    assert topology.packages(rows) == [[0, 1], [2]]
+
+
+def test_directories_fifos_and_long_files_do_no_harm(tmp_path: Path) -> None:
+    trees.one_off(tmp_path)
+    at = tmp_path / trees.CPU
+    (at / "cpu0/topology/core_id").unlink()
+    (at / "cpu0/topology/core_id").mkdir()
+    (at / "cpu0/topology/die_id").unlink()
+    os.mkfifo(at / "cpu0/topology/die_id")
+    (at / "possible").write_bytes(b"1," * 10_000_000)
+    row = topology.read(tmp_path)[0]
+    assert (row.core, row.die, row.package) == (None, None, 0)
+
+
+FILES = [
+    *(f"{trees.CPU}/{name}" for name in ("present", "possible", "online", "cpu0/online")),
+    *(
+        f"{trees.CPU}/cpu{n}/{name}"
+        for n in range(3)
+        for name in (
+            "topology/physical_package_id",
+            "topology/die_id",
+            "topology/core_id",
+            "topology/core_cpus_list",
+            "topology/thread_siblings_list",
+            "cache/index3/level",
+            "cache/index3/id",
+            "cache/index3/shared_cpu_list",
+            "cpu_capacity",
+        )
+    ),
+    "sys/devices/system/node/node0/cpulist",
+    "sys/devices/cpu_core/cpus",
+    "proc/stat",
+    "proc/cpuinfo",
+]
+CONTENTS = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([b"0", b"1", b"2", b"3", b"-1", b"0-2", b"0,2", b"1-2", b"0-9", b"cpu1 2"]),
+    st.builds(
+        "processor: {}\nphysical id: {}\ncore id: {}\n\n".format,
+        *[st.integers(-1, 3)] * 3,
+    ).map(str.encode),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(FILES), CONTENTS))
+def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        for path, content in contents.items():
+            trees.put(root, path, content)
+        rows = topology.read(root)
+        host.identity(root)
+        host.virtualisation(root)
+    numbers = [row.cpu for row in rows]
+    assert numbers == sorted(set(numbers))
+    due = sorted(row.cpu for row in rows if row.online or row.core is not None or row.siblings)
+    for groups in (topology.cores(rows), topology.packages(rows)):
+        grouped = [cpu for group in groups for cpu in group]
+        assert len(grouped) == len(set(grouped))
+        assert set(due) <= set(grouped) <= set(numbers)
+        assert all(group == sorted(group) for group in groups)
+    ids = rows_of(rows)
+    for core in topology.cores(rows):
+        assert len({ids[cpu].package for cpu in core} - {None}) <= 1
+
+
+def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trees.big(tmp_path)
+    opened = 0
+    head = host.head
+
+    def counted(path: str, limit: int) -> str | None:
+        nonlocal opened
+        opened += 1
+        return head(path, limit)
+
+    monkeypatch.setattr(host, "head", counted)
+    start = time.perf_counter()
+    rows = topology.read(tmp_path)
+    cores = topology.cores(rows)
+    elapsed_s = time.perf_counter() - start
+    assert (len(rows), len(cores)) == (1024, 512)
+    assert rows[1023] == Cpu(1023, True, 1, 0, 255, 1, 31, 3, None, [511, 1023])
+    assert opened < 6.5 * 1024
+    assert elapsed_s < 2  # 0.1 s on an idle machine

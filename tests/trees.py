@@ -1,0 +1,169 @@
+"""Machines as trees of /proc and /sys files below a directory, as their kernels print them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CPU = "sys/devices/system/cpu"
+
+
+def put(root: Path, path: str, content: str | bytes) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def lists(root: Path, present: str, online: str | None = None) -> None:
+    put(root, f"{CPU}/possible", present + "\n")
+    put(root, f"{CPU}/present", present + "\n")
+    put(root, f"{CPU}/online", (present if online is None else online) + "\n")
+
+
+def cpu(
+    root: Path, number: int, package: int, core: int, siblings: str, die: int | None = 0
+) -> None:
+    at = f"{CPU}/cpu{number}/topology"
+    put(root, f"{at}/physical_package_id", f"{package}\n")
+    put(root, f"{at}/core_id", f"{core}\n")
+    put(root, f"{at}/core_cpus_list", f"{siblings}\n")
+    put(root, f"{at}/thread_siblings_list", f"{siblings}\n")
+    if die is not None:
+        put(root, f"{at}/die_id", f"{die}\n")
+
+
+def l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
+    """The caches of a CPU: a private L2, which must not be taken for the L3, and the L3."""
+    for index, level, name, cpus in ((2, 2, number, f"{number}"), (3, 3, ident, shared)):
+        at = f"{CPU}/cpu{number}/cache/index{index}"
+        put(root, f"{at}/level", f"{level}\n")
+        put(root, f"{at}/type", "Unified\n")
+        put(root, f"{at}/shared_cpu_list", f"{cpus}\n")
+        if name is not None:
+            put(root, f"{at}/id", f"{name}\n")
+
+
+def node(root: Path, number: int, cpus: str) -> None:
+    put(root, f"sys/devices/system/node/node{number}/cpulist", f"{cpus}\n")
+
+
+# --- machines ------------------------------------------------------------------------------------
+
+
+def xeon(root: Path, smt: bool = True) -> None:
+    """Two packages of 24 cores; second threads are numbered 48-95. Without smt they are off."""
+    lists(root, "0-95", "0-95" if smt else "0-47")
+    for n in range(96 if smt else 48):
+        first, package = n % 48, n % 48 // 24
+        cpu(root, n, package, first % 24, f"{first},{first + 48}" if smt else f"{n}")
+        low, high = (("0-23", "48-71"), ("24-47", "72-95"))[package]
+        l3(root, n, f"{low},{high}" if smt else low, ident=package)
+    node(root, 0, "0-23,48-71" if smt else "0-23")
+    node(root, 1, "24-47,72-95" if smt else "24-47")
+
+
+def epyc(root: Path) -> None:
+    """Two packages of 64 cores in 16 L3 groups of 8 cores; second threads are numbered 128-255."""
+    lists(root, "0-255")
+    for n in range(256):
+        first = n % 128
+        group = first // 8
+        cpu(root, n, first // 64, first % 64, f"{first},{first + 128}")
+        shared = f"{8 * group}-{8 * group + 7},{8 * group + 128}-{8 * group + 135}"
+        l3(root, n, shared, ident=group)
+    node(root, 0, "0-63,128-191")
+    node(root, 1, "64-127,192-255")
+
+
+def hybrid(root: Path, pmus: bool = True) -> None:
+    """8 P cores with two threads (core ids 0, 4 … 28) and 16 E cores (ids 32-47)."""
+    lists(root, "0-31")
+    for n in range(32):
+        first = n - n % 2
+        if n < 16:
+            cpu(root, n, 0, 2 * first, f"{first}-{first + 1}")
+        else:
+            cpu(root, n, 0, n + 16, f"{n}")
+        l3(root, n, "0-31", ident=0)
+    node(root, 0, "0-31")
+    if pmus:
+        put(root, "sys/devices/cpu_core/cpus", "0-15\n")
+        put(root, "sys/devices/cpu_atom/cpus", "16-31\n")
+
+
+def power(root: Path) -> None:
+    """Two packages (0 and 8) of 4 cores with 8 threads; caches without ids; no dies."""
+    lists(root, "0-63")
+    for n in range(64):
+        first = n - n % 8
+        cpu(root, n, 8 * (n // 32), 4 * (first // 4), f"{first}-{first + 7}", die=None)
+        l3(root, n, f"{first}-{first + 7}")
+    node(root, 0, "0-31")
+    node(root, 8, "32-63")
+
+
+def knl(root: Path) -> None:
+    """72 cores with 4 threads each, no L3."""
+    lists(root, "0-287")
+    for n in range(288):
+        first = n % 72
+        cpu(root, n, 0, first, f"{first},{first + 72},{first + 144},{first + 216}")
+    node(root, 0, "0-287")
+    node(root, 1, "")
+
+
+def sparse(root: Path) -> None:
+    """Two packages of 2 cores with 2 threads; numbers 4-7 do not exist."""
+    lists(root, "0-3,8-11")
+    for n, package, core, siblings in (
+        *((0, 0, 0, "0,8"), (1, 0, 1, "1,9"), (2, 1, 0, "2,10"), (3, 1, 1, "3,11")),
+        *((8, 0, 0, "0,8"), (9, 0, 1, "1,9"), (10, 1, 0, "2,10"), (11, 1, 1, "3,11")),
+    ):
+        cpu(root, n, package, core, siblings)
+
+
+def one_off(root: Path) -> None:
+    """4 cores with 2 threads; CPU 5, the second of core 1, is off and its directory bare."""
+    lists(root, "0-7", "0-4,6-7")
+    for n in (0, 1, 2, 3, 4, 6, 7):
+        cpu(root, n, 0, n % 4, "1" if n == 1 else f"{n % 4},{n % 4 + 4}")
+        l3(root, n, "0-4,6-7", ident=0)
+    put(root, f"{CPU}/cpu5/online", "0\n")
+    node(root, 0, "0-4,6-7")
+
+
+def single(root: Path) -> None:
+    """A guest with one CPU."""
+    lists(root, "0")
+    cpu(root, 0, 0, 0, "0")
+
+
+def arm_like(root: Path) -> None:
+    """4 CPUs; firmware does not know packages; core ids are repeated in each cluster of two."""
+    lists(root, "0-3")
+    for n in range(4):
+        cpu(root, n, -1, n % 2, f"{n}", die=-1)
+        put(root, f"{CPU}/cpu{n}/cpu_capacity", "446\n" if n < 2 else "1024\n")
+
+
+def cpuinfo_only(root: Path) -> None:
+    """No /sys, as in some sandboxes: one package of 2 cores with 2 threads."""
+    records = [
+        f"processor\t: {n}\nvendor_id\t: GenuineIntel\nphysical id\t: 0\ncore id\t\t: {n % 2}\n"
+        for n in range(4)
+    ]
+    put(root, "proc/cpuinfo", "\n".join(records) + "\n")
+
+
+def big(root: Path) -> None:
+    """1024 CPUs: two packages of 256 cores in L3 groups of 16 cores; four NUMA nodes."""
+    lists(root, "0-1023")
+    for n in range(1024):
+        first = n % 512
+        group = first // 16
+        cpu(root, n, first // 256, first % 256, f"{first},{first + 512}")
+        shared = f"{16 * group}-{16 * group + 15},{16 * group + 512}-{16 * group + 527}"
+        l3(root, n, shared, ident=group)
+        put(root, f"{CPU}/cpu{n}/cpu_capacity", "1024\n")
+    for number in range(4):
+        at = 128 * number
+        node(root, number, f"{at}-{at + 127},{at + 512}-{at + 639}")
