@@ -68,6 +68,10 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "skew_s": number(interval.skew_s),
         "cpus": [_cpu(session, interval, row) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
+        "multipliers": {
+            key: {"factor": number(found.factor), "state": found.state}
+            for key, found in session.splitter.calibrations.items()
+        },
         "lost": session.lost,
     }
 

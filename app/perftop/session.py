@@ -133,7 +133,7 @@ class Session:
         spoils one sibling spoils the core's split: both are left out."""
         gates.check(self.counters, delta)
         values = self.evaluator.evaluate(delta)
-        split = self.splitter.split(delta, values, self.online)
+        split = self.splitter.split(delta, values, self.online, learn=True)
         for core in np.flatnonzero(split.suspect):
             for cpu in self.splitter.cores[core]:
                 reason = f"SMT states out of bounds ({split.method[core]})"

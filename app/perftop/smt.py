@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfprobe import wire
+from perftop import calibrate
 from perftop.counters import Bools, Counters, Delta, Floats
 from perftop.metrics import Values
 
@@ -72,16 +73,15 @@ class Splitter:
         self.cores: list[list[int]] = []
         """CPU numbers; replaced when a CPU comes whose core was not known."""
         self.regroup(hello.cores)
-        self._factor: dict[str, float] = {}
-        for candidate in reversed(hello.multipliers):  # the first of a counter is the best
-            self._factor[candidate.counter] = candidate.factor
+        self.calibrations = calibrate.calibrations(hello.multipliers)
 
     def regroup(self, cores: list[list[int]]) -> None:
         self.cores = cores
         self._rows = [[self._position[cpu] for cpu in core] for core in cores]
 
-    def split(self, delta: Delta, values: Values, online: Bools) -> Split:
-        """Shares over the span, by the best method that the counters allow for each core."""
+    def split(self, delta: Delta, values: Values, online: Bools, *, learn: bool = False) -> Split:
+        """Shares over the span, by the best method that the counters allow for each core. `learn`:
+        the span is a sample not seen before, and evidence for the factor of its counters."""
         n = len(self.cores)
         threads = [[row for row in rows if online[row]] for rows in self._rows]
         util = values["util"]
@@ -91,7 +91,7 @@ class Splitter:
         )  # fmt: skip
         count = np.array([len(rows) for rows in threads])
         self._single(result, np.flatnonzero(count == 1), threads, util)
-        self._pairs(result, np.flatnonzero(count == 2), threads, util, delta)
+        self._pairs(result, np.flatnonzero(count == 2), threads, util, delta, learn=learn)
         for core in np.flatnonzero(count > 2):
             self._many(result, int(core), threads[core], util, delta)
         return result
@@ -109,14 +109,21 @@ class Splitter:
             out.method[core] = "single"
 
     def _pairs(
-        self, out: Split, cores: np.ndarray, threads: list[list[int]], util: Floats, delta: Delta
+        self,
+        out: Split,
+        cores: np.ndarray,
+        threads: list[list[int]],
+        util: Floats,
+        delta: Delta,
+        *,
+        learn: bool,
     ) -> None:
         if not len(cores):
             return
         pair = np.array([threads[core] for core in cores])
         r0, r1 = util[pair[:, 0]], util[pair[:, 1]]
         out.active_threads[cores] = r0 + r1
-        method, any_, disagree = self._any(pair, r0, r1, delta)
+        method, any_, disagree = self._any(pair, r0, r1, delta, learn=learn)
         shares, suspect = states(r0, r1, any_)
         suspect |= disagree
         shares[suspect] = np.nan
@@ -130,17 +137,23 @@ class Splitter:
             out.method[core] = name or "bounds"
 
     def _any(
-        self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta
+        self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta, *, learn: bool
     ) -> tuple[list[str | None], Floats, Bools]:
         """ANY for each pair with the method that gave it, and where two estimates disagree."""
-        name = next((k for k in COUNTED if k in self._counters.columns), None)
+        name = self._counted()
         if name is None:
             return [None] * len(pair), np.full(len(pair), np.nan), np.zeros(len(pair), bool)
         first, second = self._share(name, delta)[pair].T
+        if name == "distributed":
+            first = second = first + second
+        if learn and name in self.calibrations:
+            own = calibrate.bounds(name, r0, first, r1), calibrate.bounds(name, r1, second, r0)
+            for low, high in own:
+                self.calibrations[name].observe(low, high)
+        factor = self._factor(name)
+        first, second = first * factor, second * factor
         if name == "one_thread":
             first, second = r1 + first, r0 + second
-        elif name == "distributed":
-            first = second = first + second
         # Where only one sibling has the counter, its estimate is the mean.
         any_ = (
             np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
@@ -148,6 +161,20 @@ class Splitter:
         disagree: Bools = np.greater(np.abs(first - second), 2 * TOLERANCE)
         methods = [name.replace("_", "-") if has else None for has in self._has(name, pair)]
         return methods, any_, disagree
+
+    def _counted(self) -> str | None:
+        """The counter that gives ANY: the best that is there and whose factor is not refused."""
+        for key in COUNTED:
+            if key in self._counters.columns:
+                calibration = self.calibrations.get(key)
+                if calibration is None or calibration.chosen is not None:
+                    return key
+        return None
+
+    def _factor(self, key: str) -> float:
+        """TSC ticks in a tick of the counter; one of which hello has no candidate ticks as TSC."""
+        calibration = self.calibrations.get(key)
+        return calibration.factor if calibration else 1.0
 
     def _has(self, key: str, pair: np.ndarray) -> Bools:
         cpus = self._counters.columns[key].counter.cpus
@@ -157,11 +184,11 @@ class Splitter:
         return np.asarray(np.isin(numbers[pair], cpus).any(axis=1), bool)
 
     def _share(self, key: str, delta: Delta) -> Floats:
-        """A counter of ticks as a fraction of the span, by position of the CPU."""
+        """A counter's own ticks, per tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
         table = delta.tables[column.block]
         with np.errstate(divide="ignore", invalid="ignore"):
-            share: Floats = table.moved[:, column.first] * self._factor.get(key, 1.0) / table.ticks
+            share: Floats = table.moved[:, column.first] / table.ticks
         return share
 
     def _many(self, out: Split, core: int, rows: list[int], util: Floats, delta: Delta) -> None:
@@ -174,7 +201,7 @@ class Splitter:
             out.low[core, 0], out.high[core, 0] = 1 - highest, 1 - lowest
             return
         out.method[core] = "any-thread"
-        shared = self._share("any_thread", delta)
+        shared = self._share("any_thread", delta) * self._factor("any_thread")
         any_ = float(np.nanmean(shared[rows])) if np.isfinite(shared[rows]).any() else np.nan
         if any_ < lowest - TOLERANCE or any_ > highest + TOLERANCE:
             out.suspect[core] = True

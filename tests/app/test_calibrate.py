@@ -1,0 +1,105 @@
+"""The factor of an SMT event, settled by frames whose truth is known."""
+
+from __future__ import annotations
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe.wire import Multiplier
+from perftop.calibrate import LEAST_EVIDENCE, calibrations
+from perftop.session import Interval, Session
+
+TICKS = int(made.TSC_HZ / 10)
+Shares = tuple[float, float, float]
+"""Of a sample: lp0 alone, lp1 alone, both."""
+
+
+def play(
+    counter: str, true: float, believed: list[float], samples: list[Shares]
+) -> tuple[Session, Interval]:
+    """One core whose event ticks once in `true` ticks of the TSC."""
+    multipliers = [Multiplier(counter, factor, "made") for factor in believed]
+    greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
+    session = Session(greeting)
+    ref, event = [0.0, 0.0], [0.0, 0.0]
+    for seq, (a, b, c) in enumerate([(0.0, 0.0, 0.0), *samples]):
+        alone, shared = (a, b), c / 2
+        for lp in (0, 1):
+            ref[lp] += (alone[lp] + c) * TICKS
+            union = {"one_thread": alone[lp], "distributed": alone[lp] + shared}
+            event[lp] += union.get(counter, a + b + c) * TICKS / true
+        values = {"ref": [int(r) for r in ref], counter: [int(e) for e in event]}
+        session.apply(made.frame(greeting, seq, values))
+    return session, session.take()
+
+
+MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7, 0.1, 0.1)] * 3
+
+
+@pytest.mark.parametrize("counter", ["one_thread", "any_thread", "distributed"])
+@pytest.mark.parametrize(
+    ("true", "believed"),
+    [
+        (84.0, [84.0, 1.0]),  # a server: 25 MHz crystal, CPUID says so
+        (138.0, [132.0, 138.0, 1.0]),  # a workstation's 24 MHz under the server's model number
+        (1.0, [88.0, 1.0]),  # Golden Cove: the code of a crystal event counts at TSC rate
+        (88.0, [1.0, 88.0]),
+    ],
+)
+def test_the_frames_find_the_factor(counter: str, true: float, believed: list[float]) -> None:
+    session, _ = play(counter, true, believed, MIXED)
+    found = session.splitter.calibrations[counter]
+    assert found.factor == true
+    # From here on every sample is believed, and right.
+    a, b, c = (float(np.mean(part)) for part in zip(*MIXED, strict=True))
+    session, interval = play(counter, true, [true], MIXED)
+    assert session.suspect_samples == 0
+    assert interval.split.states[0].tolist() == pytest.approx([1 - a - b - c, a, b, c], abs=1e-4)
+
+
+def test_without_evidence_the_first_candidate_serves_and_says_so() -> None:
+    idle: list[Shares] = [(0.001, 0.001, 0.0)] * 20
+    session, _ = play("one_thread", 84.0, [132.0, 84.0], idle)
+    found = session.splitter.calibrations["one_thread"]
+    assert (found.factor, found.state) == (132.0, "uncalibrated")
+
+
+def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
+    session, _ = play("one_thread", 84.0, [84.0, 1.0], [(0.0, 0.0, 0.99)] * 20)
+    assert session.splitter.calibrations["one_thread"].state == "uncalibrated"
+
+
+def test_evidence_settles() -> None:
+    session, _ = play("one_thread", 84.0, [84.0], [(0.5, 0.0, 0.0)] * LEAST_EVIDENCE)
+    assert session.splitter.calibrations["one_thread"].state == "settled"
+
+
+def test_no_candidate_that_fits_is_no_split() -> None:
+    alone: list[Shares] = [(0.6, 0.0, 0.0), (0.4, 0.0, 0.0)] * 4
+    session, interval = play("one_thread", 84.0, [100.0, 1.0], MIXED + alone)
+    assert session.splitter.calibrations["one_thread"].state == "refused"
+    assert interval.split.method == ["bounds"]
+    assert np.isnan(interval.split.states).all()
+    assert not np.isnan(interval.split.low).any()
+
+
+def test_one_disturbed_sample_refutes_nothing() -> None:
+    found = calibrations([Multiplier("x", 84.0, "made")])["x"]
+    good = np.full(20, 84.0)
+    found.observe(good * 0.999, good * 1.001)
+    found.observe(np.array([5.0]), np.array([6.0]))
+    assert (found.factor, found.state) == (84.0, "settled")
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.floats(min_value=0, max_value=0.33)] * 3), min_size=4, max_size=20
+    ),
+    st.sampled_from(["one_thread", "any_thread", "distributed"]),
+)  # fmt: skip
+def test_the_truth_is_never_refuted(samples: list[Shares], counter: str) -> None:
+    session, _ = play(counter, 84.0, [84.0, 1.0], samples)
+    assert session.splitter.calibrations[counter].factor == 84.0
