@@ -1,301 +1,17 @@
 """What each CPU model can count. Data only; `uarch` finds a row and fits it to the CPU at hand.
 
-Sources, unless a table names its own: models from Linux intel-family.h and Intel's mapfile.csv;
-events from Intel's perfmon event lists; counters from CPUID dumps (InstLatx64); MSRs from Linux
-msr-index.h and turbostat.
+Sources: models from Linux intel-family.h and Intel's mapfile.csv, what they count from Intel's
+perfmon event lists, counters from CPUID dumps (InstLatx64), the rest from turbostat, which has
+tsc_tweak and the crystals too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-from perfprobe.cpuid import Feature
-
-Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
-"""What one count is: a core cycle, a TSC tick, one of the core crystal, of the 100 MHz bus clock;
-unknown where sources disagree or are silent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    code: int
-    umask: int = 0
-    tick: Tick = "core"
-    any_thread: bool = False
-    fixed: int | None = None
-    """The fixed counter that counts it too; it alone does where the code is 0."""
-    counters: int | None = None
-    """Only the first so many general counters can."""
-
-    @property
-    def config(self) -> int:
-        """As perf's raw config and PERFEVTSEL have it, without ring and enable bits."""
-        low, high = self.code & 0xFF, self.code >> 8
-        return low | self.umask << 8 | self.any_thread << 21 | high << 32
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Counters of one thread while SMT is on."""
-
-    gp: int
-    fixed: int
-    bits: int = 48
-    fixed_bits: int = 48
-
-
-@dataclass(frozen=True, slots=True)
-class Turbo:
-    """per-count: byte i of `ratios` is the ratio with i+1 active cores, 0: none. groups: byte i of
-    `ratios` holds up to byte i of `counts` cores. knl: one register, bucket 1 in [7:1] cores and
-    [15:8] ratio, then bytes of 5-bit core and 3-bit ratio delta."""
-
-    layout: Literal["per-count", "groups", "knl"]
-    ratios: tuple[int, ...]
-    counts: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Residency:
-    name: str
-    scope: Literal["core", "module", "package"]
-    msr: int
-    tick: Tick = "tsc"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limit reasons of a package. Bit i is `parts[i]` now; bit i+16, sticky, is never cleared."""
-
-    msr: int
-    parts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Thermal:
-    core: int
-    package: int | None
-    tjmax: int | None
-    """TjMax in bits 23:16; bits 22:16 of the status are degrees below it."""
-    bits: tuple[tuple[int, str, Feature], ...]
-    """Status bit, name, what announces it. The next bit is its sticky log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rapl:
-    unit: int
-    package: int | None = None
-    core: int | None = None
-    limits: int | None = None
-    info: int | None = None
-    throttled: int | None = None
-    dram_throttled: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bank:
-    """The general counters' MSRs: number n is at `select + step*n` and `counter + step*n`."""
-
-    select: int
-    counter: int
-    step: int
-    control: int | None
-    status: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    mperf: int
-    aperf: int
-    irperf: int | None = None
-    shift: int = 0
-    """MPERF and APERF count units of 2**shift cycles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Uarch:
-    name: str
-    vendor: str
-    smt: int | None
-    """Threads of a core as designed; None: not known."""
-    methods: tuple[str, ...]
-    """Of telling the SMT states, best first."""
-    events: Mapping[str, Event]
-    """By counter key: ref, ref_p (reference on a general counter), cycles, instructions,
-    one_thread, any_thread, distributed, smi."""
-    licences: Mapping[str, Event] = field(default_factory=dict)
-    budget: Budget | None = None
-    bank: Bank | None = None
-    clocks: Clocks | None = None
-    turbo: Turbo | None = None
-    residencies: tuple[Residency, ...] = ()
-    """Tables disagree and not all parts have all: what can be read and moves is to be believed."""
-    limits: Limits | None = None
-    thermal: Thermal | None = None
-    rapl: Rapl | None = None
-    bclk_hz: float | None = None
-    """MSR CEH bits 15:8 x this is the base frequency."""
-    crystals_hz: tuple[float, ...] = ()
-    """Core crystals that such parts have, likeliest first."""
-    uses_base_clock_for_aperf: bool = False
-    """MPERF runs at the nominal base frequency, not at the TSC's (turbostat's tsc_tweak)."""
-    core_type: str | None = None
-
-
-# --- events: Intel perfmon event lists -----------------------------------------------------------
-
-CYCLES = Event(0x3C, 0x00, fixed=1)
-INSTRUCTIONS = Event(0xC0, 0x00, fixed=0)
-REF = Event(0x00, 0x03, "tsc", fixed=2)  # Linux's pseudo code
-
-
-def ref_p(tick: Tick) -> Event:
-    return Event(0x3C, 0x01, tick)
-
-
-def _any(tick: Tick) -> Event:
-    return Event(0x3C, 0x01, tick, any_thread=True)
-
-
-def _one(tick: Tick) -> Event:
-    return Event(0x3C, 0x02, tick)
-
-
-_FIXED = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
-_UNSTATED = {**_FIXED, "ref_p": ref_p("unknown")}
-_ANY_ONLY = {**_UNSTATED, "any_thread": _any("unknown")}
-_XCLK = {**_FIXED, "ref_p": ref_p("xclk"), "one_thread": _one("xclk"), "any_thread": _any("xclk")}
-_CRYSTAL = {
-    **_FIXED,
-    "ref_p": ref_p("crystal"),
-    "one_thread": _one("crystal"),
-    "any_thread": _any("crystal"),
-}
-_DISTRIBUTED = {
-    **_FIXED,
-    "ref_p": ref_p("crystal"),
-    "one_thread": _one("crystal"),
-    "distributed": Event(0x3C, 0x08, "crystal"),
-}
-# From Golden Cove on two units under one event code: 0x3C/0x01 at the TSC's rate (REF_TSC_P, and
-# Linux lets it run on fixed counter 2), the others still at the crystal's.
-_GOLDEN = {**_DISTRIBUTED, "ref_p": ref_p("tsc")}
-_TSC_ONLY = {**_FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
-
-# Reused for something else on later cores: never by default.
-_LEVELS = {
-    "license_0": Event(0x28, 0x07, counters=4),
-    "license_1": Event(0x28, 0x18, counters=4),
-    "license_2": Event(0x28, 0x20, counters=4),
-}
-_LEVELS_SKX = {**_LEVELS, "license_throttle": Event(0x28, 0x40, counters=4)}
-_LICENSES = {
-    "license_1": Event(0x28, 0x02, counters=4),
-    "license_2": Event(0x28, 0x04, counters=4),
-    "license_3": Event(0x28, 0x08, counters=4),
-}
-
-_SOFT = ("traced", "bounds")
-_SINGLE = ("single",)
-
-# --- registers: Linux msr-index.h, turbostat; limit names of 0x690 turbostat's, of 0x64F CoreFreq's
-
-INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F, 0x38E)
-CLOCKS = Clocks(mperf=0xE7, aperf=0xE8)
-RAPL = Rapl(0x606, limits=0x610, info=0x614, throttled=0x613, dram_throttled=0x61B)
-
-THERMAL = Thermal(
-    0x19C,
-    0x1B1,
-    0x1A2,
-    (
-        (0, "thermal", "thermal"),
-        (2, "PROCHOT", "thermal"),
-        (4, "critical temperature", "thermal"),
-        (6, "threshold 1", "thermal"),
-        (8, "threshold 2", "thermal"),
-        (10, "power limit", "power-limit"),
-        (12, "current limit", "hwp"),
-        (14, "cross-domain limit", "hwp"),
-    ),
-)
-
-
-def _parts(**named: str) -> tuple[str, ...]:
-    return tuple(named.get(f"b{bit}", f"bit {bit}") for bit in range(16))
-
-
-_COMMON = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
-_LIMITS_HASWELL = Limits(
-    0x690,
-    _parts(
-        **_COMMON,
-        b4="graphics driver",
-        b5="autonomous utilisation",
-        b6="VR thermal",
-        b8="electrical",
-        b9="core power",
-        b12="multi-core turbo",
-        b13="turbo transition attenuation",
-    ),
-)
-# Bits 2, 14 and 15 were seen set on a real Xeon 8160; nobody documents them.
-_LIMITS_SKYLAKE = Limits(
-    0x64F,
-    _parts(
-        **_COMMON,
-        b4="residency state regulation",
-        b5="running average thermal limit",
-        b6="VR thermal alert",
-        b7="VR thermal design current",
-        b8="electrical",
-        b12="max turbo limit",
-        b13="turbo transition attenuation",
-    ),
-)
-
-# turbostat, dump_turbo_ratio_limits
-_TRL = Turbo("per-count", (0x1AD,))
-_TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))  # Broadwell-EP: turbostat reads the first only
-_TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
-_TRL_E = Turbo("per-count", (0x650,))
-_TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
-_TRL_KNL = Turbo("knl", (0x1AD,))
-
-# Linux events/intel/cstate.c and turbostat: what either of them has.
-_C1 = Residency("c1", "core", 0x660)
-_C3 = Residency("c3", "core", 0x3FC)
-_C6 = Residency("c6", "core", 0x3FD)
-_C7 = Residency("c7", "core", 0x3FE)
-_C6_KNL = Residency("c6", "core", 0x3FF)
-_C6_MODULE = Residency("c6", "module", 0x664, "unknown")
-_PC = tuple(
-    Residency(name, "package", msr)
-    for name, msr in (("pc2", 0x60D), ("pc3", 0x3F8), ("pc6", 0x3F9), ("pc7", 0x3FA))
-)
-_PC_DEEP = (
-    *_PC,
-    *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
-)
-
-# --- microarchitectures --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    models: frozenset[int]
-    uarch: Uarch
-    family: int = 6
-    steppings: frozenset[int] | None = None
-    core_type: str | None = None
-    perfmon_v2: bool | None = None
-    """Of AMD's rows: None fits all."""
-
-
-_OF_P = "P"
-_OF_E = "E"
+from perfprobe import uarch_parts as parts
+from perfprobe.uarch_facts import Bank, Budget, Clocks, Event, Rapl, Row, Uarch
 
 
 def _row(base: Uarch, name: str, *models: int, **changes: Any) -> Row:
@@ -308,6 +24,221 @@ def _stepped(row: Row, *steppings: int) -> Row:
 
 def _hybrid(p: Uarch, e: Uarch, name: str, *models: int, **changes: Any) -> tuple[Row, Row]:
     return (
-        replace(_row(p, name, *models, **changes), core_type=_OF_P),
-        replace(_row(e, name, *models, **changes), core_type=_OF_E),
+        replace(_row(p, name, *models, **changes), core_type="P"),
+        replace(_row(e, name, *models, **changes), core_type="E"),
     )
+
+
+_INTEL = Uarch(
+    "",
+    "GenuineIntel",
+    smt=2,
+    methods=parts.SOFT,
+    events=parts.FIXED,
+    bank=parts.INTEL_BANK,
+    clocks=parts.CLOCKS,
+    thermal=parts.THERMAL,
+)
+_NEHALEM = replace(
+    _INTEL,
+    methods=("any-thread", *parts.SOFT),
+    # The post on the method has REF_P at the TSC's rate, Intel's list at 133 MHz: to be calibrated.
+    # CPUID denies the architectural event; this one is the model's own.
+    events=parts.ANY_ONLY,
+    budget=Budget(4, 3),
+    turbo=parts.TRL,
+    residencies=(parts.C3, parts.C6, *parts.PC),
+    bclk_hz=133.33e6,
+)
+_SANDY = replace(
+    _NEHALEM,
+    methods=("one-thread", "any-thread", *parts.SOFT),
+    events=parts.XCLK,
+    residencies=(parts.C3, parts.C6, parts.C7, *parts.PC),
+    rapl=parts.RAPL,
+    bclk_hz=100e6,
+)
+_HASWELL = replace(_SANDY, limits=parts.LIMITS_HASWELL)
+_SKYLAKE = replace(
+    _SANDY,
+    events=parts.CRYSTAL,
+    limits=parts.LIMITS_SKYLAKE,
+    crystals_hz=(24e6,),
+    uses_base_clock_for_aperf=True,
+)
+_SKX = replace(
+    _SKYLAKE,
+    licenses=parts.LEVELS_SKX,
+    turbo=parts.TRL_GROUPS,
+    crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
+    uses_base_clock_for_aperf=False,
+)
+# No event list of its own; between Skylake and Ice Lake all have the crystal and one-thread.
+_CANNON = replace(
+    _SKYLAKE, residencies=(parts.C1, parts.C3, parts.C6, parts.C7, *parts.PC_DEEP), crystals_hz=()
+)
+_ICE = replace(
+    _SKYLAKE,
+    methods=("one-thread", "distributed", *parts.SOFT),
+    events=parts.DISTRIBUTED,
+    licenses=parts.LEVELS,
+    budget=Budget(8, 4),
+    residencies=(parts.C1, parts.C6, parts.C7, *parts.PC_DEEP),
+    crystals_hz=(38.4e6,),
+)
+_ICX = replace(
+    _ICE,
+    turbo=parts.TRL_GROUPS,
+    residencies=(parts.C1, parts.C6, *parts.PC),
+    crystals_hz=(25e6,),
+    uses_base_clock_for_aperf=False,
+)
+_SPR = replace(_ICX, events=parts.GOLDEN, licenses={})
+_GOLDEN_COVE = replace(_ICE, events=parts.GOLDEN, licenses=parts.LICENSES)
+_GRACEMONT = replace(
+    _GOLDEN_COVE,
+    smt=1,
+    methods=parts.SINGLE,
+    events=parts.TSC_ONLY,
+    licenses={},
+    budget=Budget(6, 3),
+    turbo=parts.TRL_E,
+)
+_REDWOOD_COVE = replace(_GOLDEN_COVE, licenses={})
+_CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
+_LION_COVE = replace(_CRESTMONT, turbo=parts.TRL)
+# Known from event lists alone.
+_LISTED = replace(_INTEL, smt=None, events=parts.TSC_ONLY, rapl=parts.RAPL, bclk_hz=100e6)
+_SIERRA = replace(
+    _SPR,
+    smt=1,
+    methods=parts.SINGLE,
+    events=parts.TSC_ONLY,
+    budget=None,
+    residencies=(parts.C1, parts.C6, parts.C6_MODULE, *parts.PC),
+    limits=None,
+    crystals_hz=(),
+)
+_PHI = replace(
+    _SANDY,
+    smt=4,
+    methods=("any-thread",),  # the others are for two threads
+    events=parts.ANY_ONLY,
+    budget=Budget(2, 3, 40, 40),
+    clocks=replace(parts.CLOCKS, shift=10),
+    turbo=parts.TRL_KNL,
+    residencies=(parts.C6_KNL, *parts.PC),
+)
+_GOLDMONT_PLUS = replace(
+    _INTEL,
+    smt=1,
+    methods=parts.SINGLE,
+    events=parts.UNSTATED,
+    budget=Budget(4, 3),
+    crystals_hz=(19.2e6,),
+)
+_BONNELL = replace(
+    _INTEL,
+    methods=("any-thread", *parts.SOFT),
+    events=parts.ANY_ONLY,
+    budget=Budget(2, 3, 40, 40),
+    thermal=replace(parts.THERMAL, package=None, tjmax=None),
+)
+
+_INTEL_ROWS = (
+    _row(_NEHALEM, "Nehalem", 0x1A, 0x1E, 0x1F),
+    _row(_NEHALEM, "Nehalem-EX", 0x2E, turbo=None),
+    _row(_NEHALEM, "Westmere", 0x25, 0x2C),
+    _row(_NEHALEM, "Westmere-EX", 0x2F, turbo=None),
+    _row(_SANDY, "Sandy Bridge", 0x2A),
+    _row(_SANDY, "Sandy Bridge-EP", 0x2D),
+    _row(_SANDY, "Ivy Bridge", 0x3A),
+    _row(_SANDY, "Ivy Bridge-EP", 0x3E, turbo=parts.TRL_16),
+    _row(_HASWELL, "Haswell", 0x3C, 0x46),
+    _row(_HASWELL, "Haswell-ULT", 0x45, residencies=(parts.C3, parts.C6, parts.C7, *parts.PC_DEEP)),
+    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=parts.TRL_18),
+    _row(_SANDY, "Broadwell", 0x3D, 0x47),
+    _row(_SANDY, "Broadwell-EP", 0x4F, turbo=parts.TRL_16),
+    _row(_SANDY, "Broadwell-DE", 0x56, turbo=parts.TRL_16),
+    _row(_SKYLAKE, "Skylake", 0x4E, 0x5E),
+    _row(
+        _SKYLAKE,
+        "Kaby Lake",
+        0x8E,
+        0x9E,
+        residencies=(parts.C3, parts.C6, parts.C7, *parts.PC_DEEP),
+    ),
+    _row(
+        _SKYLAKE,
+        "Comet Lake",
+        0xA5,
+        0xA6,
+        residencies=(parts.C3, parts.C6, parts.C7, *parts.PC_DEEP),
+    ),
+    # Steppings 8, 9 and above 11 are not listed; all count the same.
+    _stepped(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
+    _stepped(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
+    _stepped(_row(_SKX, "Cooper Lake", 0x55), 10, 11, 12, 13, 14, 15),
+    _row(_CANNON, "Cannon Lake", 0x66),
+    _row(_ICE, "Ice Lake", 0x7D, 0x7E),
+    _row(_ICX, "Ice Lake-SP", 0x6A, 0x6C),
+    _row(_ICE, "Tiger Lake", 0x8C, 0x8D),
+    _row(_ICE, "Rocket Lake", 0xA7, crystals_hz=(24e6,)),
+    *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Alder Lake", 0x97, 0x9A),
+    _row(_GRACEMONT, "Alder Lake-N", 0xBE, turbo=parts.TRL),  # E cores only: not a hybrid
+    *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Raptor Lake", 0xB7, 0xBA, 0xBF),
+    *_hybrid(_GOLDEN_COVE, _GRACEMONT, "Bartlett Lake", 0xD7),
+    *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Meteor Lake", 0xAA, 0xAC),
+    *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
+    *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
+    *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
+    *_hybrid(_LISTED, _LISTED, "Panther Lake", 0xCC),
+    *_hybrid(_LISTED, _LISTED, "Wildcat Lake", 0xD5, 0xE5),
+    *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED, "Nova Lake", 0x01, 0x03)),
+    _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
+    _row(_SPR, "Emerald Rapids", 0xCF),
+    _row(_SPR, "Granite Rapids", 0xAD, 0xAE),
+    _row(_SIERRA, "Sierra Forest", 0xAF),
+    _row(_SIERRA, "Grand Ridge", 0xB6),
+    _row(_SIERRA, "Clearwater Forest", 0xDD, turbo=None, residencies=()),
+    _row(_PHI, "Knights Landing", 0x57),
+    _row(_PHI, "Knights Mill", 0x85),
+    _row(_GOLDMONT_PLUS, "Goldmont Plus", 0x7A),
+    _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
+)
+
+# --- AMD: Linux events/amd/core.c, pmu-events/arch/x86/amdzen*, msr-index.h ----------------------
+
+_ZEN1 = Uarch(
+    "",
+    "AuthenticAMD",
+    smt=2,
+    methods=parts.SOFT,  # no event of any Zen sees the sibling
+    events={"cycles": Event(0x76), "instructions": Event(0xC0)},
+    budget=Budget(6, 0, 48, 0),
+    bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301, 0xC0000300),
+    clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only: nobody can reset them
+    rapl=Rapl(0xC0010299, package=0xC001029B, core=0xC001029A),
+)
+_ZEN2 = replace(
+    _ZEN1,
+    events={**_ZEN1.events, "smi": Event(0x2B)},
+    clocks=Clocks(0xC00000E7, 0xC00000E8, irperf=0xC00000E9),  # Zen 1: erratum 1054
+)
+# The P0 rate, which is the TSC's.
+_ZEN4 = replace(_ZEN2, events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc")})
+
+_ALL = range(0x100)
+
+# No list of AMD's models is at hand. Of family 17h Linux's erratum 1054 parts Zen 1 from 2; of 19h
+# PerfMonV2 parts Zen 3 from 4, unless a hypervisor hides it.
+_AMD_ROWS = (
+    replace(_row(_ZEN1, "Zen 1", *range(0x30)), family=0x17),
+    replace(_row(_ZEN2, "Zen 2", *range(0x30, 0x100)), family=0x17),
+    replace(_row(_ZEN4, "Zen 4", *_ALL), family=0x19, perfmon_v2=True),
+    replace(_row(_ZEN2, "Zen 3", *_ALL), family=0x19, perfmon_v2=False),
+    replace(_row(_ZEN2, "Zen 3 or 4", *_ALL), family=0x19),
+    replace(_row(_ZEN4, "Zen 5", *_ALL), family=0x1A),
+)
+
+ROWS = _INTEL_ROWS + _AMD_ROWS

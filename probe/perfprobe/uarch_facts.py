@@ -1,0 +1,150 @@
+"""The terms in which `uarch_tables` says what a CPU model can count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from perfprobe.cpuid import Feature
+
+Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
+"""What one count is: a core cycle, a TSC tick, one of the core crystal, of the 100 MHz bus clock;
+unknown where sources disagree or are silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    code: int
+    umask: int = 0
+    tick: Tick = "core"
+    any_thread: bool = False
+    fixed: int | None = None
+    """The fixed counter that counts it too; it alone does where the code is 0."""
+    counters: int | None = None
+    """Only the first so many general counters can."""
+
+    @property
+    def config(self) -> int:
+        """As perf's raw config and PERFEVTSEL have it, without ring and enable bits."""
+        low, high = self.code & 0xFF, self.code >> 8
+        return low | self.umask << 8 | self.any_thread << 21 | high << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Counters of one thread while SMT is on."""
+
+    gp: int
+    fixed: int
+    bits: int = 48
+    fixed_bits: int = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Turbo:
+    """per-count: byte i of `ratios` is the ratio with i+1 active cores, 0: none. groups: byte i of
+    `ratios` holds up to byte i of `counts` cores. knl: one register, bucket 1 in [7:1] cores and
+    [15:8] ratio, then bytes of 5-bit core and 3-bit ratio delta."""
+
+    layout: Literal["per-count", "groups", "knl"]
+    ratios: tuple[int, ...]
+    counts: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    name: str
+    scope: Literal["core", "module", "package"]
+    msr: int
+    tick: Tick = "tsc"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limit reasons of a package. Bit i is `parts[i]` now; bit i+16, sticky, is never cleared."""
+
+    msr: int
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Thermal:
+    core: int
+    package: int | None
+    tjmax: int | None
+    """TjMax in bits 23:16; bits 22:16 of the status are degrees below it."""
+    bits: tuple[tuple[int, str, Feature], ...]
+    """Status bit, name, what announces it. The next bit is its sticky log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rapl:
+    unit: int
+    package: int | None = None
+    core: int | None = None
+    limits: int | None = None
+    info: int | None = None
+    throttled: int | None = None
+    dram_throttled: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """The general counters' MSRs: number n is at `select + step*n` and `counter + step*n`."""
+
+    select: int
+    counter: int
+    step: int
+    control: int | None
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    mperf: int
+    aperf: int
+    irperf: int | None = None
+    shift: int = 0
+    """MPERF and APERF count units of 2**shift cycles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uarch:
+    name: str
+    vendor: str
+    smt: int | None
+    """Threads of a core as designed; None: not known."""
+    methods: tuple[str, ...]
+    """Of telling the SMT states, best first."""
+    events: Mapping[str, Event]
+    """By counter key: ref, ref_p (reference on a general counter), cycles, instructions,
+    one_thread, any_thread, distributed, smi."""
+    licenses: Mapping[str, Event] = field(default_factory=dict)
+    budget: Budget | None = None
+    bank: Bank | None = None
+    clocks: Clocks | None = None
+    turbo: Turbo | None = None
+    residencies: tuple[Residency, ...] = ()
+    """Tables disagree and not all parts have all: what can be read and moves is to be believed."""
+    limits: Limits | None = None
+    thermal: Thermal | None = None
+    rapl: Rapl | None = None
+    bclk_hz: float | None = None
+    """MSR CEH bits 15:8 x this is the base frequency."""
+    crystals_hz: tuple[float, ...] = ()
+    """Core crystals that such parts have, likeliest first."""
+    uses_base_clock_for_aperf: bool = False
+    """MPERF runs at the nominal base frequency, not at the TSC's (turbostat's tsc_tweak)."""
+    core_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    models: frozenset[int]
+    uarch: Uarch
+    family: int = 6
+    steppings: frozenset[int] | None = None
+    core_type: str | None = None
+    perfmon_v2: bool | None = None
+    """Of AMD's rows: None fits all."""

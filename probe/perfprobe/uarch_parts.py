@@ -1,0 +1,160 @@
+"""Events and registers that models share: what `uarch_tables` is put together from.
+
+Sources: events from Intel's perfmon event lists; MSRs from Linux msr-index.h and turbostat, except
+where a table names its own.
+"""
+
+from __future__ import annotations
+
+from perfprobe.uarch_facts import (
+    Bank,
+    Clocks,
+    Event,
+    Limits,
+    Rapl,
+    Residency,
+    Thermal,
+    Tick,
+    Turbo,
+)
+
+# --- events ---------------------------------------------------------------------------------------
+
+CYCLES = Event(0x3C, 0x00, fixed=1)
+INSTRUCTIONS = Event(0xC0, 0x00, fixed=0)
+REF = Event(0x00, 0x03, "tsc", fixed=2)  # Linux's pseudo code
+
+
+def ref_p(tick: Tick) -> Event:
+    return Event(0x3C, 0x01, tick)
+
+
+def any_thread(tick: Tick) -> Event:
+    return Event(0x3C, 0x01, tick, any_thread=True)
+
+
+def one_thread(tick: Tick) -> Event:
+    return Event(0x3C, 0x02, tick)
+
+
+FIXED = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
+UNSTATED = {**FIXED, "ref_p": ref_p("unknown")}
+ANY_ONLY = {**UNSTATED, "any_thread": any_thread("unknown")}
+XCLK = {
+    **FIXED,
+    "ref_p": ref_p("xclk"),
+    "one_thread": one_thread("xclk"),
+    "any_thread": any_thread("xclk"),
+}
+CRYSTAL = {
+    **FIXED,
+    "ref_p": ref_p("crystal"),
+    "one_thread": one_thread("crystal"),
+    "any_thread": any_thread("crystal"),
+}
+DISTRIBUTED = {
+    **FIXED,
+    "ref_p": ref_p("crystal"),
+    "one_thread": one_thread("crystal"),
+    "distributed": Event(0x3C, 0x08, "crystal"),
+}
+# From Golden Cove on two units under one event code: 0x3C/0x01 at the TSC's rate (REF_TSC_P, and
+# Linux lets it run on fixed counter 2), the others still at the crystal's.
+GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}
+TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
+
+# Reused for something else on later cores: never by default.
+LEVELS = {
+    "license_0": Event(0x28, 0x07, counters=4),
+    "license_1": Event(0x28, 0x18, counters=4),
+    "license_2": Event(0x28, 0x20, counters=4),
+}
+LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40, counters=4)}
+LICENSES = {
+    "license_1": Event(0x28, 0x02, counters=4),
+    "license_2": Event(0x28, 0x04, counters=4),
+    "license_3": Event(0x28, 0x08, counters=4),
+}
+
+SOFT = ("traced", "bounds")
+SINGLE = ("single",)
+
+# --- registers: Linux msr-index.h, turbostat; limit names of 0x690 turbostat's, of 0x64F CoreFreq's
+
+INTEL_BANK = Bank(0x186, 0xC1, 1, 0x38F, 0x38E)
+CLOCKS = Clocks(mperf=0xE7, aperf=0xE8)
+RAPL = Rapl(0x606, limits=0x610, info=0x614, throttled=0x613, dram_throttled=0x61B)
+
+THERMAL = Thermal(
+    0x19C,
+    0x1B1,
+    0x1A2,
+    (
+        (0, "thermal", "thermal"),
+        (2, "PROCHOT", "thermal"),
+        (4, "critical temperature", "thermal"),
+        (6, "threshold 1", "thermal"),
+        (8, "threshold 2", "thermal"),
+        (10, "power limit", "power-limit"),
+        (12, "current limit", "hwp"),
+        (14, "cross-domain limit", "hwp"),
+    ),
+)
+
+
+def _parts(**named: str) -> tuple[str, ...]:
+    return tuple(named.get(f"b{bit}", f"bit {bit}") for bit in range(16))
+
+
+_COMMON = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
+LIMITS_HASWELL = Limits(
+    0x690,
+    _parts(
+        **_COMMON,
+        b4="graphics driver",
+        b5="autonomous utilisation",
+        b6="VR thermal",
+        b8="electrical",
+        b9="core power",
+        b12="multi-core turbo",
+        b13="turbo transition attenuation",
+    ),
+)
+# Bits 2, 14 and 15 were seen set on a real Xeon 8160; nobody documents them.
+LIMITS_SKYLAKE = Limits(
+    0x64F,
+    _parts(
+        **_COMMON,
+        b4="residency state regulation",
+        b5="running average thermal limit",
+        b6="VR thermal alert",
+        b7="VR thermal design current",
+        b8="electrical",
+        b12="max turbo limit",
+        b13="turbo transition attenuation",
+    ),
+)
+
+# turbostat, dump_turbo_ratio_limits
+TRL = Turbo("per-count", (0x1AD,))
+TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))  # Broadwell-EP: turbostat reads the first only
+TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
+TRL_E = Turbo("per-count", (0x650,))
+TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
+TRL_KNL = Turbo("knl", (0x1AD,))
+
+# Linux events/intel/cstate.c and turbostat: what either of them has.
+C1 = Residency("c1", "core", 0x660)
+C3 = Residency("c3", "core", 0x3FC)
+C6 = Residency("c6", "core", 0x3FD)
+C7 = Residency("c7", "core", 0x3FE)
+C6_KNL = Residency("c6", "core", 0x3FF)
+C6_MODULE = Residency("c6", "module", 0x664, "unknown")
+PC = tuple(
+    Residency(name, "package", msr)
+    for name, msr in (("pc2", 0x60D), ("pc3", 0x3F8), ("pc6", 0x3F9), ("pc7", 0x3FA))
+)
+PC_DEEP = (
+    *PC,
+    *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
+)

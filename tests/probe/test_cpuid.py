@@ -1,0 +1,302 @@
+"""Leaves as registers: dumps of real CPUs, values put together by hand, and garbage."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import cpuid
+from perfprobe.cpuid import Crystal, Perfmon, Registers, Signature
+
+INTEL = (0x1B, 0x756E6547, 0x6C65746E, 0x49656E69)
+
+# Read from /dev/cpu/0/cpuid of a Firecracker guest on an EPYC of family 25, model 17, stepping 1.
+GENOA_GUEST: dict[int, Registers] = {
+    0x00: (0x1C, 0x68747541, 0x444D4163, 0x69746E65),
+    0x01: (0xA10F11, 0x20800, 0xFFFA3203, 0x178BFBFF),
+    0x06: (0x4, 0, 0, 0),
+    0x07: (0x1, 0xF1BF07AB, 0x405FC6, 0x10),
+    0x0A: (0, 0, 0, 0),
+    0x15: (0, 0, 0, 0),
+    0x16: (0, 0, 0, 0),
+    0x1A: (0, 0, 0, 0),
+    0x80000000: (0x80000021, 0x68747541, 0x444D4163, 0x69746E65),
+    0x80000007: (0, 0, 0, 0x100),
+    0x80000008: (0x303030, 0x50020005, 0x7001, 0),
+    0x80000022: (0xFFFFFFFF, 0xFFFFFFFF, 0, 0),  # beyond the highest: must not be believed
+}
+
+
+class Fake:
+    def __init__(self, leaves: dict[int, Registers]) -> None:
+        self.leaves = leaves
+
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return self.leaves.get(leaf) if subleaf == 0 else None
+
+
+def intel(**leaves: Registers) -> Fake:
+    """By hexadecimal name: x0A=(eax, ebx, ecx, edx)."""
+    return Fake({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
+
+
+def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    return 0, 0, 0, 0
+
+
+# --- who it is -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("eax", "family", "model", "stepping"),
+    [
+        (0x50654, 6, 0x55, 4),
+        (0x50657, 6, 0x55, 7),
+        (0x306C3, 6, 0x3C, 3),
+        (0x106A5, 6, 0x1A, 5),
+        (0x806F8, 6, 0x8F, 8),
+        (0x50671, 6, 0x57, 1),
+        (0xA10F11, 25, 17, 1),
+        (0x800F12, 0x17, 0x01, 2),
+        (0x300F10, 18, 1, 0),
+        (0x00513, 5, 1, 3),  # extended fields are not the model's here
+        (0xF0513, 5, 1, 3),
+    ],
+)
+def test_signature(eax: int, family: int, model: int, stepping: int) -> None:
+    assert cpuid.signature(intel(x01=(eax, 0, 0, 0))) == Signature(family, model, stepping)
+
+
+def test_vendor() -> None:
+    assert cpuid.vendor(intel()) == "GenuineIntel"
+    assert cpuid.vendor(Fake(GENOA_GUEST)) == "AuthenticAMD"
+    assert cpuid.vendor(Fake({0: (1, 0xFFFFFFFF, 0, 7)})) is None
+
+
+def test_core_type_of_hybrids_alone() -> None:
+    hybrid = (2, 0, 0, 1 << 15)
+    assert cpuid.core_type(intel(x07=hybrid, x1A=(0x40000001, 0, 0, 0))) == "P"
+    assert cpuid.core_type(intel(x07=hybrid, x1A=(0x20000001, 0, 0, 0))) == "E"
+    assert cpuid.core_type(intel(x07=hybrid, x1A=(0x10000001, 0, 0, 0))) is None
+    assert cpuid.core_type(intel(x07=(2, 0, 0, 0), x1A=(0x40000001, 0, 0, 0))) is None
+
+
+# --- counters ------------------------------------------------------------------------------------
+
+
+def test_perfmon_of_skylake_sp() -> None:
+    found = cpuid.perfmon(intel(x0A=(0x07300404, 0, 0, 0x603)))
+    assert found == Perfmon(4, 4, 48, 3, 48, False, frozenset(range(7)))
+
+
+def test_perfmon_of_ice_lake() -> None:
+    found = cpuid.perfmon(intel(x0A=(0x08300805, 0, 0, 0x8604)))
+    assert found == Perfmon(5, 8, 48, 4, 48, True, frozenset(range(8)))
+
+
+def test_perfmon_of_knights_landing_is_two_counters_of_40_bits() -> None:
+    found = cpuid.perfmon(intel(x0A=(0x07280203, 0, 0, 0x503)))
+    assert found == Perfmon(3, 2, 40, 3, 40, False, frozenset(range(7)))
+
+
+def test_nehalem_denies_the_architectural_reference_event() -> None:
+    found = cpuid.perfmon(intel(x0A=(0x07300403, 0x4, 0, 0x603)))
+    assert found is not None
+    assert found.events == {0, 1, 3, 4, 5, 6}
+
+
+def test_perfmon_of_a_guest_without_counters() -> None:
+    found = cpuid.perfmon(Fake(GENOA_GUEST))
+    assert found == Perfmon(0, 0, 0, 0, 0, False)
+
+
+@pytest.mark.parametrize(
+    "registers",
+    [
+        (0x07300004, 0, 0, 0x603),  # no counter
+        (0x0730FF04, 0, 0, 0x603),  # 255 of them: their selects would be other registers
+        (0x07000404, 0, 0, 0x603),  # of no bits
+        (0x07FF0404, 0, 0, 0x603),  # of 255
+        (0x07300404, 0, 0, 0x003),  # fixed ones of no bits
+        (0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF),
+    ],
+)
+def test_garbled_perfmon_is_none(registers: Registers) -> None:
+    assert cpuid.perfmon(intel(x0A=registers)) is None
+    assert cpuid.anythread(intel(x0A=registers)) is False
+
+
+@pytest.mark.parametrize(
+    ("eax", "edx", "usable"),
+    [
+        (0x07300403, 0x603, True),  # Nehalem to Broadwell
+        (0x07300404, 0x603, True),  # Skylake to Cascade Lake
+        (0x07280203, 0x503, True),  # Knights Landing
+        (0x07300404, 0x8603, False),  # Goldmont Plus: version 4 and gone
+        (0x08300805, 0x8604, False),  # Ice Lake
+        (0x07300402, 0x603, False),  # version 2 never had it
+        (0x07300402, 0x8603, False),  # KVM
+        (0, 0, False),
+    ],
+)
+def test_anythread(eax: int, edx: int, usable: bool) -> None:
+    assert cpuid.anythread(intel(x0A=(eax, 0, 0, edx))) is usable
+
+
+def test_amd_counters() -> None:
+    highest = (0x80000028, 0, 0, 0)
+    genoa = Fake({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
+    assert cpuid.amd_counters(genoa) == 6
+    milan = Fake({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
+    assert cpuid.amd_counters(milan) is None
+    assert cpuid.amd_counters(Fake(GENOA_GUEST)) is None
+
+
+# --- clocks, bits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("registers", "expected"),
+    [
+        ((2, 168, 0, 0), Crystal(168, 2, None)),
+        ((2, 276, 0, 0), Crystal(276, 2, None)),
+        ((2, 192, 25_000_000, 0), Crystal(192, 2, 25_000_000)),
+        ((3, 171, 0, 0), Crystal(171, 3, None)),
+        ((0, 168, 0, 0), None),
+        ((2, 0, 25_000_000, 0), None),
+    ],
+)
+def test_crystal(registers: Registers, expected: Crystal | None) -> None:
+    assert cpuid.crystal(intel(x15=registers)) == expected
+
+
+def test_crystal_ratio() -> None:
+    assert [Crystal(n, d, None).ratio for n, d in ((168, 2), (276, 2), (171, 3))] == [84, 138, 57]
+
+
+def test_base_mhz() -> None:
+    assert cpuid.base_mhz(intel(x16=(2100, 3700, 100, 0))) == 2100
+    assert cpuid.base_mhz(intel(x16=(0xABCD0834, 0, 0, 0))) == 2100
+    assert cpuid.base_mhz(intel(x16=(0, 0, 0, 0))) is None
+
+
+@pytest.mark.parametrize(
+    ("feature", "number", "registers"),
+    [
+        ("hypervisor", 0x01, (0, 0, 0x80000000, 0)),
+        ("thermal", 0x01, (0, 0, 0, 0x00400000)),
+        ("power-limit", 0x06, (0x10, 0, 0, 0)),
+        ("hwp", 0x06, (0x80, 0, 0, 0)),
+        ("hfi", 0x06, (0x80000, 0, 0, 0)),
+        ("aperfmperf", 0x06, (0, 0, 1, 0)),
+        ("invariant-tsc", 0x80000007, (0, 0, 0, 0x100)),
+        ("aperfmperf-read-only", 0x80000007, (0, 0, 0, 0x400)),
+        ("irperf", 0x80000008, (0, 2, 0, 0)),
+        ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
+    ],
+)
+def test_bits(feature: cpuid.Feature, number: int, registers: Registers) -> None:
+    highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
+    assert cpuid.has(Fake({**highest, number: registers}), feature) is True
+    rest = tuple(~word & 0xFFFFFFFF if word else 0xFFFFFFFF for word in registers)
+    assert cpuid.has(Fake({**highest, number: (rest[0], rest[1], rest[2], rest[3])}), feature) is (
+        False
+    )
+    assert cpuid.has(Fake({0: INTEL}), feature) is False
+    assert cpuid.has(cpuid.unreadable, feature) is None
+
+
+def test_bits_of_a_real_guest() -> None:
+    guest = Fake(GENOA_GUEST)
+    assert cpuid.has(guest, "hypervisor") is True
+    assert cpuid.has(guest, "invariant-tsc") is True
+    assert cpuid.has(guest, "aperfmperf") is False
+    assert cpuid.has(guest, "aperfmperf-read-only") is False
+    assert cpuid.has(guest, "irperf") is False
+    assert cpuid.has(guest, "amd-perfmon-v2") is False  # leaf beyond the highest
+
+
+def test_leaves_beyond_the_highest_are_absent() -> None:
+    # Intel answers those with the highest one's registers.
+    old = Fake({0: (0x0D, *INTEL[1:]), 0x15: (2, 168, 0, 0), 0x16: (2100, 0, 0, 0)})
+    assert cpuid.crystal(old) is None
+    assert cpuid.base_mhz(old) is None
+
+
+@pytest.mark.parametrize("leaves", [cpuid.unreadable, zeros])
+def test_nothing_to_be_had(leaves: cpuid.Leaves) -> None:
+    assert cpuid.vendor(leaves) is None
+    assert cpuid.signature(leaves) is None
+    assert cpuid.perfmon(leaves) is None
+    assert cpuid.anythread(leaves) is False
+    assert cpuid.amd_counters(leaves) is None
+    assert cpuid.crystal(leaves) is None
+    assert cpuid.base_mhz(leaves) is None
+    assert cpuid.core_type(leaves) is None
+    assert cpuid.has(leaves, "hypervisor") is None
+
+
+@given(st.tuples(*[st.integers(0, 2**32 - 1)] * 4))
+def test_no_registers_raise(registers: Registers) -> None:
+    def leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return (0xFFFFFFFF, *registers[1:]) if leaf & 0x7FFFFFFF == 0 else registers
+
+    cpuid.vendor(leaves)
+    cpuid.signature(leaves)
+    found = cpuid.perfmon(leaves)
+    assert found is None or (found.gp <= 32 and found.gp_bits <= 64 and found.fixed_bits <= 64)
+    cpuid.anythread(leaves)
+    cpuid.amd_counters(leaves)
+    cpuid.crystal(leaves)
+    cpuid.base_mhz(leaves)
+    cpuid.core_type(leaves)
+
+
+# --- the driver ----------------------------------------------------------------------------------
+
+
+def test_device(tmp_path: Path) -> None:
+    path = tmp_path / "dev/cpu/3/cpuid"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:  # sparse; the driver's offset is leaf | subleaf << 32
+        for offset, registers in (
+            (0x0, INTEL),
+            (0x15, (2, 168, 0, 0)),
+            (0x80000000, (0x80000008, 1, 2, 3)),
+            (0x1_00000014, (5, 6, 7, 8)),
+        ):
+            file.seek(offset)
+            file.write(struct.pack("<4I", *registers))
+    device = cpuid.Device(tmp_path, 3)
+    assert device(0) == INTEL
+    assert device(0x14, 1) == (5, 6, 7, 8)
+    assert device(0x80000000) == (0x80000008, 1, 2, 3)
+    assert device(0x18, 1) is None  # short read at the end
+    assert cpuid.crystal(device) == Crystal(168, 2, None)
+    path.unlink()
+    assert device(0x15, 0) == (2, 168, 0, 0)  # read once: it wakes the CPU
+    assert device(0x16, 0) is None
+
+
+def test_device_that_is_not_there(tmp_path: Path) -> None:
+    assert cpuid.Device(tmp_path, 0)(0) is None
+    (tmp_path / "dev/cpu/0").mkdir(parents=True)
+    os.mkfifo(tmp_path / "dev/cpu/0/cpuid")
+    assert cpuid.Device(tmp_path, 0)(0) is None
+
+
+@pytest.mark.skipif(not os.access("/dev/cpu/0/cpuid", os.R_OK), reason="/dev/cpu/0/cpuid closed")
+def test_this_machine() -> None:
+    record = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    parts = (line.partition(":") for line in record.splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in parts}
+    device = cpuid.Device(Path("/"), 0)
+    assert cpuid.vendor(device) == fields["vendor_id"]
+    assert cpuid.signature(device) == Signature(
+        int(fields["cpu family"]), int(fields["model"]), int(fields["stepping"])
+    )
