@@ -42,12 +42,15 @@ def hello(
     cores: int = 1,
     threads: int = 2,
     stat: Sequence[Counter] = (),
+    core: Sequence[Counter] = (),
     **changes: Any,
 ) -> Hello:
     rows = topology(cores, threads)
     blocks = [Block("cpu", "cpu", list(counters))]
     if stat:
         blocks.append(Block("stat", "cpu", list(stat)))
+    if core:
+        blocks.append(Block("core", "core", list(core)))
     plain = Hello(
         perftop="0",
         source="made",
@@ -101,10 +104,11 @@ def frame(
     **more: Any,
 ) -> Frame:
     """The frame of sample `seq`, 100 ms after the one before it; all stamps alike by default."""
-    n = len(greeting.topology)
-    at = [int(seq * TSC_HZ / 10)] * n if stamps is None else stamps
+    at = [int(seq * TSC_HZ / 10)] * len(greeting.topology) if stamps is None else stamps
     blocks = {
-        block.name: rows(block, n, values, at, flags=flags, late_ns=late_ns)
+        block.name: rows(
+            block, greeting.rows(block.scope), values, at, flags=flags, late_ns=late_ns
+        )
         for block in greeting.blocks
     }
     return Frame(seq, seq * SAMPLE_NS, blocks, **more)

@@ -87,6 +87,12 @@ METRICS: dict[str, Metric] = {
             (
                 Variant(("ref",), "ref / tsc", lambda q: q["ref"], lambda q: q.tsc, True),
                 Variant(
+                    ("busy_s", "stat_steal_s"), "not idle - steal",
+                    lambda q: q["busy_s"]
+                    - q["stat_steal_s"] / q.seconds("stat_steal_s") * q.seconds("busy_s"),
+                    lambda q: q.seconds("busy_s"),
+                ),
+                Variant(
                     ("idle_s", "poll_s", "stat_steal_s"), "1 - cpuidle - steal",
                     lambda q: q.seconds("idle_s")
                     * (1 - q["stat_steal_s"] / q.seconds("stat_steal_s")) - _os_idle(q),
@@ -135,6 +141,11 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time that the operating system chose to be idle; polling excluded "
             "where the kernel tells it apart.",
             (
+                Variant(("busy_s", "poll_s"), "1 - not idle - cpuidle's polling",
+                        lambda q: q.seconds("busy_s") - q["busy_s"] - q["poll_s"],
+                        lambda q: q.seconds("busy_s")),
+                Variant(("busy_s",), "1 - not idle", lambda q: q.seconds("busy_s") - q["busy_s"],
+                        lambda q: q.seconds("busy_s")),
                 Variant(("idle_s",), "cpuidle", lambda q: q["idle_s"],
                         lambda q: q.seconds("idle_s")),
                 Variant(("stat_idle_s", "stat_iowait_s"), "/proc/stat idle + iowait",
@@ -154,10 +165,15 @@ METRICS: dict[str, Metric] = {
             "involuntary", "invol", "ratio",
             "Halted although the operating system had work: clock changes, SIMD power-up, SMM, "
             "clock modulation. Halt less idle less steal; the error is that of idle.",
-            (Variant(("ref", "idle_s", "stat_steal_s"), "1 - ref / tsc - cpuidle - steal",
+            (Variant(("ref", "busy_s", "stat_steal_s"), "not idle - ref / tsc - steal",
+                     lambda q: (q["busy_s"] / q.seconds("busy_s")
+                                - q["stat_steal_s"] / q.seconds("stat_steal_s")) * q.tsc
+                     - q["ref"],
+                     lambda q: q.tsc, True),
+             Variant(("ref", "idle_s", "stat_steal_s"), "1 - ref / tsc - cpuidle - steal",
                      lambda q: q.tsc - q["ref"] - q["idle_s"] / q.seconds("idle_s") * q.tsc
                      - q["stat_steal_s"] / q.seconds("stat_steal_s") * q.tsc,
-                     lambda q: q.tsc, True),),
+                     lambda q: q.tsc, True)),
             high=1.0,
         ),
         Metric(

@@ -24,6 +24,8 @@ from perftop.metrics import Values
 STATES = ("neither", "lp0", "lp1", "both")
 COUNTED = ("one_thread", "any_thread", "distributed")
 """Counters that give ANY, best first."""
+TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
+"""Seconds in each state by the kernel's own account, of core scope."""
 TOLERANCE = 0.01
 """Of the span. Serial reads of real siblings were seen to miss the bounds by 0.6 % (worst of 816);
 a reprogrammed counter misses them by nearly all of it."""
@@ -78,6 +80,9 @@ class Splitter:
     def regroup(self, cores: list[list[int]]) -> None:
         self.cores = cores
         self._rows = [[self._position[cpu] for cpu in core] for core in cores]
+        told = {tuple(core): row for row, core in enumerate(self._counters.hello.cores)}
+        self._core_rows = np.array([told.get(tuple(core), -1) for core in cores], int)
+        """Rows in blocks of core scope; -1: hello knew no such core."""
 
     def split(self, delta: Delta, values: Values, online: Bools, *, learn: bool = False) -> Split:
         """Shares over the span, by the best method that the counters allow for each core. `learn`:
@@ -130,11 +135,32 @@ class Splitter:
         low, high = bounds(r0, r1)
         counted = np.array([m is not None for m in method])
         out.states[cores[counted]] = shares[counted]
-        out.low[cores[~counted]] = low[~counted]
-        out.high[cores[~counted]] = high[~counted]
         out.suspect[cores] = suspect & counted
-        for core, name in zip(cores, method, strict=True):
-            out.method[core] = name or "bounds"
+        traced = self._traced(cores, delta)
+        known = ~counted & np.isfinite(traced).all(axis=1)
+        out.states[cores[known]] = traced[known]
+        rest = ~counted & ~known
+        out.low[cores[rest]] = low[rest]
+        out.high[cores[rest]] = high[rest]
+        for core, name, is_traced in zip(cores, method, known, strict=True):
+            out.method[core] = name or ("traced" if is_traced else "bounds")
+
+    def _traced(self, cores: np.ndarray, delta: Delta) -> Floats:
+        """(n, 4) shares by the kernel's idle transitions; NaN where they are not traced, or a
+        sibling's state was not known throughout."""
+        columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
+        if len(columns) < len(TRACED):
+            return np.full((len(cores), 4), np.nan)
+        table = delta.tables[columns[0].block]
+        rows = self._core_rows[cores]
+        moved = np.stack([table.moved[rows, c.first] for c in columns], axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = moved.sum(axis=1)
+            elapsed = table.ticks[rows] / self._counters.stamp_hz
+            whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
+            # A value may step back by ns between two reads; the sum of all four may not.
+            shares = np.clip(moved, 0, None) / np.clip(moved, 0, None).sum(axis=1)[:, None]
+        return np.where(whole[:, None], shares, np.nan)
 
     def _any(
         self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta, *, learn: bool

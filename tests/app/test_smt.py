@@ -174,3 +174,41 @@ def test_four_threads_give_neither_and_a_mean_only() -> None:
     interval, _ = one_core(4, ref)
     assert interval.split.method == ["bounds"]
     assert (interval.split.low[0, 0], interval.split.high[0, 0]) == pytest.approx((0.4, 0.7))
+
+
+TRACED = [
+    made.counter(key, "s", bits=64, scale=1e-9) for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
+]
+
+
+def traced(first: list[int], second: list[int]) -> Interval:
+    """Two cores without counters: ns in neither, lp0, lp1, both that each spent in 0.1 s."""
+    busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
+    steal = made.counter("stat_steal_s", "s", bits=64, scale=0.01)
+    greeting = made.hello([busy], cores=2, stat=[steal], core=TRACED)
+    session = Session(greeting)
+    keys = [c.key for c in TRACED]
+    for seq in (0, 1):
+        values = {key: [seq * first[i], seq * second[i]] for i, key in enumerate(keys)}
+        values["busy_s"] = [
+            seq * (core[alone] + core[3]) for alone in (1, 2) for core in (first, second)
+        ]
+        values["stat_steal_s"] = [0] * 4
+        session.apply(made.frame(greeting, seq, values))
+    return session.take()
+
+
+def test_the_kernels_idle_transitions_give_the_states() -> None:
+    first = [50_000_000, 20_000_000, 20_000_000, 10_000_000]
+    second = [10_000_000, 60_000_000, 30_000_000, -50]  # a value may step back by ns
+    interval = traced(first, second)
+    assert interval.split.method == ["traced", "traced"]
+    assert interval.split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
+    assert interval.split.states[1].tolist() == pytest.approx([0.1, 0.6, 0.3, 0], abs=1e-5)
+    assert interval.values["util"].tolist() == pytest.approx([0.3, 0.6, 0.3, 0.3], abs=1e-5)
+
+
+def test_a_core_whose_state_was_not_known_throughout_has_bounds() -> None:
+    interval = traced([50_000_000, 20_000_000, 20_000_000, 10_000_000], [0, 0, 50_000_000, 0])
+    assert interval.split.method == ["traced", "bounds"]
+    assert np.isnan(interval.split.states[1]).all()
