@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfprobe.wire import Multiplier
 from perftop.counters import Floats
 from perftop.session import Interval, Session
 from perftop.smt import TOLERANCE, bounds, states
@@ -43,7 +44,7 @@ def play(
     The second LP's TSC is `offset` ahead."""
     greeting = made.hello(
         [made.REF, made.ONE_THREAD],
-        multipliers=[made.wire.Multiplier("one_thread", TICK, "made")],
+        multipliers=[Multiplier("one_thread", TICK, "made")],
         smt_methods=["one-thread", "bounds"],
     )
     session = Session(greeting)
@@ -90,7 +91,7 @@ def test_the_order_of_the_states() -> None:
 def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
     """A sibling alone for longer than it ran at all: somebody else uses the counter."""
     greeting = made.hello(
-        [made.REF, made.ONE_THREAD], multipliers=[made.wire.Multiplier("one_thread", TICK, "made")]
+        [made.REF, made.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
     )
     session = Session(greeting)
     ticks = int(made.TSC_HZ / 10)

@@ -1,0 +1,1 @@
+"""A fake kernel: the registers and files of a simulated machine, mounted as a directory."""

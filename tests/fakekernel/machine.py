@@ -1,0 +1,185 @@
+"""A whole simulated machine: its processors, its clock, the log of what was written to it."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fakekernel import cpuid, registers, truth
+from fakekernel.activity import Core, Package, default_plan
+from fakekernel.models import MODELS, Model
+from fakekernel.pmu import Pmu, Readers, RefusedError, Writers
+
+REG = 0xFFFFFFFF
+LOG_LIMIT = 100_000
+
+
+@dataclass
+class Spec:
+    """What to simulate. All of it can be written as JSON."""
+
+    model: str = "skylake-sp"
+    cores: int = 2  # per package
+    packages: int = 1
+    threads: int | None = None  # per core; the model's unless given
+    plans: list[dict[str, Any]] | None = None  # schedule per core, see README
+    tsc_offsets: list[int] = field(default_factory=list)  # per CPU
+    override: dict[str, Any] = field(default_factory=dict)  # fields of the model
+    registers: list[list[int]] = field(default_factory=list)  # [cpu, register, value] at start
+    missing: list[int] = field(default_factory=list)  # registers that do not exist here
+    filtered: list[list[int]] = field(default_factory=list)  # [code, umask] that count nothing
+    offline: list[int] = field(default_factory=list)
+    kvm: bool = False  # bit 21 faults, AnyThread deprecated, hypervisor flag
+    frozen: bool = False  # selects hold, counters do not count
+    reads: str = "real"  # "zero": every register is 0, with success
+    writes: str = "real"  # "eperm", "drop" (silently)
+    open_error: str | None = None  # such as "EPERM", for the msr files
+    msr: bool = True  # the driver is loaded
+    manual: bool = False  # time stands still but for "advance"
+
+
+class Processor:
+    """One LP as the msr driver sees it."""
+
+    def __init__(self, machine: Machine, cpu: int, place: cpuid.Place) -> None:
+        model, spec = machine.model, machine.spec
+        self.machine, self.cpu, self.place, self.online = machine, cpu, place, True
+        core, shared = machine.cores_of(place)
+        self.core = core
+        filtered = {(code, umask) for code, umask in spec.filtered}
+        pmu = Pmu(core, model, place.thread, spec.kvm, spec.frozen, filtered)
+        self.counters = pmu.addresses()
+        offset = spec.tsc_offsets[cpu] if cpu < len(spec.tsc_offsets) else 0
+        self.read_at: Readers = {**registers.of_core(core, model), **shared}
+        self.write_at: Writers = {}
+        for read, write in (
+            registers.clocks(core, model, place.thread, offset),
+            pmu.registers(),
+        ):
+            self.read_at |= read
+            self.write_at |= write
+        for reg in spec.missing:
+            self.read_at.pop(reg, None)
+            self.write_at.pop(reg, None)
+        self.initial: dict[int, int] = {}
+        self.table = cpuid.leaves(model, place, spec.kvm)
+
+    def read(self, reg: int) -> int:
+        """A register; KeyError where there is none."""
+        if self.machine.spec.reads == "zero":
+            return 0
+        return self.read_at[reg](self.machine.now())
+
+    def write(self, reg: int, value: int) -> None:
+        t = self.machine.now()
+        result = self._write(t, reg, value)
+        self.machine.log.append(
+            {"t": t / 1e9, "cpu": self.cpu, "reg": reg, "value": value, "result": result or "ok"}
+        )
+        if result in ("EPERM", "EIO"):
+            raise OSError(getattr(errno, result), result)
+
+    def _write(self, t: int, reg: int, value: int) -> str:
+        policy = self.machine.spec.writes
+        if policy == "eperm":
+            return "EPERM"
+        if policy == "drop" or self.machine.spec.reads == "zero":
+            return "dropped"
+        if reg not in self.write_at:
+            return "EIO"
+        if reg not in self.initial:
+            self.initial[reg] = self.read_at[reg](t)
+        try:
+            self.write_at[reg](t, value)
+        except RefusedError:
+            return "EIO"
+        return ""
+
+    def poke(self, reg: int, value: int) -> None:
+        """Set a register from outside: another program, or the hardware. Not in the log."""
+        t = self.machine.now()
+        if reg in self.counters:
+            self.counters[reg].write(t, value)
+        elif reg in self.write_at:
+            self.write_at[reg](t, value)
+        else:
+            self.read_at[reg] = lambda _: value
+
+    def written(self) -> dict[str, dict[str, int]]:
+        t = self.machine.now()
+        return {
+            f"{reg:#x}": {"initial": value, "now": self.read_at[reg](t)}
+            for reg, value in sorted(self.initial.items())
+        }
+
+
+class Machine:
+    def __init__(self, spec: Spec, clock: Callable[[], int] | None = None) -> None:
+        self.spec = spec
+        self.model: Model = replace(MODELS[spec.model], **spec.override)
+        self.threads = spec.threads or self.model.threads
+        self.lock = threading.Lock()
+        self.log: deque[dict[str, Any]] = deque(maxlen=LOG_LIMIT)
+        self.manual_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        self.now = clock or (self._manual if spec.manual else _raw)
+        total = spec.cores * spec.packages
+        self.plans = spec.plans or [
+            default_plan(i, self.threads, self.model.turbo_hz, 100_000_000) for i in range(total)
+        ]
+        self.cores = [Core(plan) for plan in self.plans]
+        each = spec.cores
+        packages = [Package(self.cores[i : i + each]) for i in range(0, total, each)]
+        self.shared = [registers.of_package(package, self.model) for package in packages]
+        self.cpus = [Processor(self, cpu, self.place(cpu)) for cpu in range(total * self.threads)]
+        for cpu in spec.offline:
+            self.cpus[cpu].online = False
+        for cpu, reg, value in spec.registers:
+            self.cpus[cpu].poke(reg, value)
+
+    def _manual(self) -> int:
+        return self.manual_ns
+
+    def place(self, cpu: int) -> cpuid.Place:
+        """First threads of all cores come first, as Linux numbers them."""
+        each, total = self.spec.cores, self.spec.cores * self.spec.packages
+        package, core = divmod(cpu % total, each)
+        return cpuid.Place(package, core, cpu // total, each, self.threads)
+
+    def cores_of(self, place: cpuid.Place) -> tuple[Core, Readers]:
+        return (
+            self.cores[place.package * self.spec.cores + place.core],
+            self.shared[place.package],
+        )
+
+    def siblings(self, core: int) -> list[int]:
+        """The CPUs of a core, in order; cores are numbered through the packages."""
+        total = len(self.cores)
+        return [core + total * thread for thread in range(self.threads)]
+
+    def tsc_to_ns(self, tsc: int) -> int:
+        """The moment at which CPU 0's TSC has this value."""
+        now = self.now()
+        behind = self.cpus[0].read_at[0x10](now) - tsc
+        return now - behind * 10**9 // self.model.tsc_hz
+
+    def truth(self, t0: int, t1: int) -> dict[str, Any]:
+        hz = self.model.tsc_hz
+        return {
+            "t0": t0 / 1e9,
+            "t1": t1 / 1e9,
+            "tsc_hz": hz,
+            "tick_hz": self.model.tick_hz,
+            "cores": [
+                truth.window(core, self.siblings(i), t0, t1, hz)
+                for i, core in enumerate(self.cores)
+            ],
+        }
+
+
+def _raw() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -1,0 +1,254 @@
+"""The counters of one LP: selects, enables, widths, overflow. Events are integrals of the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache, partial
+
+from fakekernel.activity import KERNEL, USER, Core, Piece
+from fakekernel.models import Model
+
+Count = Callable[[int], int]
+Readers = dict[int, Callable[[int], int]]
+Writers = dict[int, Callable[[int, int], None]]
+
+USR, OS, EDGE, ANY, EN, INV, CMASK = (
+    1 << 16,
+    1 << 17,
+    1 << 18,
+    1 << 21,
+    1 << 22,
+    1 << 23,
+    0xFF << 24,
+)
+PMI = 1 << 20
+FIXED_EVENTS = ("instructions", "cycles", "ref")  # 0x309, 0x30A, 0x30B
+SHARES = 12  # divides by 1, 2, 3, 4 threads
+
+
+class RefusedError(Exception):
+    """A general-protection fault: the driver says EIO."""
+
+
+def count(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: bool) -> Count:
+    """An event as a function of time. rings: the modes in which it counts."""
+    tick, nano = model.tick_hz, 10**9
+
+    def on(piece: Piece) -> list[int]:
+        lps = range(len(piece.modes)) if any_thread else (lp,)
+        return [i for i in lps if piece.modes[i] in rings]
+
+    def alone(piece: Piece) -> bool:
+        return bool(on(piece)) and piece.mask == 1 << lp
+
+    def share(piece: Piece) -> int:
+        return SHARES // piece.mask.bit_count() if on(piece) else 0
+
+    def license_at(level: int) -> Count:
+        return core.line(lambda p: p.hz if p.mask and p.license == level else 0, 1, nano)
+
+    makers: dict[str, Callable[[], Count]] = {
+        "cycles": lambda: core.line(lambda p: p.hz if on(p) else 0, 1, nano),
+        "instructions": lambda: core.line(
+            lambda p: p.hz * sum(p.ipc[i] for i in on(p)), 1, 1000 * nano
+        ),
+        "tick": lambda: core.line(lambda p: bool(on(p)), tick, nano),
+        "ref": lambda: core.line(lambda p: bool(on(p)), tick, nano, model.ticks),
+        "one": lambda: core.line(alone, tick, nano),
+        "tick_shared": lambda: core.line(share, tick, SHARES * nano),
+        "cycles_shared": lambda: core.line(lambda p: p.hz * share(p), 1, SHARES * nano),
+        "ring0": lambda: core.line(
+            lambda p: p.hz if any(p.modes[i] == KERNEL for i in on(p)) else 0, 1, nano
+        ),
+        "smi": lambda: core.steps(lambda p: p.smi),
+    }
+    if kind.startswith("license"):
+        return license_at(int(kind[-1]))
+    return makers[kind]() if kind in makers else core.line(lambda _: 0)
+
+
+class Counter:
+    def __init__(self, width: int) -> None:
+        self.mask = (1 << width) - 1
+        self.value = 0
+        self.mark = 0
+        self.source: Count | None = None
+        self.overflowed = False
+
+    def read(self, t: int) -> int:
+        if self.source is None:
+            return self.value
+        return self.value + self.source(t) - self.mark & self.mask
+
+    def write(self, t: int, value: int) -> None:
+        self.settle(t)
+        self.value = value & self.mask
+
+    def write_signed32(self, t: int, value: int) -> None:
+        self.write(t, (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
+
+    def settle(self, t: int) -> None:
+        """Take in what was counted so far."""
+        if self.source is not None:
+            now = self.source(t)
+            total = self.value + now - self.mark
+            self.overflowed |= total > self.mask
+            self.value, self.mark = total & self.mask, now
+
+    def follow(self, t: int, source: Count | None) -> None:
+        self.settle(t)
+        self.source = source
+        self.mark = source(t) if source else 0
+
+
+class Pmu:
+    def __init__(
+        self,
+        core: Core,
+        model: Model,
+        lp: int,
+        kvm: bool = False,
+        frozen: bool = False,
+        filtered: Collection[tuple[int, int]] = (),
+    ) -> None:
+        self.model, self.kvm, self.frozen, self.filtered = model, kvm, frozen, filtered
+        self.any_thread = model.any_thread and not kvm
+        self.select = [0] * model.gp
+        self.counters = [Counter(model.width) for _ in range(model.gp)]
+        self.fixed = [Counter(model.width) for _ in range(model.fixed)]
+        self.fixed_control = 0
+        self.all = (1 << model.gp) - 1 | ((1 << model.fixed) - 1) << 32
+        self.enabled = self.all  # as Linux leaves it
+
+        @cache
+        def event(kind: str, rings: str, any_thread: bool) -> Count:
+            return count(core, model, kind, lp, rings, any_thread)
+
+        self._event = event
+
+    # --- what counts ---------------------------------------------------------------------------
+
+    def _rings(self, user: int, system: int) -> str:
+        return (USER if user else "") + (KERNEL if system else "")
+
+    def _source(self, i: int) -> Count | None:
+        select = self.select[i]
+        code, umask = select & 0xFF, select >> 8 & 0xFF
+        if self.model.amd:
+            code |= select >> 24 & 0xF00
+        kind = self.model.events.get((code, umask))
+        running = select & EN and (not self.model.version or self.enabled >> i & 1)
+        odd = select & (EDGE | INV | CMASK)  # not simulated: counts nothing
+        if not running or odd or kind is None or self.frozen or (code, umask) in self.filtered:
+            return None
+        any_thread = bool(select & ANY) and self.any_thread
+        return self._event(kind, self._rings(select & USR, select & OS), any_thread)
+
+    def _fixed_source(self, i: int) -> Count | None:
+        control = self.fixed_control >> 4 * i
+        rings = self._rings(control & 2, control & 1)
+        running = rings and self.enabled >> 32 + i & 1
+        if not running or self.frozen or i >= len(FIXED_EVENTS):
+            return None
+        any_thread = bool(control & 4) and self.any_thread
+        return self._event(FIXED_EVENTS[i], rings, any_thread)
+
+    def _follow(self, t: int) -> None:
+        for i, counter in enumerate(self.counters):
+            counter.follow(t, self._source(i))
+        for i, counter in enumerate(self.fixed):
+            counter.follow(t, self._fixed_source(i))
+
+    # --- registers -----------------------------------------------------------------------------
+
+    def _read_select(self, i: int, _t: int) -> int:
+        return self.select[i]
+
+    def _write_select(self, i: int, t: int, value: int) -> None:
+        if self.kvm and value & ANY:
+            raise RefusedError
+        self.select[i] = value
+        self.counters[i].follow(t, self._source(i))
+
+    def _write_fixed_control(self, t: int, value: int) -> None:
+        if self.kvm and any(value >> 4 * i & 4 for i in range(self.model.fixed)):
+            raise RefusedError
+        self.fixed_control = value
+        self._follow(t)
+
+    def _write_enabled(self, t: int, value: int) -> None:
+        if value & ~self.all:
+            raise RefusedError
+        self.enabled = value
+        self._follow(t)
+
+    def _status(self, t: int) -> int:
+        status = 0
+        for base, counters in ((0, self.counters), (32, self.fixed)):
+            for i, counter in enumerate(counters):
+                counter.settle(t)
+                status |= counter.overflowed << base + i
+        return status
+
+    def _clear(self, t: int, value: int) -> None:
+        self._status(t)
+        for base, counters in ((0, self.counters), (32, self.fixed)):
+            for i, counter in enumerate(counters):
+                counter.overflowed &= not value >> base + i & 1
+
+    def _in_use(self, _t: int) -> int:
+        used = sum(bool(select & 0xFF) << i for i, select in enumerate(self.select))
+        used |= sum(
+            bool(self.fixed_control >> 4 * i & 3) << 32 + i for i in range(self.model.fixed)
+        )
+        pmi = any(select & PMI for select in self.select)
+        pmi |= any(self.fixed_control >> 4 * i & 8 for i in range(self.model.fixed))
+        return used | pmi << 63
+
+    def _amd_registers(self) -> tuple[Readers, Writers]:
+        read: Readers = {}
+        write: Writers = {}
+        for i, counter in enumerate(self.counters):
+            read[0xC0010200 + 2 * i] = partial(self._read_select, i)
+            write[0xC0010200 + 2 * i] = partial(self._write_select, i)
+            read[0xC0010201 + 2 * i] = counter.read
+            write[0xC0010201 + 2 * i] = counter.write
+        return read, write
+
+    def registers(self) -> tuple[Readers, Writers]:
+        if self.model.amd:
+            return self._amd_registers()
+        read: Readers = {
+            0x345: lambda _: self.model.full_width << 13,
+            0x38D: lambda _: self.fixed_control,
+            0x38E: self._status,
+            0x38F: lambda _: self.enabled,
+            0x390: lambda _: 0,
+        }
+        write: Writers = {
+            0x38D: self._write_fixed_control,
+            0x38F: self._write_enabled,
+            0x390: self._clear,
+        }
+        if self.model.version >= 4:
+            read[0x392] = self._in_use
+        for i, counter in enumerate(self.counters):
+            read[0x186 + i] = partial(self._read_select, i)
+            write[0x186 + i] = partial(self._write_select, i)
+            read[0xC1 + i] = counter.read
+            write[0xC1 + i] = counter.write_signed32
+            if self.model.full_width:
+                read[0x4C1 + i] = counter.read
+                write[0x4C1 + i] = counter.write
+        for i, counter in enumerate(self.fixed):
+            read[0x309 + i], write[0x309 + i] = counter.read, counter.write
+        return read, write
+
+    def addresses(self) -> dict[int, Counter]:
+        """Counters by address, for setting them at full width from outside."""
+        if self.model.amd:
+            return {0xC0010201 + 2 * i: counter for i, counter in enumerate(self.counters)}
+        return {
+            **{0xC1 + i: counter for i, counter in enumerate(self.counters)},
+            **{0x309 + i: counter for i, counter in enumerate(self.fixed)},
+        }

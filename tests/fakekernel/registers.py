@@ -1,0 +1,174 @@
+"""The registers of one LP beside the counters: clocks, thermal, limits, power, residency."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fakekernel.activity import Core, Line, Package, Piece
+from fakekernel.models import Model
+from fakekernel.pmu import Count, Readers, Writers, count
+
+NANO = 10**9
+TEMPERATURE = 0x88390000  # reading valid, resolution 1, 57 below TjMax
+UNITS = 0x000A0E03  # power 1/8 W, energy 2^-14 J, time 2^-10 s
+ENERGY_MUL, ENERGY_DIV = 1 << 14, 1000 * NANO  # a rate in mW to energy units
+WATT_150 = 150 * 8
+PL1, PL2 = 1 << 10, 1 << 11
+
+
+class Offset:
+    """A free-running count that can be set."""
+
+    def __init__(self, source: Count, offset: int = 0, width: int = 64) -> None:
+        self.source, self.offset, self.mask = source, offset, (1 << width) - 1
+
+    def read(self, t: int) -> int:
+        return self.source(t) + self.offset & self.mask
+
+    def write(self, t: int, value: int) -> None:
+        self.offset = value - self.source(t)
+
+
+def clocks(core: Core, model: Model, lp: int, tsc_offset: int) -> tuple[Readers, Writers]:
+    """TSC, MPERF and APERF, which can be set; the read-only copies of AMD, which cannot."""
+    tsc = Offset(lambda t: t * model.tsc_hz // NANO, tsc_offset)
+    shift = model.mperf_shift
+    ref = core.line(lambda p: p.mask >> lp & 1, model.tsc_hz, NANO << shift)
+    cycles = core.line(lambda p: p.hz if p.mask >> lp & 1 else 0, 1, NANO << shift)
+    mperf, aperf = Offset(ref), Offset(cycles)
+    read: Readers = {0x10: tsc.read, 0xE7: mperf.read, 0xE8: aperf.read}
+    write: Writers = {0x10: tsc.write, 0xE7: mperf.write, 0xE8: aperf.write}
+    if model.amd:
+        read |= {0xC00000E7: ref, 0xC00000E8: cycles}
+        read[0xC00000E9] = count(core, model, "instructions", lp, "UK", any_thread=False)
+    return read, write
+
+
+def _seen(pieces: list[Piece], bits: str) -> int:
+    """Bits that are sticky: the pattern has run since boot and nobody cleared them."""
+    seen = 0
+    for piece in pieces:
+        seen |= int(getattr(piece, bits))
+    return seen
+
+
+def thermal(core: Core, model: Model) -> Readers:
+    logged = TEMPERATURE | _seen(core.pieces, "therm") << 1
+    return {
+        0x19C: lambda t: logged | core.at(t).therm,
+        0x19A: lambda _: 0,
+        0x1A2: lambda _: model.tjmax << 16,
+        0x198: lambda t: core.at(t).hz // 100_000_000 << 8,
+    }
+
+
+def limits(package: Package, model: Model) -> Readers:
+    pieces = [piece for parts in package.parts for piece in parts]
+    reasons = _seen(pieces, "limit") << 16
+    logged = TEMPERATURE | _seen(pieces, "therm") << 1
+    read: Readers = {0x1B1: lambda t: logged | _seen(list(package.at(t)), "therm")}
+    if model.limit_reasons:
+        read |= {
+            model.limit_reasons: lambda t: reasons | _seen(list(package.at(t)), "limit"),
+            0x6B1: lambda _: 0,
+        }
+    return read
+
+
+def power(package: Package) -> Readers:
+    """20 W and 10 W for each active LP, for the package."""
+    energy = package.line(
+        lambda parts: 20_000 + 10_000 * sum(p.mask.bit_count() for p in parts),
+        ENERGY_MUL,
+        ENERGY_DIV,
+    )
+    limited = package.line(lambda parts: any(p.limit & (PL1 | PL2) for p in parts), 1 << 10, NANO)
+    return {
+        0x606: lambda _: UNITS,
+        0x610: lambda _: WATT_150 | 3 << 15 | (WATT_150 * 6 // 5 | 3 << 15) << 32,
+        0x611: lambda t: energy(t) & 0xFFFFFFFF,
+        0x613: lambda t: limited(t) & 0xFFFFFFFF,
+        0x614: lambda _: WATT_150,
+    }
+
+
+def residency(core: Core, model: Model) -> Readers:
+    return {
+        address: core.line(partial(_is_in, state), model.tsc_hz, NANO)
+        for address, state in model.residency
+    }
+
+
+def _is_in(state: int, piece: Piece) -> int:
+    return piece.cstate == state
+
+
+def package_residency(package: Package, model: Model) -> Readers:
+    def line(deep: bool) -> Line:
+        return package.line(
+            lambda parts: (
+                (shallowest := min(p.cstate for p in parts)) > 0 and (shallowest == 6) == deep
+            ),
+            model.tsc_hz,
+            NANO,
+        )
+
+    return {0x60D: line(deep=False), 0x3F9: line(deep=True), 0x3F8: lambda _: 0}
+
+
+def _constant(value: int, _t: int) -> int:
+    return value
+
+
+def fixed_facts(model: Model) -> Readers:
+    ratio = model.base_mhz // 100
+    values = {
+        0xCE: ratio << 8 | 10 << 40,
+        0x1A0: 0x850089,
+        **model.turbo,
+    }
+    if model.hwp:
+        top = model.turbo_hz // 100_000_000
+        values |= {
+            0x770: 1,
+            0x771: top | ratio << 8 | 10 << 16 | 8 << 24,
+            0x774: 8 | top << 8 | 0x80 << 24,
+            0x777: 0,
+        }
+    return {address: partial(_constant, value) for address, value in values.items()}
+
+
+def amd_facts(core: Core, model: Model) -> Readers:
+    """P0 as 25 MHz x FID / (DID / 8); HWCR with the TSC at P0 (24) and IRPERF on (30)."""
+    p0 = model.base_mhz // 25 | 8 << 8 | 1 << 63
+    active = core.line(lambda p: 10_000 * p.mask.bit_count(), ENERGY_MUL, ENERGY_DIV)
+    return {
+        0xC0010015: lambda _: 1 << 24 | 1 << 30,
+        0xC0010063: lambda _: 0,
+        0xC0010064: lambda _: p0,
+        0xC0010299: lambda _: UNITS,
+        0xC001029A: lambda t: active(t) & 0xFFFFFFFF,
+    }
+
+
+def of_core(core: Core, model: Model) -> Readers:
+    """What is read-only and counts for a core."""
+    if model.amd:
+        return amd_facts(core, model)
+    smi = core.steps(lambda p: p.smi)
+    return {
+        0x34: lambda t: smi(t) & 0xFFFFFFFF,
+        **thermal(core, model),
+        **residency(core, model),
+        **fixed_facts(model),
+    }
+
+
+def of_package(package: Package, model: Model) -> Readers:
+    if model.amd:
+        return {0xC001029B: power(package)[0x611]}
+    return {
+        **limits(package, model),
+        **power(package),
+        **package_residency(package, model),
+    }

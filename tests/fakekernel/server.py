@@ -1,0 +1,130 @@
+"""The process that mounts a machine and serves it: `python -m fakekernel.server DIR SPEC`.
+
+DIR becomes the root of the machine; SPEC is JSON, see README. One command a line on stdin, one
+answer a line on stdout, the first line says that it is mounted. It ends, and unmounts, when stdin
+closes; should it be killed, a second process that only waits for that unmounts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from fakekernel import fuse
+from fakekernel.machine import Machine, Spec
+from fakekernel.tree import build, plug
+
+
+class Control:
+    def __init__(self, machine: Machine, server: fuse.Server) -> None:
+        self.machine, self.server, self.root = machine, server, server.root
+
+    def answer(self, line: str) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            with self.machine.lock:
+                return getattr(self, "do_" + request.pop("cmd"))(**request) or {"ok": True}
+        except Exception as error:  # noqa: BLE001 - told to the test, which raises it
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def do_now(self) -> dict[str, Any]:
+        t = self.machine.now()
+        return {"ns": t, "t": t / 1e9, "tsc": self.machine.cpus[0].read_at[0x10](t)}
+
+    def do_truth(
+        self, t0: float = 0, t1: float = 0, tsc: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
+        machine = self.machine
+        if tsc is not None:
+            return machine.truth(machine.tsc_to_ns(tsc[0]), machine.tsc_to_ns(tsc[1]))
+        return machine.truth(round(t0 * 1e9), round(t1 * 1e9))
+
+    def do_plans(self) -> dict[str, Any]:
+        return {"plans": self.machine.plans}
+
+    def do_regs(self) -> dict[str, Any]:
+        return {"cpus": {str(p.cpu): p.written() for p in self.machine.cpus if p.initial}}
+
+    def do_peek(self, cpu: int, reg: int) -> dict[str, Any]:
+        return {"value": self.machine.cpus[cpu].read(reg)}
+
+    def do_poke(self, cpu: int, reg: int, value: int) -> None:
+        self.machine.cpus[cpu].poke(reg, value)
+
+    def do_writes(self) -> dict[str, Any]:
+        return {"writes": list(self.machine.log)}
+
+    def do_options(self, **options: Any) -> None:
+        """Change how reads and writes behave: reads="zero", writes="eperm"."""
+        for name, value in options.items():
+            if name not in ("reads", "writes"):
+                raise ValueError(f"{name} cannot be changed")
+            setattr(self.machine.spec, name, value)
+
+    def do_online(self, cpu: int, online: bool) -> None:
+        processor = self.machine.cpus[cpu]
+        processor.online = online
+        plug(self.root, self.machine, processor)
+
+    def do_file(self, path: str, text: str) -> None:
+        self.root.text(path, text)
+
+    def do_remove(self, path: str) -> None:
+        self.root.remove(path)
+
+    def do_advance(self, seconds: float) -> None:
+        self.machine.manual_ns += round(seconds * 1e9)
+
+
+def guard(path: Path) -> int:
+    """Fork a process that unmounts should this one be killed; write to the result to stand down."""
+    waiting, done = os.pipe()
+    if os.fork():
+        os.close(waiting)
+        return done
+    status = 0
+    try:
+        os.setsid()
+        os.close(done)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        if not os.read(waiting, 1):
+            fuse.unmount(path)
+    except OSError:
+        status = 1
+    os._exit(status)
+
+
+def talk(control: Control) -> None:
+    for line in sys.stdin:
+        print(json.dumps(control.answer(line)), flush=True)
+
+
+def main(path: Path, spec: Spec) -> int:
+    machine = Machine(spec)
+    root = build(machine)
+    server = fuse.Server(root, machine.lock)
+    done = guard(path)
+    fd = fuse.mount(path)
+    try:
+        threading.Thread(target=server.serve, args=(fd,), daemon=True).start()
+        print(json.dumps({"root": str(path), "tsc_hz": machine.model.tsc_hz}), flush=True)
+        talk(Control(machine, server))
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    finally:
+        with contextlib.suppress(OSError):  # somebody else was faster
+            fuse.unmount(path)
+        with contextlib.suppress(OSError):
+            os.write(done, b"x")
+    return 1 if server.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Spec(**json.loads(sys.argv[2]))))

@@ -1,0 +1,237 @@
+"""The mounted tree: the real system calls of another process than the one that serves it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from fakekernel.client import FakeKernel, Msr, unavailable
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+ANY_REF = 0x63013C  # EN, ANY, OS, USR, event 3C, umask 01
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeKernel]:
+    with FakeKernel(tmp_path / "root") as kernel:
+        yield kernel
+
+
+@pytest.fixture
+def still(tmp_path: Path) -> Iterator[FakeKernel]:
+    with FakeKernel(tmp_path / "root", manual=True) as kernel:
+        yield kernel
+
+
+def mounts(path: Path) -> bool:
+    return f" {path} " in Path("/proc/mounts").read_text()
+
+
+def gone(path: Path) -> bool:
+    """Whether nothing is mounted there, or nothing any more within 5 s."""
+    end = time.monotonic() + 5
+    while mounts(path) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not mounts(path)
+
+
+def test_the_driver_says_what_the_real_one_says(fake: FakeKernel) -> None:
+    with Msr(fake) as msr, Msr(fake, flags=os.O_RDONLY) as read_only:
+        for size, reg, code in (
+            (8, 0x999, errno.EIO),
+            (4, 0x10, errno.EINVAL),
+            (12, 0x10, errno.EINVAL),
+        ):
+            with pytest.raises(OSError) as caught:
+                os.pread(msr.fd, size, reg)
+            assert caught.value.errno == code
+        twice = os.pread(msr.fd, 16, 0xCE)
+        assert twice[:8] == twice[8:] == struct.pack("<Q", 21 << 8 | 10 << 40)
+        assert msr.read(0xCE + (5 << 32)) == msr.read(0xCE)
+        assert msr.read(0x309) == 0  # neighbours by one byte do not overlap
+        msr.write(0x30A, 0x1234_5678_9ABC)
+        assert [msr.read(reg) for reg in (0x309, 0x30A, 0x30B)] == [0, 0x1234_5678_9ABC, 0]
+        with pytest.raises(OSError) as caught:
+            os.pwrite(read_only.fd, bytes(8), 0x186)
+        assert caught.value.errno == errno.EBADF
+        with pytest.raises(OSError) as caught:
+            os.pwrite(msr.fd, bytes(8), 0xCE)
+        assert caught.value.errno == errno.EIO
+        with pytest.raises(OSError) as caught:
+            os.pwrite(msr.fd, bytes(7), 0x186)
+        assert caught.value.errno == errno.EINVAL
+
+
+def test_refusing_dropping_and_dead_drivers(fake: FakeKernel, tmp_path: Path) -> None:
+    with Msr(fake) as msr:
+        fake.ask("options", writes="eperm")
+        with pytest.raises(PermissionError):
+            msr.write(0x186, 1)
+        fake.ask("options", writes="drop")
+        msr.write(0x186, 1)
+        assert msr.read(0x186) == 0
+        fake.ask("options", reads="zero")
+        assert [msr.read(reg) for reg in (0x10, 0xCE, 0x999)] == [0, 0, 0]
+        assert [entry["result"] for entry in fake.writes()] == ["EPERM", "dropped"]
+    with (
+        FakeKernel(tmp_path / "shut", open_error="EPERM") as shut,
+        pytest.raises(PermissionError),
+    ):
+        Msr(shut)
+    with FakeKernel(tmp_path / "none", msr=False) as none:
+        assert sorted(path.name for path in (none.root / "dev/cpu/0").iterdir()) == ["cpuid"]
+
+
+def asked(kernel: FakeKernel, cpu: int, leaf: int, sub: int = 0) -> tuple[int, ...]:
+    with (kernel.root / f"dev/cpu/{cpu}/cpuid").open("rb", buffering=0) as file:
+        return struct.unpack("<4I", os.pread(file.fileno(), 16, leaf | sub << 32))
+
+
+def test_cpuid_files(fake: FakeKernel, tmp_path: Path) -> None:
+    top, *vendor = asked(fake, 0, 0)
+    b, c, d = vendor
+    assert struct.pack("<3I", b, d, c) == b"GenuineIntel"
+    assert top == 0x16
+    assert asked(fake, 0, 1)[0] == 0x50654
+    assert asked(fake, 0, 0xA)[0] & 0xFFFFFF == 4 | 4 << 8 | 48 << 16
+    assert asked(fake, 0, 0xA)[3] == 3 | 48 << 5
+    assert asked(fake, 0, 0x15) == (2, 168, 0, 0)
+    assert asked(fake, 3, 0xB, 1)[1:3] == (4, 2 << 8 | 1)
+    assert asked(fake, 3, 0x1F) == asked(fake, 3, 0x16)  # beyond the highest leaf
+    with (fake.root / "dev/cpu/0/cpuid").open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 32, 0x15)[16:20] == struct.pack("<I", 2100)
+        with pytest.raises(OSError) as caught:
+            os.pread(file.fileno(), 8, 0)
+        assert caught.value.errno == errno.EINVAL
+    with FakeKernel(tmp_path / "zen", model="zen3") as zen:
+        assert asked(zen, 0, 1)[0] == 0xA00F11
+        assert asked(zen, 0, 0x80000007)[3] == 1 << 8 | 1 << 10
+        assert asked(zen, 0, 0xA) == (0, 0, 0, 0)
+
+
+def test_files_of_proc_and_sys(still: FakeKernel) -> None:
+    cpu = still.root / "sys/devices/system/cpu"
+    assert (cpu / "online").read_text() == "0-3\n"
+    assert (cpu / "cpu3/topology/thread_siblings_list").read_text() == "1,3\n"
+    assert (still.root / "proc/cpuinfo").read_text().count("processor\t: ") == 4
+    states = [path.name for path in (cpu / "cpu1/cpuidle").iterdir()]
+    assert states == ["state0", "state1", "state2"]
+    before, t0 = (cpu / "cpu0/cpuidle/state2/time").read_text(), still.now()
+    still.ask("advance", seconds=0.3)
+    after, t1 = (cpu / "cpu0/cpuidle/state2/time").read_text(), still.now()
+    idle = still.truth(t0, t1)["cores"][0]["lps"][0]["idle"] * (t1 - t0)
+    assert (int(after) - int(before)) / 1e6 == pytest.approx(idle, abs=2e-6)
+    row = next(r for r in (still.root / "proc/stat").read_text().splitlines() if "cpu1 " in r)
+    share = still.truth(0, still.now())["cores"][1]["lps"][0]["idle"]
+    assert int(row.split()[4]) / 100 == pytest.approx(share * still.now(), abs=0.01)
+
+
+def test_offline_and_back(fake: FakeKernel) -> None:
+    cpu = fake.root / "sys/devices/system/cpu"
+    with Msr(fake, 3) as msr:
+        fake.ask("online", cpu=3, online=False)
+        with pytest.raises(OSError) as caught:
+            msr.read(0x10)
+        assert caught.value.errno == errno.ENXIO
+    assert not (fake.root / "dev/cpu/3").exists()
+    assert (cpu / "online").read_text() == "0-2\n"
+    assert (cpu / "cpu1/topology/core_cpus_list").read_text() == "1\n"
+    fake.ask("online", cpu=3, online=True)
+    with Msr(fake, 3) as msr:
+        assert msr.read(0x10) > 0
+
+
+def test_a_test_sees_what_was_written_and_what_was_left(still: FakeKernel) -> None:
+    with Msr(still, 1) as msr:
+        msr.write(0x186, ANY_REF)
+        msr.write(0x38D, 0x333)
+        assert still.changed() == {1: {0x186: (0, ANY_REF), 0x38D: (0, 0x333)}}
+        tsc0, ref0 = msr.read(0x10), msr.read(0x30B)
+        still.ask("advance", seconds=0.05)
+        tsc1, ref1 = msr.read(0x10), msr.read(0x30B)
+        truth = still.truth_tsc(tsc0, tsc1)["cores"][1]
+        assert (ref1 - ref0) / (tsc1 - tsc0) == pytest.approx(truth["lps"][0]["util"], abs=1e-6)
+        still.poke(1, 0x186, 0)  # somebody else
+        assert msr.read(0x186) == 0
+        msr.write(0x38D, 0)
+    assert still.changed() == {}
+    assert [(w["cpu"], w["reg"]) for w in still.writes()] == [(1, 0x186), (1, 0x38D), (1, 0x38D)]
+
+
+def test_time_by_hand_and_offset_clocks(tmp_path: Path) -> None:
+    with (
+        FakeKernel(tmp_path / "root", manual=True, tsc_offsets=[0, 500]) as fake,
+        Msr(fake) as msr,
+        Msr(fake, 1) as other,
+    ):
+        first = msr.read(0x10)
+        assert other.read(0x10) == first + 500
+        assert msr.read(0x10) == first
+        fake.ask("advance", seconds=0.5)
+        assert msr.read(0x10) - first == 2_100_000_000 // 2
+
+
+def test_a_bug_in_the_fake_is_an_error_not_a_hang(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeKernel(tmp_path / "root")
+    fake.ask("poke", cpu=0, reg=0x1234, value="no number")
+    with Msr(fake) as msr, pytest.raises(OSError):
+        msr.read(0x1234)
+    with pytest.raises(RuntimeError, match="no_such_command"):
+        fake.ask("no_such_command")
+    with pytest.raises(RuntimeError, match="ended with 1"):
+        fake.stop()
+    assert "struct.error" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["stop", "open", "terminate", "kill"])
+def test_nothing_stays_mounted(tmp_path: Path, how: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    fake = FakeKernel(root)
+    assert mounts(root)
+    descriptor = os.open(root / "dev/cpu/0/msr", os.O_RDONLY)
+    if how != "open":
+        os.close(descriptor)
+    if how in ("terminate", "kill"):
+        fake.process.send_signal(signal.SIGTERM if how == "terminate" else signal.SIGKILL)
+        fake.process.wait(5)
+    fake.stop(check=False)
+    assert gone(root)
+    if how == "open":
+        with pytest.raises(OSError):
+            os.pread(descriptor, 8, 0x10)
+        with contextlib.suppress(OSError):  # close, too, reports that nobody serves it
+            os.close(descriptor)
+    assert list(root.iterdir()) == []
+
+
+def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    code = f"""
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from fakekernel.client import FakeKernel
+fake = FakeKernel(Path({str(root)!r}))
+print(os.path.exists({str(root / "dev/cpu/0/msr")!r}), flush=True)
+os._exit(9)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=10
+    )
+    assert (result.returncode, result.stdout) == (9, "True\n")
+    assert gone(root)

@@ -1,0 +1,79 @@
+"""Exact shares of any window, summed piece by piece: other code than the counters' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fakekernel.activity import HALT, IDLE, KERNEL, STEAL, UNHALTED, Core, Piece
+
+STATES = ("neither", "lp0", "lp1", "both")
+
+
+def _rates(piece: Piece) -> dict[str, int]:
+    """What each quantity gains per ns: time in 1, cycles in 1e-9, instructions in 1e-12."""
+    rates = {f"mask{piece.mask}": 1}
+    for lp, mode in enumerate(piece.modes):
+        if mode not in UNHALTED:
+            rates[f"{lp}{mode}"] = 1
+            continue
+        work = piece.hz * piece.ipc[lp]
+        rates |= {f"{lp}ref": 1, f"{lp}cycles": piece.hz, f"{lp}instructions": work}
+        if mode == KERNEL:
+            rates |= {f"{lp}kernel_cycles": piece.hz, f"{lp}kernel_instructions": work}
+    return rates
+
+
+def _until(core: Core, t: int) -> dict[str, int]:
+    turns, at = divmod(t, core.period)
+    sums: dict[str, int] = {}
+    for piece in core.pieces:
+        spent = turns * (piece.end - piece.start) + max(0, min(at, piece.end) - piece.start)
+        for name, rate in _rates(piece).items():
+            sums[name] = sums.get(name, 0) + rate * spent
+    return sums
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below else None
+
+
+def _lp(gain: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[str, Any]:
+    def of(name: str) -> int:
+        return gain.get(f"{lp}{name}", 0)
+
+    ref, cycles, instructions = of("ref"), of("cycles"), of("instructions")
+    return {
+        "cpu": cpu,
+        "util": ref / ns,
+        "idle": of(IDLE) / ns,
+        "involuntary": of(HALT) / ns,
+        "steal": of(STEAL) / ns,
+        "busy_hz": _ratio(cycles, ref),
+        "net_hz": cycles / ns,
+        "ipc": _ratio(instructions / 1000, cycles),
+        "kernel_cycles": _ratio(of("kernel_cycles"), cycles),
+        "kernel_instructions": _ratio(of("kernel_instructions"), instructions),
+        "counts": {
+            "ref": ref * tsc_hz / 1e9,
+            "cycles": cycles / 1e9,
+            "instructions": instructions / 1e12,
+            "kernel_cycles": of("kernel_cycles") / 1e9,
+            "kernel_instructions": of("kernel_instructions") / 1e12,
+        },
+    }
+
+
+def window(core: Core, cpus: list[int], t0: int, t1: int, tsc_hz: int) -> dict[str, Any]:
+    """What happened on a core from t0 to t1, both in ns."""
+    before, after = _until(core, t0), _until(core, t1)
+    gain = {name: after[name] - before[name] for name in after}
+    ns = t1 - t0
+    masks = [gain.get(f"mask{mask}", 0) / ns for mask in range(1 << len(cpus))]
+    return {
+        "cpus": cpus,
+        "smt": dict(zip(STATES, masks, strict=True)) if len(cpus) == 2 else None,
+        "masks": masks,
+        "neither": masks[0],
+        "active_threads": sum(mask.bit_count() * share for mask, share in enumerate(masks)),
+        "lps": [_lp(gain, lp, cpu, ns, tsc_hz) for lp, cpu in enumerate(cpus)],
+    }

@@ -1,0 +1,296 @@
+"""The fake kernel against its own plan, expanded here microsecond by microsecond."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fakekernel.models import MODELS
+from fakekernel.oracle import ANY, EN, OS, USR, Bench, select, ticks
+
+SMT_ON = [name for name in MODELS if name not in ("zen3", "knights-landing")]
+
+
+def expected(bench: Bench, core: int) -> dict[str, float]:
+    """What the first LP of a core should have counted in the last 130 ms, by kind of event."""
+    mine, other = bench.active(core, 0), bench.active(core, 1)
+    hz, ipc = bench.lane(core, "hz") / 1e6, bench.lane(core, "ipc") / 1000
+    both = mine & other
+    assert 0 < both.sum() < mine.sum() < 130_000
+    return {
+        "cycles": (mine * hz).sum(),
+        "instructions": (mine * hz * ipc).sum(),
+        "ring0": (bench.active(core, 0, "K") * hz).sum(),
+        "tick": ticks(bench, mine.sum()),
+        "ref": ticks(bench, mine.sum()) * bench.model.ticks,
+        "one": ticks(bench, (mine & ~other).sum()),
+        "tick_shared": ticks(bench, mine.sum() - both.sum() / 2),
+        "cycles_shared": (mine * hz).sum() - (both * hz).sum() / 2,
+        "license0": ((mine | other) * hz).sum(),
+        "license1": 0,
+        "license2": 0,
+        "throttle": 0,
+    }
+
+
+@pytest.mark.parametrize("name", SMT_ON)
+@pytest.mark.parametrize("core", [0, 1])
+def test_every_event_is_the_integral_of_the_plan(name: str, core: int) -> None:
+    bench = Bench(name)
+    gp, cpu = bench.model.gp, core  # first threads come first
+    events = list(bench.model.events.items())
+    bench.write(cpu, 0x38D, 0x333)
+    for some in (events[i : i + gp] for i in range(0, len(events), gp)):
+        for i, ((code, umask), _) in enumerate(some):
+            bench.write(cpu, 0x186 + i, select(code, umask))
+        kinds = [kind for _, kind in some] + ["instructions", "cycles", "ref"]
+        registers = [0xC1 + i for i in range(len(some))] + [0x309, 0x30A, 0x30B]
+        before = [bench.read(cpu, reg) for reg in registers]
+        bench.ns += 130_000_000
+        want = expected(bench, core)
+        for kind, reg, start in zip(kinds, registers, before, strict=True):
+            error = bench.model.ticks if kind == "ref" else 1
+            assert bench.read(cpu, reg) - start == pytest.approx(want[kind], abs=error), kind
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_clocks_run_while_unhalted(name: str) -> None:
+    bench = Bench(name)
+    shift = bench.model.mperf_shift
+    regs = [(0xE7, 0xE8)] + ([(0xC00000E7, 0xC00000E8)] if bench.model.amd else [])
+    for mperf, aperf in regs:
+        m = bench.gain(0, mperf)
+        assert m << shift == pytest.approx(
+            bench.active(0, 0).sum() * bench.model.tsc_hz / 1e6, abs=1 << shift
+        )
+        a = bench.gain(0, aperf)
+        cycles = (bench.active(0, 0) * bench.lane(0, "hz") / 1e6).sum()
+        assert a << shift == pytest.approx(cycles, abs=1 << shift)
+    assert bench.gain(0, 0x10, 1_000_000) == bench.model.tsc_hz
+
+
+def test_amd_counts_by_its_own_selects() -> None:
+    bench = Bench("zen3")
+    bench.write(1, 0xC0010200, select(0x76, 0))
+    bench.write(1, 0xC0010202, select(0x76, 0, EN | OS))
+    user_and_kernel = bench.gain(1, 0xC0010201)
+    hz = bench.lane(1, "hz") / 1e6
+    assert user_and_kernel == pytest.approx((bench.active(1, 0) * hz).sum(), abs=1)
+    kernel = bench.gain(1, 0xC0010203)
+    hz = bench.lane(1, "hz") / 1e6
+    assert kernel == pytest.approx((bench.active(1, 0, "K") * hz).sum(), abs=1)
+    with pytest.raises(OSError, match="EIO"):
+        bench.write(1, 0xC00000E7, 0)
+    assert 0x186 not in bench.machine.cpus[0].read_at
+
+
+@pytest.mark.parametrize(
+    ("flags", "rings"), [(OS | USR, "UK"), (OS, "K"), (USR, "U"), (0, ""), (OS | USR | EN, "")]
+)
+def test_selects_choose_rings_and_need_enable(flags: int, rings: str) -> None:
+    """The last case lacks EN: flags are toggled with it."""
+    bench = Bench()
+    bench.write(0, 0x186, select(0x3C, 0, flags ^ EN))
+    gain = bench.gain(0, 0xC1)
+    hz = bench.lane(0, "hz") / 1e6
+    cycles = (bench.active(0, 0, rings) * hz).sum() if rings else 0
+    assert gain == pytest.approx(cycles, abs=1)
+
+
+def test_global_enable_stops_and_starts() -> None:
+    bench = Bench()
+    bench.write(0, 0x186, select(0x3C, 0))
+    bench.write(0, 0x38D, 0x330)
+    assert bench.gain(0, 0xC1) > 0
+    bench.write(0, 0x38F, 0x2_0000_000E)
+    assert bench.gain(0, 0xC1) == 0
+    assert bench.gain(0, 0x30B) == 0
+    assert bench.gain(0, 0x30A) > 0  # bit 33 is still set
+    held = bench.read(0, 0xC1)
+    bench.write(0, 0x38F, 0xF)
+    assert bench.read(0, 0xC1) == held
+    assert bench.gain(0, 0xC1) > 0
+    assert bench.gain(0, 0x30A) == 0
+    assert bench.gain(0, 0x309) == 0  # its rings are 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reg", "bits"), [("skylake-sp", 0xC1, 48), ("knights-landing", 0x30A, 40)]
+)
+def test_counters_wrap_at_their_width(name: str, reg: int, bits: int) -> None:
+    bench = Bench(name)
+    bench.machine.cpus[0].poke(reg, (1 << bits) - 1000)
+    bench.write(0, 0x186, select(0x3C, 0))
+    bench.write(0, 0x38D, 0x333)
+    status = 1 << (0 if reg == 0xC1 else 33)
+    assert bench.read(0, 0x38E) == 0
+    gain = bench.gain(0, reg)
+    assert gain < 0
+    cycles = (bench.active(0, 0) * bench.lane(0, "hz") / 1e6).sum()
+    assert gain + (1 << bits) == pytest.approx(cycles, abs=1)
+    assert bench.read(0, 0x38E) == status
+    bench.write(0, 0x390, status)
+    assert bench.read(0, 0x38E) == 0
+
+
+def test_writing_a_counter() -> None:
+    bench = Bench()
+    bench.write(0, 0xC1, 0x80000000)
+    assert bench.read(0, 0xC1) == 0xFFFF_8000_0000
+    bench.write(0, 0xC2, 0x1_7FFF_FFFF)
+    assert bench.read(0, 0x4C2) == 0x7FFF_FFFF
+    bench.write(0, 0x4C1, 0x80000000)
+    assert bench.read(0, 0xC1) == 0x80000000
+    assert bench.read(0, 0x345) >> 13 & 1
+    bench.write(0, 0x186, select(0x3C, 0))
+    bench.ns += 130_000_000
+    assert bench.read(0, 0xC1) > 0x80000000
+
+
+@pytest.mark.parametrize("name", ["haswell-ep", "skylake-sp", "xeon-w"])
+def test_any_thread_counts_for_the_core(name: str) -> None:
+    bench = Bench(name)
+    bench.write(2, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
+    bench.write(2, 0x38D, 0x733)
+    union = bench.gain(2, 0xC1)
+    want = bench.active(0, 0) | bench.active(0, 1)
+    assert union == pytest.approx(ticks(bench, want.sum()), abs=1)
+    fixed = bench.gain(2, 0x30B)
+    want = bench.active(0, 0) | bench.active(0, 1)
+    assert fixed == pytest.approx(
+        ticks(bench, want.sum()) * bench.model.ticks, abs=bench.model.ticks
+    )
+
+
+def test_any_thread_of_four() -> None:
+    bench = Bench("knights-landing")
+    assert len(bench.machine.cpus) == 8
+    bench.write(1, 0x187, select(0x3C, 0, EN | OS | USR | ANY))
+    union = bench.gain(1, 0xC2)
+    want = np.any([bench.active(1, lp) for lp in range(4)], axis=0)
+    assert union == pytest.approx((want * bench.lane(1, "hz") / 1e6).sum(), abs=1)
+    assert 0xC3 not in bench.machine.cpus[1].read_at
+
+
+def test_any_thread_is_ignored_where_it_is_gone_and_faults_in_a_guest() -> None:
+    bench = Bench("ice-lake-sp")
+    bench.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
+    gain = bench.gain(0, 0xC1)
+    assert gain == pytest.approx(ticks(bench, bench.active(0, 0).sum()), abs=1)
+    guest = Bench("skylake-sp", kvm=True)
+    with pytest.raises(OSError, match="EIO"):
+        guest.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
+    assert guest.read(0, 0x186) == 0
+    with pytest.raises(OSError, match="EIO"):
+        guest.write(0, 0x38D, 0x733)
+    guest.write(0, 0x186, select(0x3C, 1))
+    assert guest.gain(0, 0xC1) > 0
+
+
+@pytest.mark.parametrize("name", SMT_ON)
+def test_reference_ticks_have_their_quantum(name: str) -> None:
+    bench = Bench(name)
+    bench.write(0, 0x38D, 0x333)
+    mperf, residues = [], set()
+    for us in (137, 1_003, 20_011, 50_007, 77):
+        bench.ns += us * 1000 + 13
+        residues.add(bench.read(0, 0x30B) % bench.model.ticks)
+        mperf.append(bench.read(0, 0xE7) % bench.model.ticks)
+    assert len(residues) == 1
+    assert len(set(mperf)) > 1
+
+
+def test_a_frozen_pmu_and_a_filtered_event() -> None:
+    frozen = Bench(frozen=True)
+    frozen.write(0, 0x186, select(0x3C, 0))
+    frozen.write(0, 0x38D, 0x333)
+    assert [frozen.gain(0, reg) for reg in (0xC1, 0x309, 0x30A, 0x30B)] == [0] * 4
+    assert frozen.read(0, 0x186) == select(0x3C, 0)
+    filtered = Bench(filtered=[[0x3C, 2]])
+    filtered.write(0, 0x186, select(0x3C, 2))
+    filtered.write(0, 0x187, select(0x3C, 1))
+    assert filtered.gain(0, 0xC1) == 0
+    assert filtered.gain(0, 0xC2) > 0
+
+
+def test_what_is_in_use() -> None:
+    bench = Bench("skylake-sp")
+    assert bench.read(0, 0x392) == 0
+    bench.write(0, 0x188, select(0x3C, 1) | 1 << 20)
+    bench.write(0, 0x38D, 0x030)
+    assert bench.read(0, 0x392) == 1 << 63 | 1 << 33 | 1 << 2
+    assert 0x392 not in Bench("haswell-ep").machine.cpus[0].read_at
+
+
+@pytest.mark.parametrize("name", SMT_ON)
+def test_deep_idle_fits_into_neither(name: str) -> None:
+    bench = Bench(name)
+    c6 = bench.gain(1, 0x3FD)
+    neither = (~(bench.active(1, 0) | bench.active(1, 1))).sum() * bench.model.tsc_hz / 1e6
+    assert 0 < c6 <= neither + 1
+
+
+def test_package_idle_and_energy() -> None:
+    bench = Bench("haswell-ep")
+    before = {reg: bench.read(3, reg) for reg in (0x60D, 0x3F9, 0x611)}
+    bench.ns += 130_000_000
+    gain = {reg: bench.read(3, reg) - value for reg, value in before.items()}
+    lps = [(core, lp) for core in (0, 1) for lp in (0, 1)]
+    idle = np.all([bench.active(core, lp, "I") for core, lp in lps], axis=0).sum()
+    assert idle > 0
+    assert gain[0x60D] + gain[0x3F9] == pytest.approx(idle * bench.model.tsc_hz / 1e6, abs=2)
+    active = sum(bench.active(core, lp).sum() for core, lp in lps)
+    joule = 20 * 0.13 + 10 * active / 1e6
+    assert gain[0x611] == pytest.approx(joule * (1 << 14), abs=1)
+
+
+def test_limits_and_sticky_bits_follow_the_plan() -> None:
+    lps = [[[70_000, "U", 1000], [30_000, "K", 500]], [[100_000, "I"]]]
+    clock = [
+        {"us": 60_000, "hz": 3_700_000_000, "license": 1},
+        {"us": 40_000, "hz": 2_000_000_000, "limit": 0x400, "therm": 1, "smi": 3},
+    ]
+    plan = {"lps": lps, "clock": clock}
+    bench = Bench(plans=[plan, plan])
+    bench.ns = 100_000_000_000
+    bench.write(0, 0x186, select(0x28, 0x18))
+    assert bench.read(0, 0x64F) == 0x400 << 16
+    assert bench.read(0, 0x19C) & 3 == 2
+    smi, throttled, license1 = bench.read(0, 0x34), bench.read(0, 0x613), bench.read(0, 0xC1)
+    bench.ns += 80_000_000
+    assert bench.read(0, 0x64F) == 0x400 << 16 | 0x400
+    assert bench.read(0, 0x19C) & 3 == 3
+    assert bench.read(0, 0x34) - smi == 3
+    assert bench.read(0, 0x613) - throttled == pytest.approx(0.02 * 1024, abs=1)
+    assert bench.read(0, 0xC1) - license1 == pytest.approx(0.06 * 3.7e9, abs=1)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_truth_is_the_plan(name: str) -> None:
+    bench = Bench(name)
+    t0 = bench.ns
+    bench.ns += 130_000_000
+    truth = bench.machine.truth(t0, bench.ns)["cores"][1]
+    lanes = [bench.active(1, lp) for lp in range(bench.machine.threads)]
+    masks = sum(lane.astype(int) << lp for lp, lane in enumerate(lanes))
+    shares = np.bincount(masks, minlength=1 << len(lanes)) / 130_000
+    assert truth["masks"] == pytest.approx(list(shares))
+    if len(lanes) == 2:
+        assert list(truth["smt"]) == ["neither", "lp0", "lp1", "both"]
+        assert min(truth["smt"].values()) > 0.05
+    hz, lp = bench.lane(1, "hz"), truth["lps"][1]
+    kernel, ipc = bench.active(1, 1, "K"), bench.lane(1, "ipc", lp=1) / 1000
+    cycles, work = (lanes[1] * hz).sum(), (lanes[1] * hz * ipc).sum()
+    assert lp["cpu"] == 3
+    assert lp["util"] == pytest.approx(lanes[1].mean())
+    assert lp["busy_hz"] == pytest.approx(cycles / lanes[1].sum())
+    assert lp["net_hz"] == pytest.approx(cycles / 130_000)
+    assert lp["ipc"] == pytest.approx(work / cycles)
+    assert lp["kernel_cycles"] == pytest.approx((kernel * hz).sum() / cycles)
+    assert lp["kernel_instructions"] == pytest.approx((kernel * hz * ipc).sum() / work)
+    assert lp["idle"] == pytest.approx(bench.active(1, 1, "I").mean())
+    assert lp["involuntary"] == pytest.approx(bench.active(1, 1, "H").mean())
