@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from perftop.widgets.status import Status
+
 if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for it
     from perftop.session import Interval, Session
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What a screen shows that is not measured: the app's own state."""
-
-    interval_ns: int
-    own: float = float("nan")
-    """CPU seconds per second that probe and app use."""
-    paused: float | None = None
-    """Unix time of the moment that is shown, while paused."""
-    failed: str | None = None
-    """Why nothing more will come."""
 
 
 class Refreshed(Message):

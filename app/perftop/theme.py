@@ -1,4 +1,4 @@
-"""Colours and shapes. A style key names a meaning; what it looks like is decided here, once a theme.
+"""Colours and shapes. A style key names a meaning; its looks are decided here, once a theme.
 
 Colour repeats what a shape or a number already says, so NO_COLOR and a monochrome terminal lose
 nothing. Where the locale is not UTF-8 every shape has a plain stand-in.
@@ -83,13 +83,14 @@ def styles(*, dark: bool, mood: Mood = "calm") -> dict[str, Style]:
     made["badge"] = Style(color=ground, bgcolor=colors["lp0"], bold=True)
     made["paused"] = Style(color=ground, bgcolor=colors["warn"], bold=True)
     made["lost"] = Style(color=ground, bgcolor=colors["alarm"], bold=True)
-    made["mark"] = made["chosen"] = Style(color=colors["key"], bgcolor=back, bold=True)
+    made["mark"] = made["key"]
     return made
 
 
 def _muted(color: str, ground: str) -> str:
     plain = Color.parse(color)
-    grey = Color(*[round(255 * plain.brightness)] * 3)
+    level = round(255 * plain.brightness)
+    grey = Color(level, level, level)
     return grey.blend(Color.parse(ground), _STALE / 2).hex
 
 

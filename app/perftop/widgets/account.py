@@ -27,7 +27,7 @@ class Account:
     def __init__(self, session: Session) -> None:
         columns = session.counters.columns
         self._there = all(key in columns for keys in _PARTS.values() for key in keys)
-        self._last = self._sums(session)
+        self._last = [np.zeros_like(part) for part in self._sums(session)]
 
     def shares(self, session: Session) -> tuple[Floats, Floats, Floats]:
         """User, system (with interrupts) and iowait, by position of the CPU."""

@@ -68,15 +68,20 @@ def clock(hz: float, ceiling: float, top: float, width: int, key: str) -> list[R
     ]
 
 
-def history(values: Sequence[float], width: int, *, ascii_: bool) -> list[Run]:
-    """Newest at the right edge; height and luminance both tell the value; a gap is a gap."""
+def history(
+    values: Sequence[float], width: int, part: int, tall: int, *, ascii_: bool
+) -> list[Run]:
+    """One line of a graph that is `tall` lines high, counted from the top. Newest at the right
+    edge; height and luminance both tell the value; a gap is a gap."""
     levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
     recent = values[-width:]
+    below = 8 * (tall - 1 - part)
     runs: list[Run] = [(" " * (width - len(recent)), "text")]
     for value in recent:
         if math.isnan(value):
             runs.append((" ", "text"))
-        else:
-            level = max(1, min(8, math.ceil(value * 8)))
-            runs.append((levels[level], f"heat{min(theme.HEAT - 1, int(value * theme.HEAT))}"))
+            continue
+        level = min(8, max(1, math.ceil(value * 8 * tall)) - below)
+        key = f"heat{min(theme.HEAT - 1, int(value * theme.HEAT))}"
+        runs.append((levels[level], key) if level > 0 else (" ", "text"))
     return runs

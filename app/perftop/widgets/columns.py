@@ -45,7 +45,6 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
     columns = session.counters.columns
     by_metric = frozenset(key for key, chosen in session.evaluator.chosen.items() if chosen)
     names = [places.name(row, "CPU number") for row in range(len(places.places))]
-    cpus = [",".join(map(str, place.cpus)) for place in places.places]
     return Known(
         metrics=by_metric,
         ceiling="ceiling_hz" in columns,
@@ -55,7 +54,7 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
         pairs=places.pairs,
         threads=places.threads,
         core_width=spans(names, 4),
-        cpus_width=spans(cpus, 4),
+        cpus_width=spans(places.cpus, 4),
     )
 
 
@@ -89,35 +88,33 @@ def _grown(wishes: list[_Wish], spare: int) -> list[Column]:
 
 def _core_wishes(known: Known) -> list[_Wish]:
     ids = [
-        (Column("core", "core", known.core_width + 1), 0, 0, -1),
+        (Column("core", "core", known.core_width), 0, 0, -1),
         (Column("cpus", "cpus", known.cpus_width + 2, left=True), 0, 0, -1),
-        (Column("bar", "SMT states", 22 + 2, left=True), 0, 0, 0),
+        (Column("bar", "SMT states", 24 + 2, left=True), 0, 0, 0),
     ]
     if known.threads <= MOST_THREADS:
-        utils = [
-            (Column("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)
-        ]
+        utils = [(Column("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)]
     else:
         utils = [(Column("util", "util %", 8, arg=-1), 0, 0, -1)]
     return [*ids, *utils, *_clocks(known), *_halts(known), *_works(known), *_who(known)]
 
 
 def _cpu_wishes(known: Known) -> list[_Wish]:
-    """No siblings anywhere: a row is a CPU."""
+    """No siblings anywhere: a row is a CPU, and its past is worth more than its halts."""
     ids = [
-        (Column("core", "cpu", known.core_width + 1), 0, 0, -1),
+        (Column("core", "cpu", known.core_width), 0, 0, -1),
         (Column("util", "util %", 8, arg=0), 0, 0, -1),
-        (Column("use", "where the time goes", 16 + 2, left=True), 0, 34, 60),
+        (Column("use", "where time goes", 16 + 2, left=True), 0, 30, 50),
     ]
     account = [
-        (Column("user", "user %", 8), 3, 0, -1),
-        (Column("system", "kernel %", 10), 3, 0, -1),
-        (Column("iowait", "iowait %", 10), 5, 0, -1),
+        (Column("user", "user %", 8), 2, 0, -1),
+        (Column("system", "kernel %", 10), 2, 0, -1),
+        (Column("iowait", "iowait %", 10), 4, 0, -1),
     ] if known.account else []  # fmt: skip
-    past = [(Column("history", "history", 14 + 2, left=True), 4, 0, 0)]
-    steal = [(Column("steal", "steal %", 9), 2, 0, -1)] if "steal" in known.metrics else []
-    core = [*_clocks(known), *_halts(replace(known, steal=False))]
-    return [*ids, *past, *core, *steal, *account, *_works(known), *_who(known)]
+    steal = [(Column("steal", "steal %", 9), 0, 0, -1)] if "steal" in known.metrics else []
+    halts = [(c, 3, share, most) for c, _, share, most in _halts(replace(known, steal=False))]
+    past = [(Column("history", "history → now", 14 + 2, left=True), 0, 0, 0)]
+    return [*ids, *_clocks(known), *halts, *steal, *account, *_works(known), *past, *_who(known)]
 
 
 def _clocks(known: Known) -> list[_Wish]:
@@ -126,7 +123,7 @@ def _clocks(known: Known) -> list[_Wish]:
         wishes.append((Column("busy", "GHz ", 7), 0, 0, -1))
         if known.ceiling:
             wishes.append((Column("clock", "busy clock", 12 + 1, left=True), 2, 12, 24))
-            wishes.append((Column("ceiling", "max", 5), 2, 0, -1))
+            wishes.append((Column("ceiling", "ceil", 6), 2, 0, -1))
     if "net_hz" in known.metrics:
         wishes.append((Column("net", "net", 6), 4, 0, -1))
     return wishes

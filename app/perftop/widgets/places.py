@@ -55,6 +55,7 @@ class Places:
             if row not in known and not session.online[row]
         ]
         """CPUs that are off and of which nobody says to which core they belong."""
+        self.cpus = [",".join(map(str, place.cpus)) for place in self.places]
         self.threads = max((len(place.cpus) for place in self.places), default=1)
         self.packages = len({place.package for place in self.places})
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}

@@ -14,7 +14,6 @@ from perftop.counters import Bools, Floats
 from perftop.widgets.account import Account
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import AWAKE, Sheet
-from perftop.widgets.strips import foreign
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session
@@ -51,7 +50,8 @@ class Reader:
         one = np.ones(len(interval.online))
         invol = self._by_cpu(values["involuntary"], online)
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self._at], np.nan)
-        dropped, alone = self._drops(busy, ceiling, util)
+        awake: Bools = (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+        dropped, alone = self._drops(busy, ceiling, awake)
         cpus = [place.rows for place in self._places]
         user, system, iowait = (self._mean(v, one, online) for v in self._account.shares(session))
         return Sheet(
@@ -71,9 +71,10 @@ class Reader:
             kernel=self._mean(values["kernel_cycles"], net_weight, online).tolist(),
             dropped=dropped.tolist(),
             alone=alone.tolist(),
-            limited=self._limited(busy, dropped, util),
+            limited=self._limited(awake, dropped),
             top_hz=float(np.nanmax(np.concatenate([busy, ceiling, [1e9]]))),
-            who=_who(session.tasks, [place.cpus for place in self._places]),
+            awake=awake.tolist(),
+            tasks=session.tasks,
             user=user.tolist(),
             system=system.tolist(),
             iowait=iowait.tolist(),
@@ -92,9 +93,8 @@ class Reader:
             mean: Floats = np.where(known, part * weight, 0.0).sum(axis=1) / total
         return mean
 
-    def _drops(self, busy: Floats, ceiling: Floats, util: Floats) -> tuple[Bools, Bools]:
+    def _drops(self, busy: Floats, ceiling: Floats, awake: Bools) -> tuple[Bools, Bools]:
         """Which rows are clearly below their ceiling, and which below the others of their kind."""
-        awake = (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
         dropped: Bools = awake & (busy < ceiling * (1 - DROP))
         alone = np.zeros(len(busy), bool)
         for kind in self._kinds:
@@ -104,10 +104,11 @@ class Reader:
                 alone |= peers & (busy < usual * (1 - DROP))
         return dropped, alone
 
-    def _limited(self, busy: Floats, dropped: Bools, util: Floats) -> dict[int | None, bool]:
-        awake = ((np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)).tolist()
+    def _limited(self, awake: Bools, dropped: Bools) -> dict[int | None, bool]:
         counts: dict[int | None, list[int]] = {}
-        for package, is_awake, down in zip(self._packages, awake, dropped.tolist(), strict=True):
+        for package, is_awake, down in zip(
+            self._packages, awake.tolist(), dropped.tolist(), strict=True
+        ):
             count = counts.setdefault(package, [0, 0])
             count[0] += is_awake
             count[1] += down
@@ -117,12 +118,3 @@ class Reader:
         column = session.counters.columns.get("ceiling_hz")
         cpus = None if column is None else column.counter.cpus
         return np.array([cpus is None or place.cpus[0] in cpus for place in self._places])
-
-
-def _who(tasks: dict[str, list[object]], rows: list[tuple[int, ...]]) -> list[list[str]]:
-    """Who runs on each CPU, as comm:pid; empty where nobody is known to."""
-    names: dict[int, str] = {}
-    for cpu, record in tasks.items():
-        if cpu.isdecimal() and isinstance(record, list) and len(record) >= 2:
-            names[int(cpu)] = foreign(f"{record[1]}:{record[0]}"[:64])
-    return [[names.get(cpu, "") for cpu in cpus] for cpus in rows]

@@ -11,8 +11,8 @@ from perftop.format import MISSING
 from perftop.widgets import bars
 from perftop.widgets.columns import Column
 from perftop.widgets.places import Order, Places
-from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL, Sheet
-from perftop.widgets.strips import Run, fit
+from perftop.widgets.sheet import INVOLUNTARY, STEAL, Sheet
+from perftop.widgets.strips import Run, fit, foreign
 
 QUIET = 0.01
 """A share below this is drawn dim: rows where nothing happens recede."""
@@ -29,16 +29,31 @@ class Picture:
     past: Sequence[list[float]] = field(default_factory=list)
     """Utilisation by row, one list an interval, oldest first."""
     ascii_: bool = False
+    tall: int = 1
+    """Lines to a row."""
 
 
-def row(picture: Picture, i: int, *, chosen: bool) -> list[Run]:
-    """One core or CPU."""
+def row(picture: Picture, i: int, part: int = 0, *, chosen: bool = False) -> list[Run]:
+    """One core or CPU; of a row several lines tall, one of its lines."""
     sheet = picture.sheet
+    if part > 0:
+        return _below(picture, i, part)
     runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
     if not any(sheet.online[i]):
         return runs + _off(picture, i)
     for column in picture.columns:
         _DRAW[column.key](picture, i, column, runs)
+    return runs
+
+
+def _below(picture: Picture, i: int, part: int) -> list[Run]:
+    """Under the numbers of a tall row only the graph goes on."""
+    runs: list[Run] = [(" ", "text")]
+    for column in picture.columns:
+        if column.key == "history":
+            _graph(picture, i, column, runs, part)
+        else:
+            runs.append((" " * column.width, "text"))
     return runs
 
 
@@ -66,12 +81,11 @@ def _share(value: float, width: int, key: str | None = None, digits: int = 1) ->
 
 def _core(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     key = "alarm" if p.sheet.alone[i] else "text"
-    runs.append((f"{p.places.name(i, p.order):>{column.width - 1}}", key))
+    runs.append((f"{p.places.name(i, p.order):>{column.width}}", key))
 
 
 def _cpus(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
-    cpus = ",".join(map(str, p.places.places[i].cpus))
-    runs.append(("  " + fit(cpus, column.width - 2), "dim"))
+    runs.append(("  " + fit(p.places.cpus[i], column.width - 2), "dim"))
 
 
 def _bar(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
@@ -134,7 +148,7 @@ def _busy(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
 
 
 def _awake(sheet: Sheet, i: int) -> str:
-    return "text" if any(util >= AWAKE for util in sheet.util[i]) else "dim"
+    return "text" if sheet.awake[i] else "dim"
 
 
 def _clock(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
@@ -167,26 +181,45 @@ def _ipc(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     runs.append(number(p.sheet.ipc[i], 2, column.width, _awake(p.sheet, i)))
 
 
+def _kernel(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    runs.append(_share(p.sheet.kernel[i], column.width, _awake(p.sheet, i)))
+
+
 def _history(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+    _graph(p, i, column, runs, 0)
+
+
+def _graph(p: Picture, i: int, column: Column, runs: list[Run], part: int) -> None:
     width = column.width - 2
+    high = p.tall - 1 if p.tall > 2 else p.tall  # an empty line below sets tall rows apart
     runs.append(("  ", "text"))
-    values = [past[i] for past in list(p.past)[-width:]]
-    runs += bars.history(values, width, ascii_=p.ascii_)
+    if part < high:
+        values = [past[i] for past in list(p.past)[-width:]]
+        runs += bars.history(values, width, part, high, ascii_=p.ascii_)
+    else:
+        runs.append((" " * width, "text"))
 
 
 def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     """Each sibling has its own part of the column; if that is too narrow they follow each other."""
-    names, width = p.sheet.who[i], column.width - 2
+    tasks, width = p.sheet.tasks, column.width - 2
+    names = [_task(tasks.get(str(cpu))) for cpu in p.places.places[i].cpus]
     part = width // len(names)
     text = "".join(fit(name, part - 1) + " " for name in names) if part >= 14 else (
         fit(" ".join(name for name in names if name), width))  # fmt: skip
     runs.append(("  " + fit(text, width), "dim"))
 
 
+def _task(record: object) -> str:
+    if isinstance(record, list) and len(record) >= 2:
+        return foreign(f"{record[1]}:{record[0]}"[:64])
+    return ""
+
+
 _DRAW: dict[str, Callable[[Picture, int, Column, list[Run]], None]] = {
     "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy": _busy,
     "clock": _clock, "ceiling": _ghz("ceiling"), "net": _ghz("net"), "idle": _percent("idle"),
     "involuntary": _percent("involuntary", 2, INVOLUNTARY), "steal": _percent("steal", 1, STEAL),
-    "ipc": _ipc, "kernel": _percent("kernel"), "history": _history, "who": _who,
+    "ipc": _ipc, "kernel": _kernel, "history": _history, "who": _who,
     "user": _percent("user", 0), "system": _percent("system", 0), "iowait": _percent("iowait", 0),
 }  # fmt: skip

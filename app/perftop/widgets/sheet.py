@@ -39,7 +39,10 @@ class Sheet:
     """Packages of which most cores are below their ceiling: told once, not in every row."""
     top_hz: float
     """The fastest clock or ceiling in sight, for scales."""
-    who: list[list[str]] = field(default_factory=list)
+    awake: list[bool]
+    """Busy enough for its clock to mean something."""
+    tasks: dict[str, list[object]] = field(default_factory=dict)
+    """Who runs where, as it came: by CPU, pid and name."""
     user: list[float] = field(default_factory=list)
     system: list[float] = field(default_factory=list)
     iowait: list[float] = field(default_factory=list)

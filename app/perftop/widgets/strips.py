@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -13,6 +14,9 @@ from perftop import theme
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the key of its style."""
+
+_GROUNDED = frozenset({"badge", "paused", "lost"})
+"""Styles with a ground of their own."""
 
 
 def text(runs: Iterable[Run]) -> str:
@@ -25,26 +29,37 @@ def width(runs: Iterable[Run]) -> int:
 
 def strip(runs: Iterable[Run], styles: Mapping[str, Style], size: int, *, ascii_: bool) -> Strip:
     """A line of exactly `size` cells; neighbours of one style become one segment."""
-    segments: list[Segment] = []
-    held, key, left = "", "text", size
+    merged: list[Run] = []
+    held, key = "", "text"
     for part, style in runs:
-        cut = part[:left]
-        left -= len(cut)
-        if style == key:
-            held += cut
-            continue
-        if held:
-            segments.append(Segment(theme.plain(held) if ascii_ else held, styles[key]))
-        held, key = cut, style
-    if left and key in {"badge", "paused", "lost"}:  # these have a ground of their own
-        segments.append(Segment(theme.plain(held) if ascii_ else held, styles[key]))
+        # A space looks the same in every style of one ground.
+        if style == key or (part.isspace() and key not in _GROUNDED):
+            held += part
+        elif part:
+            if held:
+                merged.append((held, key))
+            held, key = part, style
+    left = size - sum(len(part) for part, _ in merged) - len(held)
+    if key in _GROUNDED:
+        merged.append((held, key))
         held, key = "", "text"
-    held += " " * left
-    if held:
-        segments.append(Segment(theme.plain(held) if ascii_ else held, styles[key]))
-    return Strip(segments, size)
+    merged.append((held + " " * left, key))
+    if left < 0:
+        merged = _cut(merged, size)
+    if ascii_:
+        merged = [(theme.plain(part), key) for part, key in merged]
+    return Strip([Segment(part, styles[key]) for part, key in merged if part], size)
 
 
+def _cut(runs: list[Run], size: int) -> list[Run]:
+    kept = []
+    for part, key in runs:
+        kept.append((part[:size], key))
+        size -= min(size, len(part))
+    return kept
+
+
+@lru_cache(maxsize=4096)
 def foreign(value: object) -> str:
     """Text from elsewhere, safe to draw: no control characters, every character one cell."""
     raw = str(value)
@@ -76,5 +91,3 @@ def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
         line += [(" " * gap, "text")] if i else []
         line += runs
     return line
-
-

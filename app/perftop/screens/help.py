@@ -1,0 +1,101 @@
+"""Help: keys from the bindings, shapes from the theme, numbers from the registry of metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Static
+
+from perftop import theme
+from perftop.widgets.strips import Run, foreign
+
+if TYPE_CHECKING:
+    from perftop.session import Session
+
+_KEYS = {"question_mark": "?", "plus": "+", "equals_sign": "=", "minus": "-", "underscore": "_",
+         "space": "Space", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
+         "up": "↑", "down": "↓", "ctrl+c": "Ctrl-C", "f1": "F1", "f10": "F10",
+         "ctrl+q": "Ctrl-Q"}  # fmt: skip
+_SHAPES: tuple[tuple[str, str, str], ...] = (
+    (theme.BOTH, "both", "both siblings of the core are active"),
+    (theme.LP0, "lp0", "only the first sibling (lp0): the upper half of the core"),
+    (theme.LP1, "lp1", "only the second sibling (lp1): the lower half"),
+    (theme.NEITHER, "neither", "neither"),
+    (theme.UNKNOWN, "unknown", "not counted here: may be any of the states that surround it"),
+    (theme.CLOCK, "clock", "busy clock, from 0"),
+    (theme.CEILING, "dim", "what turbo allows with as many cores active"),
+    (theme.DROPPED, "text", "busy clock clearly below that; red: below the package's others too"),
+    (theme.SUSPECT, "dim", "a sample could not be true and was left out"),
+    (theme.KERNEL, "cyan", "in the kernel, by the system's account (bar of a CPU)"),
+    (theme.STEAL, "warn", "stolen: the hypervisor ran something else"),
+)  # fmt: skip
+
+
+class Help(Screen[None]):
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,h,f1", "dismiss", "back", tooltip="Back"),
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("k", "scroll_up", "Up", show=False),
+    ]
+
+    def __init__(
+        self, session: Session | None, bindings: list[Binding], *, ascii_: bool = False
+    ) -> None:
+        super().__init__()
+        self._session = session
+        self._shown = bindings
+        self._ascii = ascii_
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll() as scroll:
+            if self._ascii:
+                scroll.styles.scrollbar_size_vertical = 0
+            colors = theme.styles(dark=self.app.current_theme.dark)
+            text = Text()
+            for part, key in page(self._session, self._shown):
+                text.append(theme.plain(part) if self._ascii else part, colors[key])
+            yield Static(text)
+
+
+def page(session: Session | None, bindings: list[Binding]) -> list[Run]:
+    runs: list[Run] = [(" perftop ", "badge"), ("  Esc back\n\n", "dim"), (" Keys\n", "bright")]
+    actions: dict[str, list[Binding]] = {}
+    for binding in bindings:
+        if binding.tooltip:
+            actions.setdefault(binding.action, []).append(binding)
+    for group in actions.values():
+        names = " ".join(dict.fromkeys(_KEYS.get(b.key, b.key) for b in group))
+        runs += [(f"   {names:<22}", "key"), (f"{group[0].tooltip}\n", "text")]
+    runs.append(("\n Shapes\n", "bright"))
+    for shape, key, what in _SHAPES:
+        runs += [(f"   {shape * 3:<22}", key), (f"{what}\n", "text")]
+    return runs if session is None else [*runs, *_metrics(session), *_missing(session)]
+
+
+def _metrics(session: Session) -> list[Run]:
+    from perftop.metrics import METRICS
+
+    runs: list[Run] = [
+        ("\n Numbers", "bright"),
+        ("  of a core: its CPUs; halts: the worse one\n", "dim"),
+    ]
+    for key, metric in METRICS.items():
+        origin = session.evaluator.origin(key)
+        if origin is not None:
+            runs += [(f"   {metric.label:<14}", "key"), (f"{metric.help}\n", "text"),
+                     (f"{'':17}{foreign(origin)}\n", "dim")]  # fmt: skip
+    return runs
+
+
+def _missing(session: Session) -> list[Run]:
+    from perftop.report import missing_text
+
+    lines = missing_text(session)
+    runs: list[Run] = [("\n Not known here\n", "bright")] if lines else []
+    return [*runs, *((f"   {foreign(line.removeprefix('n/a: '))}\n", "text") for line in lines)]

@@ -1,0 +1,83 @@
+"""One line for the worst that is going on; if nothing is, for what this source cannot tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perftop import theme
+from perftop.format import ranges
+from perftop.widgets.status import Status
+from perftop.widgets.strips import Run, fit, foreign
+
+if TYPE_CHECKING:
+    from perftop.detect import Episode
+    from perftop.session import Interval, Session
+
+_WORST = ("turbo-drop", "throttle", "involuntary-halt", "neighbour", "steal", "license", "smi")
+"""Kinds of episodes that mean something is wrong, worst first."""
+
+
+def line(
+    session: Session | None, interval: Interval | None, status: Status, width: int
+) -> list[Run]:
+    if status.failed is not None:
+        return _failed(status.failed, interval, width)
+    if session is None:
+        return []
+    running = sorted(session.detector.running, key=_rank)
+    if running:
+        return _running(session, running, width)
+    return _missing(session, width)
+
+
+def _failed(reason: str, interval: Interval | None, width: int) -> list[Run]:
+    last = " · these are the last numbers" if interval is not None else ""
+    end = f"{last} · q quits "
+    text = fit(foreign(reason), max(8, width - len(end) - 3)).rstrip()
+    return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
+
+
+def _rank(episode: Episode) -> tuple[int, int]:
+    worst = _WORST.index(episode.kind) if episode.kind in _WORST else len(_WORST)
+    return worst, episode.start_ns
+
+
+def _running(session: Session, running: list[Episode], width: int) -> list[Run]:
+    """The worse one in a sentence with its evidence, and how many more."""
+    episode = running[0]
+    alike = [e for e in running if e.kind == episode.kind and e.cause == episode.cause]
+    cpus = ranges({cpu for e in alike for cpu in e.cpus})
+    since_s = max(0.0, (session.now_ns - min(e.start_ns for e in alike)) / 1e9)
+    wrong = episode.kind in _WORST
+    what = f"{episode.kind} {since_s:.0f} s  CPU {cpus}"
+    told = {k: v for k, v in episode.evidence.items() if k != episode.cause}
+    evidence = " · ".join(f"{key} {value}" for key, value in told.items())
+    rest = f"  {episode.cause}" + (f" · {evidence}" if evidence else "")
+    others = len(running) - len(alike)
+    more = f"  and {others} more" if others else ""
+    key = "alarm" if wrong else "warn" if episode.kind == "suspect" else "text"
+    sign = theme.DROPPED if wrong else theme.SUSPECT if episode.kind == "suspect" else " "
+    room = width - len(more) - 4
+    what, rest = foreign(what), foreign(rest)
+    shown = fit(what, min(len(what), room))
+    left = max(0, room - len(shown))
+    return [(f" {sign} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
+            (more, "text")]  # fmt: skip
+
+
+_COLUMNS = {"busy_hz": "clock", "ipc": "IPC", "halt": "halts", "kernel_cycles": "kernel share",
+            "turbo_ceiling_hz": "turbo ceiling"}  # fmt: skip
+"""Columns that people miss, by what is missing."""
+
+
+def _missing(session: Session, width: int) -> list[Run]:
+    """What no CPU of this source can tell, why, and how to mend it."""
+    reasons: dict[tuple[str, str | None], list[str]] = {}
+    for missing in session.missing():
+        if missing.cpus is None and missing.what in _COLUMNS:
+            reasons.setdefault((missing.why, missing.fix), []).append(_COLUMNS[missing.what])
+    if not reasons:
+        return []
+    (why, fix), names = max(reasons.items(), key=lambda item: len(item[1]))
+    text = f" {why.split(': ')[0]}: {', '.join(names)} unknown" + (f" · {fix}" if fix else "")
+    return [(fit(foreign(text), min(len(text), width)), "dim")]

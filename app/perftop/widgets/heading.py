@@ -1,0 +1,77 @@
+"""Lines between the rows: what a package or an L3 does as a whole. Told here once, not in rows."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from perftop import theme
+from perftop.format import ranges
+from perftop.widgets.places import Line
+from perftop.widgets.rows import Picture
+from perftop.widgets.strips import Run
+
+INDENT = 1
+
+
+def heading(picture: Picture, line: Line, width: int) -> list[Run]:
+    if line.kind == "off":
+        return [(f" off   CPUs {ranges(picture.places.strays)}", "dim")]
+    place = picture.places.places[line.row]
+    if line.kind == "l3":
+        rows = picture.places.groups[place.package, place.l3]
+        runs: list[Run] = [(f"   L3 {place.l3} ", "dim")]
+    else:
+        rows = picture.places.of_package(place.package)
+        name = "package " + ("?" if place.package is None else str(place.package))
+        runs = [(" " * INDENT, "text"), (name, "bright"), *_size(picture, rows)]
+    runs += _work(picture, rows)
+    if line.kind == "package":
+        runs += _clock(picture, place.package, rows)
+    else:
+        return runs
+    used = sum(len(text) for text, _ in runs)
+    return [*runs, (" " + theme.RULE * max(0, width - used - 2), "rule")]
+
+
+def _size(picture: Picture, rows: list[int]) -> list[Run]:
+    n = len(rows)
+    what = "core" if picture.places.pairs else "CPU"
+    return [(f"  {n} {what}{'s' if n > 1 else ''}", "dim")]
+
+
+def _work(picture: Picture, rows: list[int]) -> list[Run]:
+    util = [u for i in rows for u in picture.sheet.util[i] if not isnan(u)]
+    if not util:
+        return []
+    return [("  util ", "dim"), (f"{100 * sum(util) / len(util):5.1f}", "text"), (" %", "dim")]
+
+
+def _clock(picture: Picture, package: int | None, rows: list[int]) -> list[Run]:
+    """The clock of the cores at work, and whether most of them miss their ceiling."""
+    mean = busy_hz(picture, rows)
+    if isnan(mean):
+        return []
+    limited = picture.sheet.limited.get(package, False)
+    key = "alarm" if limited else "text"
+    runs: list[Run] = [("  busy ", "dim"), (f"{mean / 1e9:.2f}", key)]
+    ceiling = ceiling_hz(picture, rows)
+    if not isnan(ceiling):
+        runs += [(" of ", "dim"), (f"{ceiling / 1e9:.2f}", "text")]
+    runs.append((" GHz", "dim"))
+    return [*runs, (f" {theme.DROPPED}", "alarm")] if limited else runs
+
+
+def busy_hz(picture: Picture, rows: list[int]) -> float:
+    """Mean clock of these rows, weighted with the time they ran."""
+    sheet = picture.sheet
+    parts = [
+        (sheet.busy[i], sum(u for u in sheet.util[i] if not isnan(u)))
+        for i in rows
+        if not isnan(sheet.busy[i])
+    ]
+    total = sum(weight for _, weight in parts)
+    return sum(hz * weight for hz, weight in parts) / total if total else float("nan")
+
+
+def ceiling_hz(picture: Picture, rows: list[int]) -> float:
+    return max((c for i in rows if not isnan(c := picture.sheet.ceiling[i])), default=float("nan"))

@@ -1,0 +1,111 @@
+"""The machine as a whole: a line of numbers and a bar as wide as the screen."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING
+
+from perftop.widgets import bars
+from perftop.widgets.rows import number
+from perftop.widgets.sheet import INVOLUNTARY, STEAL
+from perftop.widgets.strips import Run, shed
+
+if TYPE_CHECKING:
+    from perftop.session import Interval, Session
+
+ROOMY = 110
+"""Columns from which on the bar can spare some for a decimal."""
+
+LEAST = 12
+"""Cells below which the bar is no picture any more."""
+
+
+def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
+    """Line 2: only what this source can tell."""
+    pieces: list[tuple[int, list[Run]]] = []
+
+    def add(rank: int, name: str, key: str, scale: float, digits: int, wide: int, unit: str,
+            least: float = 2.0) -> None:  # fmt: skip
+        if not session.evaluator.chosen[key]:
+            return
+        value = interval.values.over(key, session.shown)
+        style = "warn" if least <= value <= 1 else "bright" if rank < 2 else "text"
+        text, style = number(value * scale, digits, wide, style)
+        runs: list[Run] = [(f"{name} ", "dim"), (text, style)]
+        if unit:
+            runs.append((f" {unit}", "dim"))
+        pieces.append((rank, runs))
+
+    add(0, "util", "util", 100, 1, 5, "%")
+    add(1, "busy", "busy_hz", 1e-9, 2, 4, "GHz")
+    _of_ceiling(session, interval, pieces)
+    add(6, "net", "net_hz", 1e-9, 2, 4, "GHz")
+    halts = "halts idle" if session.evaluator.chosen["halt"] else "idle"
+    add(2, halts, "idle", 100, 1, 5, "%")
+    add(3, "involuntary" if width >= ROOMY else "invol", "involuntary", 100, 2, 5, "%", INVOLUNTARY)
+    if session.hello.virtualisation is not None or not session.evaluator.chosen["busy_hz"]:
+        add(3, "steal", "steal", 100, 1, 5, "%", STEAL)
+    add(4, "IPC", "ipc", 1, 2, 4, "")
+    add(5, "kernel", "kernel_cycles", 100, 1, 5, "%")
+    return [(" ", "text"), *shed(pieces, width - 2, 3)]
+
+
+def _of_ceiling(session: Session, interval: Interval, pieces: list[tuple[int, list[Run]]]) -> None:
+    ceiling = [hz for hz in interval.ceiling_hz.tolist() if not isnan(hz)]
+    if ceiling and session.evaluator.chosen["busy_hz"]:
+        rank, runs = pieces[-1]
+        top = f"{max(ceiling) / 1e9:.2f}"
+        pieces[-1] = rank, [*runs[:-1], (" of ", "dim"), (top, "text"), (" GHz", "dim")]
+
+
+def bar(session: Session, interval: Interval, width: int) -> list[Run]:
+    """Line 3: the states of all cores together; where no core has siblings, busy and idle."""
+    cores = [i for i in session.shown_cores() if len(session.splitter.cores[i]) > 1]
+    if not cores:
+        return _busy(session, interval, width)
+    known = _mean(interval.split.states[cores].tolist())
+    if known:
+        neither, lp0, lp1, both = known
+        words = _words([("both", both, "both"), ("lp0", lp0, "lp0"), ("lp1", lp1, "lp1"),
+                        ("neither", neither, "dim")], width)  # fmt: skip
+        words, room = _room(words, width)
+        return [(" SMT  ", "dim"), *bars.smt((neither, lp0, lp1, both), room), *words]
+    low = _mean(interval.split.low[cores].tolist())
+    if not low:
+        return [(" SMT  ", "dim"), ("n/a", "faint")]
+    words = [("  ", "text"), ("SMT states not counted here: ", "dim"), ("▒", "unknown"),
+             (" may be any of them ", "dim")]  # fmt: skip
+    words, room = _room(words, width)
+    return [(" SMT  ", "dim"), *bars.possible(low, room), *words]
+
+
+def _mean(shares: list[list[float]]) -> list[float]:
+    """Of the cores of which all four are known; empty if there is none."""
+    known = [four for four in shares if not isnan(sum(four))]
+    return [sum(column) / len(known) for column in zip(*known, strict=True)]
+
+
+def _busy(session: Session, interval: Interval, width: int) -> list[Run]:
+    busy, steal = (interval.values.over(key, session.shown) for key in ("util", "steal"))
+    if isnan(busy):
+        return []
+    stolen = 0.0 if isnan(steal) else steal
+    shares = [("busy", busy, "lp0"), ("idle", max(0.0, 1 - busy - stolen), "dim")]
+    if not isnan(steal):
+        shares.insert(1, ("steal", steal, "warn" if steal >= STEAL else "dim"))
+    words, room = _room(_words(shares, width), width)
+    return [(" all  ", "dim"), *bars.account(busy, 0.0, stolen, room), *words]
+
+
+def _room(words: list[Run], width: int) -> tuple[list[Run], int]:
+    """How wide the bar may be; on the narrowest screens it goes without words."""
+    room = width - 6 - sum(len(text) for text, _ in words)
+    return (words, room) if room >= LEAST else ([], max(0, width - 6))
+
+
+def _words(shares: list[tuple[str, float, str]], width: int) -> list[Run]:
+    digits = 1 if width >= ROOMY else 0
+    runs: list[Run] = []
+    for name, share, key in shares:
+        runs += [(f"  {name} ", key), (f"{100 * share:{3 + digits}.{digits}f}", "text")]
+    return [*runs, (" % ", "dim")]

@@ -1,0 +1,136 @@
+"""The lines above the view: what is watched and what that costs, the machine in numbers, its SMT
+bar, and one line for what is wrong or missing."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING
+
+from textual.strip import Strip
+from textual.widget import Widget
+
+from perftop import theme
+from perftop.widgets import alert, machine
+from perftop.widgets.status import Status
+from perftop.widgets.strips import Run, foreign, shed, spread, strip
+
+if TYPE_CHECKING:
+    from perftop.session import Interval, Session
+
+LINES = 4
+
+
+class Top(Widget):
+    def __init__(self, *, ascii_: bool = False, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._ascii = ascii_
+        self._session: Session | None = None
+        self._interval: Interval | None = None
+        self._status = Status(0)
+        self._runs: list[list[Run]] = []
+        self._strips: list[Strip] = []
+
+    def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
+        self._session, self._interval, self._status = session, interval, status
+        self._build()
+
+    def _build(self) -> None:
+        width = self.size.width
+        if not width:
+            return
+        session, interval = self._session, self._interval
+        lines = [identity(session, interval, self._status, width)]
+        if session is not None and interval is not None:
+            lines.append(machine.numbers(session, interval, width))
+            lines.append(machine.bar(session, interval, width))
+        lines += [[] for _ in range(LINES - 1 - len(lines))]
+        lines.append(alert.line(session, interval, self._status, width))
+        if lines != self._runs:
+            self._runs = lines
+            self._strips = [self._strip(line, i, width) for i, line in enumerate(lines)]
+            self.refresh()
+
+    def _strip(self, runs: list[Run], y: int, width: int) -> Strip:
+        # What is wrong keeps its colour when all else is grey.
+        stale = self._status.failed is not None and 0 < y < LINES - 1
+        dark = self.app.current_theme.dark
+        colors = theme.styles(dark=dark, mood="stale" if stale else "calm")
+        return strip(runs, colors, width, ascii_=self._ascii)
+
+    def render_line(self, y: int) -> Strip:
+        return self._strips[y] if y < len(self._strips) else Strip([])
+
+    def on_resize(self) -> None:
+        self._runs = []
+        self._build()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._runs = []
+        self._build()
+
+
+def identity(
+    session: Session | None, interval: Interval | None, status: Status, width: int
+) -> list[Run]:
+    """Line 1: whose numbers these are; right: what they cost, and can one trust them."""
+    name: list[Run] = [(" perftop ", "badge")]
+    if session is None:
+        return [*name, ("  starting the probe ", "dim")]
+    right = _right(session, interval, status, width)
+    room = width - sum(len(text) for text, _ in right) - 2
+    hello = session.hello
+    cores, cpus = len(session.shown_cores()), len(session.shown)
+    each = f"{hello.sample_ns / 1e9:g}" if hello.sample_ns >= 10**9 else None
+    sample = f"{each} s" if each else f"{hello.sample_ns / 1e6:g} ms"
+    pieces: list[tuple[int, list[Run]]] = [
+        (0, name),
+        (1, [(foreign(hello.host), "bright")]),
+        (6, [(foreign(hello.identity.name or "unknown CPU"), "text")]),
+        (3, [(f"{cores}", "text"), (" cores / ", "dim"), (f"{cpus}", "text"), (" CPUs", "dim")]),
+        (2, [(foreign(hello.source), "clock")]),
+        (4, _method(interval)),
+        (5, [(_span(status.interval_ns), "text"), (" of ", "dim"), (sample, "text")]),
+    ]
+    return spread(_dotted(pieces, room), right, width)
+
+
+def _dotted(pieces: list[tuple[int, list[Run]]], room: int) -> list[Run]:
+    """Pieces with dots between them, but for the badge."""
+    dotted = [
+        (rank, runs if i < 2 else [("· ", "faint"), *runs])
+        for i, (rank, runs) in enumerate(pieces)
+        if runs
+    ]
+    return shed(dotted, room, 1)
+
+
+def _method(interval: Interval | None) -> list[Run]:
+    """How the SMT states were found, for most cores that have any."""
+    if interval is None:
+        return []
+    names = [name for name in interval.split.method if name is not None and name != "single"]
+    return [(max(set(names), key=names.count), "text")] if names else []
+
+
+def _span(ns: int) -> str:
+    return f"{ns / 1e6:g} ms" if ns < 10**9 else f"{ns / 1e9:g} s"
+
+
+def _right(session: Session, interval: Interval | None, status: Status, width: int) -> list[Run]:
+    own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
+    pieces: list[tuple[int, list[Run]]] = [
+        (2, [("own ", "dim"), (f"{own:>4}", "text"), (" %", "dim")])
+    ]
+    if interval is not None:
+        pieces.append((4, [("skew ", "dim"), (f"{interval.skew_s * 1e6:4.0f}", "text"),
+                           (" µs", "dim")]))  # fmt: skip
+    lost = "warn" if session.lost else "text"
+    pieces.append((3, [("lost ", "dim"), (str(session.lost), lost)]))
+    if status.paused is not None:
+        from perftop.format import when
+
+        pieces.append((0, [(f" PAUSED {when(status.paused)} ", "paused")]))
+    if status.failed is not None:
+        pieces.append((1, [(" LOST ", "lost")]))
+    return [*shed(pieces, max(24, 3 * width // 10), 2), (" ", "text")]

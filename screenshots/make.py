@@ -1,0 +1,118 @@
+"""The pictures in this folder: the app on simulated machines, at fixed size, moment and seed.
+
+python screenshots/make.py            writes those that have changed
+python screenshots/make.py --check    says which would, and writes nothing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.app import PerfTopApp
+from perftop.stream import Stream
+
+HERE = Path(__file__).parent
+SAMPLE_NS = 100_000_000
+INTERVAL_NS = 500_000_000
+OWN_COST = 0.002
+"""CPU seconds a second that the probe in the pictures costs: the real one would never be the same
+twice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    name: str
+    scenario: str
+    seconds: float
+    size: tuple[int, int]
+    keys: tuple[str, ...] = ()
+    theme: str | None = None
+    no_color: bool = False
+
+
+PICTURES = [
+    Picture("overview", "smt-mix,cpus=48,packages=2", 6, (160, 50), ("down",) * 5),
+    Picture("turbo-drop", "turbo-drop,cpus=32,packages=2", 9, (160, 44)),
+    Picture("small", "smt-mix,cpus=16", 6, (80, 24)),
+    Picture("wide-256", "smt-mix,cpus=256", 6, (240, 70)),
+    Picture("light", "smt-mix,cpus=16", 6, (120, 30), theme="perftop-light"),
+    Picture("no-color", "smt-mix,cpus=16", 6, (120, 30), no_color=True),
+]
+
+
+def capture(picture: Picture) -> list[wire.Message]:
+    """All that the machine has to say up to the moment of the picture."""
+    source = sim.open_sim(f"sim:{picture.scenario},seed=7,speed=max", SAMPLE_NS)
+    found: list[wire.Message] = [source.hello]
+    end_ns = source.hello.raw_ns + int(picture.seconds * 1e9)
+    while True:
+        for message in source.poll():
+            if message.time_ns > end_ns:
+                source.close()
+                return found
+            found.append(_steady(message))
+
+
+def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
+    """The message with a cost of the probe that is always the same."""
+    if not isinstance(message, wire.Frame):
+        return message
+    spent = int(message.seq * SAMPLE_NS * OWN_COST).to_bytes(8, "little")
+    machine = dataclasses.replace(message.blocks["machine"], values=spent)
+    return dataclasses.replace(message, blocks=message.blocks | {"machine": machine})
+
+
+async def draw(picture: Picture) -> str:
+    messages = capture(picture)
+    given = asyncio.Event()
+
+    async def stream() -> AsyncIterator[wire.Message]:
+        for message in messages:
+            yield message
+        given.set()
+        await asyncio.Event().wait()  # the machine stands still for its picture
+
+    @asynccontextmanager
+    async def opener() -> AsyncIterator[Stream]:
+        yield stream()
+
+    app = PerfTopApp(opener, INTERVAL_NS, cpu_clock=lambda: 0.0)
+    async with app.run_test(size=picture.size) as pilot:
+        if picture.theme:
+            app.theme = picture.theme
+        await given.wait()
+        await pilot.press(*picture.keys)
+        await pilot.pause()
+        return app.export_screenshot(title="perftop")
+
+
+def main() -> int:
+    os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor"}
+    time.tzset()
+    changed = []
+    for picture in PICTURES:
+        os.environ.pop("NO_COLOR", None)
+        if picture.no_color:
+            os.environ["NO_COLOR"] = "1"
+        path = HERE / f"{picture.name}.svg"
+        text = asyncio.run(draw(picture))
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            changed.append(path)
+            if "--check" not in sys.argv:
+                path.write_text(text, encoding="utf-8")
+    for path in changed:
+        print(path.name)
+    return 1 if changed and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

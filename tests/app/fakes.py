@@ -1,0 +1,185 @@
+"""A machine whose every CPU does what a test says, and a stream of it that the test drives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import made
+
+from perfprobe import wire
+from perfprobe.wire import Block, Counter, Frame, Hello, Note
+from perftop.failed import Failed
+from perftop.session import Interval, Session
+
+SECOND = 1e-9
+_CPU = (
+    *(made.counter(key) for key in ("ref", "cycles", "instructions", "kernel_cycles")),
+    made.counter("one_thread", "1"),
+    made.counter("idle_s", "s", scale=SECOND, bits=64),
+)
+_STAT = tuple(
+    made.counter(f"stat_{key}_s", "s", scale=SECOND, bits=64)
+    for key in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+)
+CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+
+
+@dataclass
+class Does:
+    """What one CPU does."""
+
+    util: float = 0.5
+    hz: float = 3.0e9
+    ipc: float = 1.25
+    kernel: float = 0.1
+    alone: float | None = None
+    """Share in which only this sibling runs; None: as little as the other's load allows."""
+    involuntary: float = 0.0
+    steal: float = 0.0
+    system: float = 0.1
+
+
+@dataclass
+class Machine:
+    """Hello, and frames in which each CPU does its thing at a steady pace."""
+
+    cores: int = 4
+    threads: int = 2
+    counted: bool = True
+    """Core counters are there; else only the system's account, as in a guest."""
+    split: bool = True
+    """And a counter that gives the SMT states; else only their bounds."""
+    ceiling_hz: float | None = 3.2e9
+    does: dict[int, Does] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
+    broken: set[int] = field(default_factory=set)
+    """CPUs whose instructions cannot be true."""
+    gone: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        chosen = _CPU if self.split else [c for c in _CPU if c.key != "one_thread"]
+        self.hello = self._hello(list(chosen) if self.counted else [_CPU[-1]])
+
+    def _hello(self, counters: list[Counter]) -> Hello:
+        plain = made.hello(
+            counters, cores=self.cores, threads=self.threads, stat=_STAT, **self.changes
+        )
+        if self.counted and self.ceiling_hz is not None:
+            plain.blocks.append(Block("package", "package", [CEILING]))
+        return plain
+
+    def cpu(self, number: int) -> Does:
+        return self.does.setdefault(number, Does())
+
+    def frame(self, seq: int, **more: Any) -> Frame:
+        """Counters as they stand after `seq` samples."""
+        ns, ticks = seq * made.SAMPLE_NS, int(seq * made.TSC_HZ / 10)
+        n = len(self.hello.topology)
+        cells = [self._cells(row.cpu, ns, ticks) for row in self.hello.topology]
+        values: dict[str, list[int | None]] = {key: [c[key] for c in cells] for key in cells[0]}
+        values["ceiling_hz"] = [int(self.ceiling_hz or 0)] * n
+        flags = [
+            wire.ROW_OFFLINE if row.cpu in self.gone else wire.ROW_SAMPLED
+            for row in self.hello.topology
+        ]
+        blocks = {}
+        for block in self.hello.blocks:
+            rows = self.hello.rows(block.scope)
+            mine = flags if block.scope == "cpu" else [wire.ROW_SAMPLED] * rows
+            blocks[block.name] = made.rows(block, rows, values, [ticks] * rows, flags=mine)
+        return Frame(seq, ns, blocks, **more)
+
+    def _cells(self, cpu: int, ns: int, ticks: int) -> dict[str, int]:
+        does = self.cpu(cpu)
+        ref = does.util * ticks
+        cycles = ref * does.hz / made.TSC_HZ
+        idle = 1 - does.util - does.involuntary - does.steal
+        busy = does.util - does.system
+        ipc = 100.0 if cpu in self.broken else does.ipc
+        return {
+            "ref": int(ref),
+            "cycles": int(cycles),
+            "instructions": int(cycles * ipc),
+            "kernel_cycles": int(cycles * does.kernel),
+            "one_thread": int(self._alone(cpu) * ticks),
+            "idle_s": int(idle * ns),
+            "stat_user_s": int(max(busy, 0.0) * ns),
+            "stat_system_s": int(min(does.system, does.util) * ns),
+            "stat_idle_s": int(idle * ns),
+            "stat_steal_s": int(does.steal * ns),
+            **{f"stat_{key}_s": 0 for key in ("nice", "iowait", "irq", "softirq")},
+        }
+
+    def _alone(self, cpu: int) -> float:
+        does = self.cpu(cpu)
+        if does.alone is not None:
+            return does.alone
+        siblings = next(core for core in self.hello.cores if cpu in core)
+        return max(0.0, does.util - min(self.cpu(other).util for other in siblings))
+
+
+NO_PMU = [
+    wire.Missing(key, "no core PMU in this guest: the hypervisor does not expose one")
+    for key in ("ref", "cycles", "instructions", "kernel_cycles")
+]
+
+
+def guest(does: dict[int, Does] | None = None) -> Machine:
+    """Two CPUs of somebody else's machine."""
+    changes = {"virtualisation": "kvm", "missing": NO_PMU}
+    return Machine(cores=2, threads=1, counted=False, does=does or {}, changes=changes)
+
+
+def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
+    """A session of the machine and its first interval."""
+    session = Session(machine.hello)
+    for seq in range(samples + 1):
+        session.apply(machine.frame(seq, **more))
+    return session, session.take()
+
+
+class Feed:
+    """A stream that says what the test tells it to, when it does."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.seq = 0
+        self.closed = False
+        self._queue: asyncio.Queue[wire.Message | Failed] = asyncio.Queue()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Feed]:
+        self._queue.put_nowait(self.machine.hello)
+        self.frames(1)
+        try:
+            yield self
+        finally:
+            self.closed = True
+
+    async def __aiter__(self) -> AsyncIterator[wire.Message]:
+        while True:
+            message = await self._queue.get()
+            if isinstance(message, Failed):
+                raise message
+            yield message
+
+    def frames(self, count: int, **more: Any) -> None:
+        for _ in range(count):
+            self._queue.put_nowait(self.machine.frame(self.seq, **more))
+            self.seq += 1
+
+    def die(self, why: str) -> None:
+        self._queue.put_nowait(Failed(why))
+
+    def offline(self, cpu: int) -> None:
+        self.machine.gone.add(cpu)
+        data = {"cpu": cpu, "online": False}
+        self._queue.put_nowait(Note("hotplug", self.seq * made.SAMPLE_NS, data=data))
+
+
+def tasks(names: Sequence[str]) -> dict[str, Any]:
+    return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}

@@ -1,0 +1,91 @@
+"""An app on a fake stream, and what a user sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fakes import Feed, Machine, tasks
+from textual.pilot import Pilot
+from waiting import until
+
+from perftop.app import PerfTopApp
+from perftop.widgets.grid import CoreGrid
+from perftop.widgets.keys import Keys
+from perftop.widgets.top import Top
+
+INTERVAL_NS = 200_000_000
+BIG = (160, 50)
+
+
+class Run:
+    """An app on a feed, and what a user sees of it."""
+
+    def __init__(self, app: PerfTopApp, feed: Feed, pilot: Pilot[None]) -> None:
+        self.app, self.feed, self.pilot = app, feed, pilot
+
+    @property
+    def grid(self) -> CoreGrid:
+        return self.app.screen_stack[0].query_one(CoreGrid)
+
+    def text(self) -> list[str]:
+        """The overview, line by line."""
+        screen = self.app.screen_stack[0]
+        parts = (screen.query_one(Top), self.grid, screen.query_one(Keys))
+        return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
+
+    def has(self, text: str) -> bool:
+        return any(text in line for line in self.text())
+
+    async def sees(self, text: str) -> None:
+        await until(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
+
+    async def intervals(self, count: int, **more: Any) -> None:
+        """Frames for so many more intervals, all of them taken."""
+        before = self.seq()
+        self.feed.frames(2 * count, **more)
+        await until(lambda: self.seq() >= before + count, "intervals taken")
+        await self.pilot.pause()
+
+    def seq(self) -> int:
+        return self.app.interval.seq if self.app.interval else 0
+
+
+@asynccontextmanager
+async def running(machine: Machine, size: tuple[int, int] = BIG, **more: Any) -> AsyncIterator[Run]:
+    feed = Feed(machine)
+    app = PerfTopApp(feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, **more)
+    async with app.run_test(size=size) as pilot:
+        run = Run(app, feed, pilot)
+        feed.frames(1, records=tasks(["lmp", "cc1"]))
+        await until(lambda: run.seq() >= 1, "a first interval after one sample")
+        await pilot.pause()
+        yield run
+
+
+def play(
+    machine: Machine,
+    act: Callable[[Run], Awaitable[None]],
+    size: tuple[int, int] = BIG,
+    **more: Any,
+) -> Run:
+    async def go() -> Run:
+        async with running(machine, size, **more) as run:
+            await act(run)
+        return run
+
+    return asyncio.run(go())
+
+
+def marked(run: Run) -> list[str]:
+    """The rows that are shown as selected."""
+    return [line for line in run.text() if line.startswith("▸")]
+
+
+def colour(run: Run) -> int:
+    """How far from grey the most colourful part of the grid is."""
+    styles = [s.style for y in range(6) for s in run.grid.render_line(y) if s.text.strip()]
+    colors = [style.color.get_truecolor() for style in styles if style and style.color]
+    return max(max(c) - min(c) for c in colors)

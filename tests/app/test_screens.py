@@ -1,0 +1,246 @@
+"""The app, headless, on a stream that the test drives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fakes import Does, Machine
+from playing import INTERVAL_NS, Run, colour, marked, play
+from waiting import until
+
+from perftop import crash
+from perftop.app import PerfTopApp, utf8
+from perftop.failed import Failed
+from perftop.screens.help import Help
+from perftop.widgets.grid import CoreGrid
+
+
+def test_the_first_numbers_come_after_one_sample() -> None:
+    async def act(run: Run) -> None:
+        await run.sees("lmp:4000")
+        await run.sees("4 cores / 8 CPUs")
+        assert run.has("util  50.0 %")
+
+    assert play(Machine(), act).feed.closed
+
+
+@pytest.mark.parametrize("key", ["q", "f10", "ctrl+c"])
+def test_quit(key: str) -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press(key)
+        await until(lambda: not run.app.is_running, "the app has ended")
+
+    run = play(Machine(), act)
+    assert run.app.failure is None
+    assert run.feed.closed
+
+
+def test_keys_move_the_selected_core() -> None:
+    async def act(run: Run) -> None:
+        where = []
+        for key in ("down", "j", "up", "k", "end", "G", "home", "g", "pagedown", "pageup"):
+            await run.pilot.press(key)
+            where.append(run.grid.selected)
+            assert len(marked(run)) == 1
+        assert where == [1, 2, 1, 0, 31, 31, 0, 0, 17, 0]
+
+    play(Machine(cores=32), act, (100, 24))
+
+
+def test_a_click_selects() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.click(CoreGrid, offset=(20, 4))
+        assert run.grid.selected == 2
+
+    play(Machine(), act)
+
+
+def test_an_order_keeps_the_selected_core() -> None:
+    does = {cpu: Does(cpu / 100) for cpu in range(64)} | {5: Does(0.9, 1.5e9)}
+
+    async def act(run: Run) -> None:
+        await run.pilot.press(*["down"] * 7)
+        for order in ("CPU number", "worst first", "topology"):
+            await run.pilot.press("o")
+            assert run.grid.selected == 7
+            assert run.has(f"o {order}")
+            assert [line.split()[1] for line in marked(run)] == ["7"]
+            if order == "worst first":
+                await run.pilot.press("home")
+                assert run.grid.selected == 5  # below the others' clock: before all busier ones
+                run.grid.selected = 7
+                run.grid.reveal()
+
+    play(Machine(cores=32, does=does), act, (100, 24))
+
+
+def test_pause_freezes_numbers_but_not_sampling() -> None:
+    m = Machine()
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("space")
+        await run.sees("PAUSED 22:13:20.1")
+        before = run.text()
+        m.does = {cpu: Does(0.9) for cpu in range(8)}
+        await run.intervals(3)
+        assert run.text() == before
+        await run.pilot.press("space")
+        await until(lambda: run.text() != before, "numbers move again")
+        assert not run.has("PAUSED")
+
+    play(m, act)
+
+
+def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
+    async def act(run: Run) -> None:
+        seen = []
+        for key in ("+", "+", "-", "-", "-", "-"):
+            await run.pilot.press(key)
+            seen.append(run.app.status.interval_ns // 1_000_000)
+        assert seen == [500, 1000, 500, 200, 100, 100]
+        await run.sees("100 ms of 100 ms")
+
+    play(Machine(), act)
+
+
+def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press(*["down"] * 20)
+        for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            assert run.grid.selected == 20
+            if size[1] >= 8:
+                assert len(marked(run)) == 1
+            screen = run.app.screen
+            assert screen.size == size
+
+    play(Machine(cores=64), act, (80, 24))
+
+
+def test_a_storm_of_keys() -> None:
+    keys = ["down", "o", "space", "+", "T", "end", "-", "?", "escape", "G", "o", "g", "pagedown"]
+
+    async def act(run: Run) -> None:
+        for turn in range(4):
+            await run.pilot.press(*keys[turn:], *keys[:turn])
+            run.feed.frames(4)
+        await until(lambda: run.seq() > 1, "still going")
+        assert run.app.is_running
+        assert run.app.failure is None
+
+    play(Machine(cores=16), act)
+
+
+def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(1)
+        before = [line for line in run.text() if "lmp:4000" in line]
+        vivid = colour(run)
+        run.feed.die("the probe ended by signal 9 without a word")
+        await run.sees("▼ the probe ended by signal 9 without a word · these are the last numbers")
+        await run.sees("LOST")
+        assert [line for line in run.text() if "lmp:4000" in line] == before
+        assert vivid > 100
+        assert colour(run) < 40  # grey: these numbers no longer move
+        await run.pilot.press("down", "o", "space", "q")
+        await until(lambda: not run.app.is_running, "q still quits")
+
+    run = play(Machine(), act)
+    assert str(run.app.failure) == "the probe ended by signal 9 without a word"
+
+
+def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
+    @asynccontextmanager
+    async def refused() -> AsyncIterator[Any]:
+        for failed in [Failed("no such source", 3)]:
+            raise failed
+        yield
+
+    async def go() -> PerfTopApp:
+        app = PerfTopApp(refused, INTERVAL_NS)
+        async with app.run_test():
+            await until(lambda: not app.is_running, "the app has ended")
+        return app
+
+    app = asyncio.run(go())
+    assert app.failure is not None
+    assert (str(app.failure), app.failure.status, app.return_code) == ("no such source", 3, 3)
+
+
+def test_a_cpu_that_goes_away_is_off() -> None:
+    async def act(run: Run) -> None:
+        run.feed.offline(7)
+        await run.intervals(2)
+        row = next(line for line in run.text() if " 3,7 " in line and "hotplug" not in line)
+        assert "off" in row
+        assert "▀" in row  # the other half goes on
+        run.feed.offline(3)
+        await run.intervals(2)
+        row = next(line for line in run.text() if " 3,7 " in line and "hotplug" not in line)
+        assert row.split() == ["3", "3,7", "off"]
+
+    play(Machine(), act)
+
+
+def test_help_tells_keys_shapes_and_numbers() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("question_mark")
+        assert isinstance(run.app.screen, Help)
+        await run.intervals(1)
+        text = run.app.export_screenshot().replace("&#160;", " ")
+        for part in ("Numbers stand still", "Order of rows", "both siblings", "ref / tsc"):
+            assert part in text
+        await run.pilot.press("q")
+        assert not isinstance(run.app.screen, Help)
+
+    play(Machine(), act, (160, 90))
+
+
+def test_only_what_changed_is_made_anew() -> None:
+    m = Machine(cores=32)
+
+    async def act(run: Run) -> None:
+        await run.intervals(2)
+        before = run.grid.built
+        await run.intervals(1)
+        assert run.grid.built == before
+        m.does[9] = Does(0.77)
+        await run.intervals(2)
+        assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
+
+    play(m, act)
+
+
+def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(1)
+        assert all(line.isascii() for line in run.text())
+        assert run.has("#####")
+
+    play(Machine(), act, ascii_=True)
+
+
+def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    try:
+        int("what happened")
+    except ValueError as error:
+        line = crash.report(error)
+    (report,) = tmp_path.iterdir()
+    assert str(report) in line
+    assert "what happened" in report.read_text()
+    assert "monkeypatch" not in report.read_text()  # no values of anything
+
+
+@pytest.mark.parametrize(
+    ("environ", "drawn"),
+    [({"LANG": "C"}, False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),
+     ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, True)],
+)  # fmt: skip
+def test_shapes_are_drawn_where_the_locale_has_them(environ: dict[str, str], drawn: bool) -> None:
+    assert utf8(environ) == drawn

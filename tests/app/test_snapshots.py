@@ -1,0 +1,87 @@
+"""Pictures of the screen, of one size, machine and moment each. They are made with one version of
+Textual; with another one they are no evidence.
+
+After a change that was meant: `pytest tests/app/test_snapshots.py --snapshot-update`, then look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import textual
+from fakes import Does, Feed, Machine, guest, tasks
+from textual.pilot import Pilot
+from waiting import until
+
+from perftop.app import PerfTopApp
+
+MADE_WITH = "8.2.8"
+
+pytestmark = pytest.mark.skipif(
+    textual.__version__ != MADE_WITH, reason=f"the pictures are of Textual {MADE_WITH}"
+)
+Check = Callable[..., bool]
+
+
+def mixed(cores: int) -> Machine:
+    """Some of everything: shared cores, half-used ones, sleepers, and one with a low clock."""
+    machine = Machine(cores=cores, ceiling_hz=3.1e9)
+    kinds = [
+        (Does(1.0, ipc=0.42, kernel=0.004), Does(1.0, ipc=0.42, kernel=0.004)),
+        (Does(0.98, ipc=1.85), Does(0.0)),
+        (Does(0.42, kernel=0.31, alone=0.2), Does(0.4, kernel=0.3, alone=0.18)),
+        (Does(0.001, 1.2e9), Does(0.002, 1.2e9)),
+        (Does(0.0), Does(0.96, ipc=1.25, involuntary=0.012)),
+    ]
+    for core in range(cores):
+        for thread, does in enumerate(kinds[core % len(kinds)]):
+            machine.does[core + thread * cores] = does
+    machine.does[6] = Does(0.98, 2.48e9, ipc=0.98)
+    return machine
+
+
+def taken(app: PerfTopApp, seq: int) -> bool:
+    return app.interval is not None and app.interval.seq >= seq
+
+
+def shot(
+    compare: Check, machine: Machine, size: tuple[int, int], keys: str = "", **more: Any
+) -> None:
+    feed = Feed(machine)
+    app = PerfTopApp(feed.open, 200_000_000, cpu_clock=lambda: 0.0)
+
+    async def before(pilot: Pilot[None]) -> None:
+        names = ["lammps", "python3", "postgres", "nginx"] * 8
+        for seq in range(1, 9):
+            feed.frames(2, records=tasks(names), **more)
+            await until(partial(taken, app, seq), "an interval")
+            await pilot.pause()
+        await pilot.press(*keys)
+        await pilot.pause()
+
+    assert compare(app, terminal_size=size, run_before=before)
+
+
+def test_wide(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(32), (160, 50), "jj")
+
+
+def test_small(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(8), (80, 24))
+
+
+def test_guest(snap_compare: Check) -> None:
+    does = {0: Does(0.62, system=0.2, steal=0.08), 1: Does(0.11, system=0.05)}
+    shot(snap_compare, guest(does), (120, 30))
+
+
+def test_without_colour(snap_compare: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shot(snap_compare, mixed(8), (120, 30))
+
+
+def test_light(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(8), (120, 30), "T")

@@ -1,0 +1,81 @@
+"""The README is true: its flags, keys, scenarios, commands and pictures exist."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from perfprobe.sources import sim
+from perftop import cli
+from perftop.metrics import METRICS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OTHERS = {"--duration"}
+"""Flags of other programs, or of perfprobe, that the README names too."""
+
+
+def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found = [parser]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found += [p for sub in action.choices.values() for p in parsers(sub)]
+    return found
+
+
+def flags() -> set[str]:
+    return {
+        option
+        for parser in parsers(cli._parser())
+        for action in parser._actions
+        for option in action.option_strings
+    }
+
+
+def named_flags(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+
+
+def test_every_flag_that_readme_names_exists() -> None:
+    named = named_flags(README)
+    assert named
+    assert named <= flags() | OTHERS
+
+
+def test_the_extractor_finds_flags() -> None:
+    """A guard whose extractor finds nothing passes everything."""
+    assert named_flags("use `--json`, not a--b or --Big") == {"--json"}
+    assert {"--json", "--interval", "-i", "--source"} <= flags()
+
+
+def test_every_metric_is_explained() -> None:
+    for key in METRICS:
+        assert f"`{key}`" in README, key
+
+
+def test_every_scenario_is_named() -> None:
+    section = README.partition("## The simulated machine")[2].partition("\n## ")[0]
+    for scenario in sim.SCENARIOS:
+        assert f"`{scenario}`" in section, scenario
+
+
+def test_verbs_in_readme_are_verbs() -> None:
+    verbs = {p.prog.split()[-1] for p in parsers(cli._parser())[1:]}
+    named = set(re.findall(r"^perftop ([a-z]+)", README, re.MULTILINE))
+    assert named
+    assert named <= verbs
+
+
+@pytest.mark.parametrize("name", re.findall(r"\]\((screenshots/[^)]+)\)", README))
+def test_pictures_are_there(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+
+
+def test_help_has_no_verb_that_readme_keeps_silent_about() -> None:
+    for parser in parsers(cli._parser())[1:]:
+        verb = parser.prog.split()[-1]
+        assert verb == "live" or f"perftop {verb}" in README, verb
