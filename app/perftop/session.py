@@ -166,8 +166,8 @@ class Session:
             for key in COUNTS
             if (column := self.counters.columns.get(key))
         }
-        if "cpu" in span.delta.tables and self.hello.stamp == "tsc":
-            counts["tsc"] = span.delta.tables["cpu"].ticks
+        if "cpu" in span.delta.tables and self.counters.has_tsc:
+            counts["tsc"] = self.counters.tsc_ticks(span.delta)
         return Interval(
             seq=self._seq,
             time=self.unix(self.now_ns),
@@ -183,17 +183,20 @@ class Session:
         )
 
     def _ceiling(self, delta: Delta) -> Floats:
-        """What turbo allows each core, mean over the span; NaN where nothing says."""
+        """What turbo allows each core, mean over the span; NaN where nothing says. Hybrids have a
+        ceiling for each core type, told apart by the CPUs that a counter is for."""
         result = np.full(len(self.splitter.cores), np.nan)
-        column = self.counters.columns.get("ceiling_hz")
-        if column is None:
-            return result
-        table = delta.tables[column.block]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            by_package = table.moved[:, column.first] / table.ticks
-        for core, package in enumerate(self._package_of):
-            if package is not None:
-                result[core] = by_package[package]
+        for key in ("ceiling_hz", "e_ceiling_hz"):
+            column = self.counters.columns.get(key)
+            if column is None:
+                continue
+            table = delta.tables[column.block]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                by_package = table.moved[:, column.first] / table.ticks
+            cpus = column.counter.cpus
+            for core, package in enumerate(self._package_of):
+                if package is not None and (cpus is None or self.splitter.cores[core][0] in cpus):
+                    result[core] = by_package[package]
         return result
 
     def _hotplug(self, note: wire.Note) -> None:
