@@ -11,6 +11,7 @@ from perftop.widgets.sheet import INVOLUNTARY, STEAL
 from perftop.widgets.strips import Run, shed
 
 if TYPE_CHECKING:
+    from perftop.counters import Floats
     from perftop.session import Interval, Session
 
 ROOMY = 110
@@ -63,14 +64,14 @@ def bar(session: Session, interval: Interval, width: int) -> list[Run]:
     cores = [i for i in session.shown_cores() if len(session.splitter.cores[i]) > 1]
     if not cores:
         return _busy(session, interval, width)
-    known = _mean(interval.split.states[cores].tolist())
+    known = _mean(interval.split.states[cores])
     if known:
         neither, lp0, lp1, both = known
         words = _words([("both", both, "both"), ("lp0", lp0, "lp0"), ("lp1", lp1, "lp1"),
                         ("neither", neither, "dim")], width)  # fmt: skip
         words, room = _room(words, width)
         return [(" SMT  ", "dim"), *bars.smt((neither, lp0, lp1, both), room), *words]
-    low = _mean(interval.split.low[cores].tolist())
+    low = _mean(interval.split.low[cores])
     if not low:
         return [(" SMT  ", "dim"), ("n/a", "faint")]
     words = [("  ", "text"), ("SMT states not counted here: ", "dim"), ("▒", "unknown"),
@@ -79,10 +80,12 @@ def bar(session: Session, interval: Interval, width: int) -> list[Run]:
     return [(" SMT  ", "dim"), *bars.possible(low, room), *words]
 
 
-def _mean(shares: list[list[float]]) -> list[float]:
+def _mean(shares: Floats) -> list[float]:
     """Of the cores of which all four are known; empty if there is none."""
-    known = [four for four in shares if not isnan(sum(four))]
-    return [sum(column) / len(known) for column in zip(*known, strict=True)]
+    total = shares.sum(axis=1)
+    known = shares[total == total]  # noqa: PLR0124 - not NaN, without numpy for one function
+    found: list[float] = known.mean(axis=0).tolist() if len(known) else []
+    return found
 
 
 def _busy(session: Session, interval: Interval, width: int) -> list[Run]:
