@@ -34,11 +34,12 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
     for (uint32_t i = 0; i < row->plan.n_slots; i++) {
         uint32_t column = slots[i].column;
         int rc = pp_read_slot(&slots[i], &values[column]);
+        uint64_t filled = rc == 0 ? pp_slot_filled(&slots[i]) : 0;
 
-        if (rc == 0)
-            valid[column / 64] |= (uint64_t)1 << (column % 64);
-        else
+        if (rc)
             failed = -rc;
+        for (; filled; filled >>= 1, column++)
+            valid[column / 64] |= (filled & 1) << (column % 64);
     }
     if (failed)
         pp_write_once(&lane->slot_errno, failed);

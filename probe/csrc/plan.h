@@ -12,6 +12,13 @@
 
 enum { PP_MAX_VALID_WORDS = 8 }; /* wire.MAX_COLUMNS */
 
+static inline bool pp_slot_fits(uint32_t words, const pp_row *row, const pp_slot *slot)
+{
+    uint64_t end = (uint64_t)slot->column + pp_slot_count(slot);
+
+    return pp_slot_known(slot) && end <= 64 * row->valid_words && row->values + end <= words;
+}
+
 /* Whether every row with all its columns lies in the frame, and the slots are as many as said. */
 static inline bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows,
                                 const pp_slot *slots, uint32_t n_slots)
@@ -25,8 +32,7 @@ static inline bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_r
             (uint64_t)row->valid + row->valid_words > words || row->n_slots > n_slots - used)
             return false;
         for (uint64_t k = used; k < used + row->n_slots; k++)
-            if (slots[k].column >= 64 * row->valid_words || !pp_slot_known(&slots[k]) ||
-                (uint64_t)row->values + slots[k].column >= words)
+            if (!pp_slot_fits(words, row, &slots[k]))
                 return false;
         used += row->n_slots;
     }
@@ -39,8 +45,8 @@ static inline uint32_t pp_plan_columns(const pp_slot *slots, uint32_t n)
     uint32_t highest = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        if (slots[i].column >= highest)
-            highest = slots[i].column + 1;
+        if (slots[i].column + pp_slot_count(&slots[i]) > highest)
+            highest = slots[i].column + pp_slot_count(&slots[i]);
     return highest;
 }
 

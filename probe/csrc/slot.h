@@ -1,5 +1,5 @@
 /*
- * How one value is read: a small function per kind of slot, 0 or -errno.
+ * How a value is read, or several at once: a small function per kind of slot, 0 or -errno.
  */
 #ifndef PP_SLOT_H
 #define PP_SLOT_H
@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "idle.h"
+#include "perf.h"
 #include "perfprobe.h"
 
 enum { PP_FILE_TEXT = 256 }; /* bytes of a file that are looked at */
@@ -85,17 +87,61 @@ static inline int pp_read_file(const pp_slot *slot, uint64_t *value)
     return pp_parse_nth(text, text + n, slot->arg, value);
 }
 
-static inline bool pp_slot_known(const pp_slot *slot)
+/* A register: the driver takes its number as the offset and gives eight bytes. Read on its own CPU
+ * it is a plain RDMSR, elsewhere an interrupt for that CPU. */
+static inline int pp_read_msr(const pp_slot *slot, uint64_t *value)
 {
-    return slot->kind == PP_FILE;
+    ssize_t n = pread(slot->fd, value, sizeof *value, (off_t)slot->arg);
+
+    if (n < 0)
+        return -errno;
+    return n == sizeof *value ? 0 : -EIO;
 }
 
+static inline const struct pp_perf_group *pp_slot_group(const pp_slot *slot)
+{
+    return (const struct pp_perf_group *)(uintptr_t)slot->arg;
+}
+
+static inline uint32_t pp_slot_count(const pp_slot *slot)
+{
+    return slot->count ? slot->count : 1;
+}
+
+/* Bit i: it fills the i-th column from its first. */
+static inline uint64_t pp_slot_filled(const pp_slot *slot)
+{
+    return slot->kind == PP_PERF ? pp_slot_group(slot)->filled : 1;
+}
+
+static inline bool pp_slot_traced(const pp_slot *slot)
+{
+    return slot->kind >= PP_TRACED && slot->kind <= PP_TRACED + PP_IDLE_ENTRIES;
+}
+
+static inline bool pp_slot_known(const pp_slot *slot)
+{
+    if (slot->kind == PP_PERF)
+        return slot->arg != 0 && pp_slot_count(slot) == pp_slot_group(slot)->width;
+    if (pp_slot_traced(slot))
+        return slot->arg != 0 && pp_slot_count(slot) == 1;
+    return (slot->kind == PP_FILE || slot->kind == PP_MSR) && pp_slot_count(slot) == 1;
+}
+
+/* `value` has room for all columns of the slot. A failure leaves them alone. */
 static inline int pp_read_slot(const pp_slot *slot, uint64_t *value)
 {
     switch (slot->kind) {
     case PP_FILE:
         return pp_read_file(slot, value);
+    case PP_MSR:
+        return pp_read_msr(slot, value);
+    case PP_PERF:
+        return pp_perf_get(pp_slot_group(slot), value);
     default:
+        if (pp_slot_traced(slot))
+            return pp_idle_value((const void *)(uintptr_t)slot->arg, slot->kind - PP_TRACED,
+                                 (uint64_t)slot->fd, value);
         return -ENOSYS;
     }
 }

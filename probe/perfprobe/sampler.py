@@ -17,6 +17,15 @@ from perfprobe._native import ffi, lib
 FILE = lib.PP_FILE
 """Slot kind: the arg-th (from 0) decimal integer in the text of a kernel file."""
 
+MSR = lib.PP_MSR
+"""Slot kind: register arg of an open /dev/cpu/N/msr."""
+
+PERF = lib.PP_PERF
+"""Slot kind: all columns of the group at address arg (perfevent.Group)."""
+
+TRACED = lib.PP_TRACED
+"""Slot kind, plus a PP_IDLE_ one: that value of core or CPU `fd` (idletrace.IdleTrace.base)."""
+
 WAKE_NS = 1_000_000  # what lanes usually need from the deadline to the push
 RETRY_NS = 1_000_000
 PATIENCE_NS = 100_000_000  # for lanes that are late, if the period does not end it before
@@ -29,6 +38,8 @@ class Slot:
     fd: int
     """Stays the caller's; to be closed only after detach or close."""
     arg: int = 0
+    count: int = 1
+    """Columns it fills, from `column` on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,7 @@ class Sampler:
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
         """Starts the CPU's thread. That it cannot be pinned is no error: see `stats`."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
-        slots = [(s.kind, s.column, s.fd, s.arg) for r in rows for s in r.slots]
+        slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
         c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
         sampler = self._open()

@@ -1,0 +1,298 @@
+/*
+ * Loads the idle program with bpf(2), attaches it, maps its rows.
+ *
+ * Program, map and attachment live as long as their descriptors: the kernel takes everything away
+ * when the process ends, however it ends. The descriptors are close-on-exec (the kernel's default).
+ */
+#define _GNU_SOURCE
+#include "idle.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "idle_program.h"
+
+struct pp_idle {
+    int map, program, link;
+    uint32_t cpus, cores; /* rows, some of them not used */
+    size_t size;
+    void *base; /* read-only once set up */
+};
+
+static int pp_bpf(int command, union bpf_attr *attr)
+{
+    long rc = syscall(__NR_bpf, command, attr, sizeof *attr);
+
+    return rc < 0 ? -errno : (int)rc;
+}
+
+/* The template without labels, its jumps resolved. Returns the number of instructions. */
+static uint32_t pp_idle_assemble(struct bpf_insn *out, int map, int32_t swaps)
+{
+    uint32_t at[PP_IDLE_LABELS] = {0};
+    uint32_t n = 0;
+
+    for (int i = 0; i < PP_IDLE_TEMPLATE; i++) {
+        if (pp_idle_template[i].code == PP_IDLE_LABEL)
+            at[pp_idle_template[i].off] = n;
+        else
+            out[n++] = pp_idle_template[i];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        unsigned class = BPF_CLASS(out[i].code), op = BPF_OP(out[i].code);
+
+        if (out[i].code == PP_IDLE_TRIES) {
+            out[i].code = BPF_ALU64 | BPF_MOV | BPF_K;
+            out[i].imm = swaps;
+        } else if (out[i].code == (BPF_LD | BPF_DW | BPF_IMM)) {
+            out[i++].imm = map; /* takes two places, the second looks like nothing else */
+        } else if (class == BPF_JMP32 || (class == BPF_JMP && op != BPF_CALL && op != BPF_EXIT)) {
+            out[i].off = (int16_t)(at[out[i].off] - i - 1);
+        }
+    }
+    return n;
+}
+
+/* Without a log first: asking for one makes the verifier slow, and too small a one is an error. */
+static int pp_idle_load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
+{
+    struct bpf_insn program[PP_IDLE_TEMPLATE];
+    union bpf_attr attr = {
+        .prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
+        .insn_cnt = pp_idle_assemble(program, idle->map, swaps),
+        .insns = (uintptr_t)program,
+        .license = (uintptr_t) "Dual MIT/GPL",
+        .prog_name = "pp_idle",
+    };
+    int tries = 5; /* a pending signal interrupts the verifier */
+    size_t used;
+
+    do
+        idle->program = pp_bpf(BPF_PROG_LOAD, &attr);
+    while (idle->program == -EAGAIN && --tries);
+    if (idle->program < 0) {
+        used = (size_t)snprintf(log, log_size, "BPF_PROG_LOAD\n");
+        if (used + 128 <= log_size) { /* the least that the kernel takes */
+            attr.log_level = 1;
+            attr.log_buf = (uintptr_t)log + used;
+            attr.log_size = log_size - (uint32_t)used;
+            pp_bpf(BPF_PROG_LOAD, &attr); /* cannot succeed; if it does, the first answer counts */
+        }
+    }
+    return idle->program < 0 ? idle->program : 0;
+}
+
+static int pp_idle_attach(struct pp_idle *idle, char *log, uint32_t log_size)
+{
+    union bpf_attr attr = {.raw_tracepoint = {.name = (uintptr_t) "cpu_idle"}};
+
+    attr.raw_tracepoint.prog_fd = (uint32_t)idle->program;
+    idle->link = pp_bpf(BPF_RAW_TRACEPOINT_OPEN, &attr);
+    if (idle->link < 0)
+        snprintf(log, log_size, "BPF_RAW_TRACEPOINT_OPEN\n");
+    return idle->link < 0 ? idle->link : 0;
+}
+
+static int pp_idle_map(struct pp_idle *idle, char *log, uint32_t log_size)
+{
+    union bpf_attr attr = {
+        .map_type = BPF_MAP_TYPE_ARRAY,
+        .key_size = sizeof(uint32_t),
+        .value_size = PP_IDLE_ROW,
+        .max_entries = 1 + idle->cpus + idle->cores,
+        .map_flags = BPF_F_MMAPABLE,
+        .map_name = "pp_idle",
+    };
+
+    snprintf(log, log_size, "BPF_MAP_CREATE\n");
+    idle->map = pp_bpf(BPF_MAP_CREATE, &attr);
+    if (idle->map < 0)
+        return idle->map;
+    snprintf(log, log_size, "mmap\n");
+    idle->size = (size_t)attr.max_entries * PP_IDLE_ROW;
+    idle->base = mmap(NULL, idle->size, PROT_READ | PROT_WRITE, MAP_SHARED, idle->map, 0);
+    return idle->base == MAP_FAILED ? -errno : 0;
+}
+
+/* What the rows are before the first transition: nothing is known but that a core's missing LP is
+ * idle. -EEXIST: a place is taken. */
+static int pp_idle_fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n)
+{
+    struct pp_idle_head *head = idle->base;
+    struct pp_idle_cpu *cpus = (struct pp_idle_cpu *)idle->base + 1;
+    struct pp_idle_core *cores = (struct pp_idle_core *)(cpus + idle->cpus);
+
+    head->start_ns = pp_idle_now();
+    head->cpus = idle->cpus;
+    head->cores = idle->cores;
+    for (uint32_t i = 0; i < n; i++) {
+        struct pp_idle_cpu *cpu = &cpus[places[i].cpu];
+        struct pp_idle_core *core = &cores[places[i].core];
+        uint64_t word = pp_read_once(&core->word);
+        uint64_t known = (uint64_t)4 << places[i].lp;
+
+        if (word == 0)
+            word = head->start_ns << PP_IDLE_SHIFT | PP_IDLE_ALL_KNOWN;
+        if (cpu->core || !(word & known))
+            return -EEXIST;
+        pp_write_once(&core->word, word & ~known);
+        pp_write_once(&cpu->word, head->start_ns << PP_IDLE_SHIFT);
+        cpu->core = 1 + idle->cpus + places[i].core;
+        cpu->bits = 5u << places[i].lp;
+    }
+    return mprotect(idle->base, idle->size, PROT_READ) ? -errno : 0;
+}
+
+/* Everything but the attachment. */
+static int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out,
+                        char *log, uint32_t log_size)
+{
+    struct pp_idle *idle;
+    int rc;
+
+    snprintf(log, log_size, "arguments\n");
+    idle = calloc(1, sizeof *idle);
+    if (idle == NULL)
+        return -ENOMEM;
+    idle->map = idle->program = idle->link = -1;
+    idle->base = MAP_FAILED;
+    rc = n ? 0 : -EINVAL;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const pp_idle_place *p = &places[i];
+
+        if (p->cpu >= PP_IDLE_MAX || p->core >= PP_IDLE_MAX || p->lp > 1)
+            rc = -EINVAL;
+        if (p->cpu >= idle->cpus)
+            idle->cpus = p->cpu + 1;
+        if (p->core >= idle->cores)
+            idle->cores = p->core + 1;
+    }
+    if (rc == 0)
+        rc = pp_idle_map(idle, log, log_size);
+    if (rc == 0)
+        rc = pp_idle_fill(idle, places, n);
+    if (rc == 0)
+        rc = pp_idle_load(idle, swaps, log, log_size);
+    *out = idle;
+    return rc;
+}
+
+int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *log,
+                 uint32_t log_size)
+{
+    pp_idle *idle = NULL;
+    int rc = pp_idle_make(places, n, PP_IDLE_SWAPS, &idle, log, log_size);
+
+    if (rc == 0)
+        rc = pp_idle_attach(idle, log, log_size);
+    if (rc) {
+        pp_idle_close(idle);
+        return rc;
+    }
+    *out = idle;
+    return 0;
+}
+
+void pp_idle_close(pp_idle *idle)
+{
+    if (idle == NULL)
+        return;
+    /* The link first: the program must not run on. */
+    if (idle->link >= 0)
+        close(idle->link);
+    if (idle->program >= 0)
+        close(idle->program);
+    if (idle->base != MAP_FAILED)
+        munmap(idle->base, idle->size);
+    if (idle->map >= 0)
+        close(idle->map);
+    free(idle);
+}
+
+/* Runs the program as a transition of `cpu` would, so that there is one writer's code only. */
+static int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
+{
+    uint64_t context[2] = {state, cpu};
+    union bpf_attr attr = {.test = {.ctx_in = (uintptr_t)context, .ctx_size_in = sizeof context}};
+
+    if (pp_idle_cpu(idle->base, cpu) == NULL)
+        return -ENOENT;
+    attr.test.prog_fd = (uint32_t)idle->program;
+    if (there) {
+        attr.test.flags = BPF_F_TEST_RUN_ON_CPU;
+        attr.test.cpu = cpu;
+    }
+    return pp_bpf(BPF_PROG_TEST_RUN, &attr);
+}
+
+int pp_idle_settle(const pp_idle *idle, uint32_t cpu)
+{
+    return pp_idle_run(idle, cpu, (uint32_t)PP_IDLE_EXITED, true);
+}
+
+int pp_idle_offline(const pp_idle *idle, uint32_t cpu)
+{
+    return pp_idle_run(idle, cpu, 0, false);
+}
+
+int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out)
+{
+    uint64_t sums[PP_IDLE_CORE_SUMS];
+    int known;
+    int rc = pp_idle_read_core(idle->base, core, sums, &known);
+
+    if (rc)
+        return rc;
+    memcpy(out->ns, sums, sizeof out->ns);
+    out->unknown_ns = sums[PP_IDLE_CORE_UNKNOWN];
+    out->known = (uint32_t)known;
+    return 0;
+}
+
+int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out)
+{
+    return pp_idle_value(idle->base, kind, index, out);
+}
+
+int pp_idle_busy(const pp_idle *idle, uint32_t cpu, uint64_t *busy_ns)
+{
+    return pp_idle_get(idle, PP_IDLE_BUSY, cpu, busy_ns);
+}
+
+int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out)
+{
+    struct bpf_prog_info info = {0};
+    union bpf_attr attr = {.info = {.info_len = sizeof info, .info = (uintptr_t)&info}};
+    int rc;
+
+    attr.info.bpf_fd = (uint32_t)idle->program;
+    rc = pp_bpf(BPF_OBJ_GET_INFO_BY_FD, &attr);
+    if (rc)
+        return rc;
+    *out = (pp_idle_stats){.missed = info.recursion_misses};
+    for (uint32_t i = 0; i < idle->cpus; i++) {
+        const struct pp_idle_cpu *cpu = pp_idle_cpu(idle->base, i);
+
+        if (cpu) {
+            out->clamped += pp_read_once(&cpu->clamped);
+            out->clamped_ns += pp_read_once(&cpu->clamped_ns);
+        }
+    }
+    for (uint32_t i = 0; i < idle->cores; i++) {
+        const struct pp_idle_core *core = pp_idle_core(idle->base, i);
+
+        if (core)
+            out->dropped += pp_read_once(&core->dropped);
+    }
+    return 0;
+}
+
+const void *pp_idle_base(const pp_idle *idle)
+{
+    return idle->base;
+}

@@ -1,0 +1,66 @@
+/*
+ * Plays transitions of made-up CPUs to the idle program, which is not attached: the truth is the
+ * order of these calls and the clock around them. Include idle.c before. Needs the right to load
+ * BPF.
+ */
+#ifndef PP_IDLE_PLAY_H
+#define PP_IDLE_PLAY_H
+
+#include "check.h"
+
+enum { A = 10, B = 20, CORE = 3 };
+enum { IDLE = 1, POLL = 0, RUNS = -1 };
+
+static const pp_idle_place places[] = {{A, CORE, 0}, {B, CORE, 1}};
+static char text[1 << 16];
+
+static inline pp_idle *make(int32_t swaps)
+{
+    pp_idle *idle = NULL;
+    int rc = pp_idle_make(places, 2, swaps, &idle, text, sizeof text);
+
+    if (rc == -EPERM) {
+        fprintf(stderr, "needs CAP_BPF and CAP_PERFMON, or root\n");
+        exit(SKIPPED);
+    }
+    if (rc)
+        fprintf(stderr, "%d: %s\n", rc, text);
+    CHECK(rc == 0);
+    return idle;
+}
+
+static inline void event(const pp_idle *idle, uint32_t cpu, int state)
+{
+    CHECK(pp_idle_run(idle, cpu, (uint32_t)state, false) == 0);
+}
+
+static inline pp_idle_states read_core(const pp_idle *idle)
+{
+    pp_idle_states s;
+
+    CHECK(pp_idle_read(idle, CORE, &s) == 0);
+    return s;
+}
+
+static inline uint64_t busy(const pp_idle *idle, uint32_t cpu)
+{
+    uint64_t ns;
+
+    CHECK(pp_idle_busy(idle, cpu, &ns) == 0);
+    return ns;
+}
+
+static inline uint64_t entries(const pp_idle *idle, uint32_t cpu)
+{
+    uint64_t n;
+
+    CHECK(pp_idle_get(idle, PP_IDLE_ENTRIES, cpu, &n) == 0);
+    return n;
+}
+
+static inline uint64_t total(const pp_idle_states *s)
+{
+    return s->ns[0] + s->ns[1] + s->ns[2] + s->ns[3] + s->unknown_ns;
+}
+
+#endif

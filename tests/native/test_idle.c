@@ -1,0 +1,185 @@
+/*
+ * What the idle program makes of a series of transitions, and what a reader makes of its rows.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* Runs once, in the next look at the clock: between a reader's two looks at the word. */
+static void (*hook)(void);
+
+static int hooked_gettime(clockid_t clock, struct timespec *t)
+{
+    void (*now)(void) = hook;
+
+    hook = NULL;
+    if (now)
+        now();
+    return clock_gettime(clock, t);
+}
+
+#define clock_gettime hooked_gettime
+#include "idle.c"
+#undef clock_gettime
+
+#include "idle_play.h"
+
+static void unknown_until_the_first_transition(void)
+{
+    pp_idle *idle = make(PP_IDLE_SWAPS);
+    uint64_t value;
+
+    CHECK(!read_core(idle).known);
+    CHECK(pp_idle_busy(idle, A, &value) == -ENODATA);
+    event(idle, A, RUNS);
+    CHECK(!read_core(idle).known && read_core(idle).ns[1] == 0);
+    CHECK(pp_idle_get(idle, PP_IDLE_LP0, CORE, &value) == -ENODATA);
+    CHECK(pp_idle_busy(idle, A, &value) == 0);
+    event(idle, B, IDLE);
+    CHECK(read_core(idle).known);
+    CHECK(pp_idle_get(idle, PP_IDLE_LP0, CORE, &value) == 0);
+    CHECK(entries(idle, A) == 0 && entries(idle, B) == 1);
+    CHECK(pp_idle_get(idle, PP_IDLE_BOTH, CORE + 1, &value) == -ENOENT);
+    CHECK(pp_idle_get(idle, PP_IDLE_BOTH, CORE - 1, &value) == -ENOENT);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, A + 1, &value) == -ENOENT);
+    CHECK(pp_idle_get(idle, 99, A, &value) == -EINVAL);
+    CHECK(pp_idle_offline(idle, A + 1) == -ENOENT);
+    pp_idle_close(idle);
+}
+
+/* Each state's time lies between the clocks read inside and outside of the calls. */
+static void each_state_gets_its_time(void)
+{
+    static const struct {
+        uint32_t cpu;
+        int state;
+        unsigned then; /* the core's state after it */
+    } steps[] = {
+        {A, RUNS, 1}, {B, RUNS, 3}, {A, IDLE, 2}, {A, POLL, 2}, {B, IDLE, 0}, {B, RUNS, 2},
+        {B, RUNS, 2}, {A, RUNS, 3}, {B, POLL, 1}, {A, IDLE, 0}, {A, RUNS, 1}, {A, POLL, 0},
+    };
+    pp_idle *idle = make(PP_IDLE_SWAPS);
+    uint64_t least[4] = {0}, most[4] = {0}, before, after, last_before, last_after;
+    pp_idle_states s;
+    unsigned state = 0;
+
+    event(idle, A, IDLE);
+    last_before = pp_idle_now();
+    event(idle, B, IDLE);
+    last_after = pp_idle_now();
+    for (size_t i = 0; i <= sizeof steps / sizeof steps[0]; i++) {
+        nap_ms(1 + (long)i % 3);
+        before = pp_idle_now();
+        if (i < sizeof steps / sizeof steps[0])
+            event(idle, steps[i].cpu, steps[i].state);
+        else
+            s = read_core(idle); /* includes the state that has not ended */
+        after = pp_idle_now();
+        least[state] += before - last_after;
+        most[state] += after - last_before;
+        if (i < sizeof steps / sizeof steps[0])
+            state = steps[i].then;
+        last_before = before;
+        last_after = after;
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(least[i] > 0 && s.ns[i] >= least[i] && s.ns[i] <= most[i]);
+    CHECK(busy(idle, A) == s.ns[1] + s.ns[3] && busy(idle, B) == s.ns[2] + s.ns[3]);
+    pp_idle_close(idle);
+}
+
+static void an_offline_cpu_is_idle(void)
+{
+    pp_idle *idle = make(PP_IDLE_SWAPS);
+    pp_idle_states s;
+
+    event(idle, A, RUNS);
+    event(idle, B, RUNS);
+    CHECK(pp_idle_offline(idle, B) == 0);
+    s = read_core(idle);
+    nap_ms(2);
+    CHECK(read_core(idle).ns[3] == s.ns[3] && read_core(idle).ns[1] > s.ns[1]);
+    pp_idle_close(idle);
+}
+
+static void a_clock_behind_is_clamped(void)
+{
+    enum { AHEAD_NS = 1000000000 };
+    pp_idle *idle = make(PP_IDLE_SWAPS);
+    struct pp_idle_core *core;
+    pp_idle_states s, t;
+    pp_idle_stats stats;
+
+    event(idle, A, RUNS);
+    event(idle, B, RUNS);
+    /* As if B's clock were a second ahead. */
+    CHECK(mprotect(idle->base, idle->size, PROT_READ | PROT_WRITE) == 0);
+    core = (struct pp_idle_core *)(uintptr_t)pp_idle_core(idle->base, CORE);
+    core->word += (uint64_t)AHEAD_NS << PP_IDLE_SHIFT;
+    core->sums[3] += AHEAD_NS;
+    s = read_core(idle);
+    event(idle, A, IDLE);
+    t = read_core(idle);
+    CHECK(s.ns[3] == t.ns[3] && t.ns[2] == 0 && total(&s) == total(&t));
+    CHECK(pp_idle_get_stats(idle, &stats) == 0);
+    CHECK(stats.clamped == 1 && stats.clamped_ns > 0 && stats.clamped_ns < AHEAD_NS);
+    CHECK(stats.dropped == 0 && stats.missed == 0);
+    pp_idle_close(idle);
+}
+
+/* A reader must see that an addition is missing, or that it has come while it read. */
+static void a_row_in_the_middle_of_an_update_is_not_read(void)
+{
+    pp_idle *idle = make(PP_IDLE_SWAPS);
+    struct pp_idle_core *core;
+    pp_idle_states s;
+
+    CHECK(mprotect(idle->base, idle->size, PROT_READ | PROT_WRITE) == 0);
+    core = (struct pp_idle_core *)(uintptr_t)pp_idle_core(idle->base, CORE);
+    core->word += (uint64_t)5 << PP_IDLE_SHIFT;
+    CHECK(pp_idle_read(idle, CORE, &s) == -EAGAIN);
+    core->sums[PP_IDLE_CORE_UNKNOWN] += 5;
+    CHECK(pp_idle_read(idle, CORE, &s) == 0);
+    pp_idle_close(idle);
+}
+
+static pp_idle *hooked;
+static uint64_t hooked_before, hooked_after;
+
+static void go_idle_and_wait(void)
+{
+    event(hooked, A, IDLE);
+    hooked_before = pp_idle_now();
+    nap_ms(2);
+    hooked_after = pp_idle_now();
+}
+
+/* What follows a transition is not given to the state before it, however long the reader slept. */
+static void a_transition_during_a_read_is_seen(void)
+{
+    pp_idle_states s;
+
+    hooked = make(PP_IDLE_SWAPS);
+    event(hooked, B, IDLE);
+    event(hooked, A, RUNS);
+    hook = go_idle_and_wait;
+    s = read_core(hooked);
+    CHECK(s.ns[1] > 0 && s.ns[0] >= hooked_after - hooked_before);
+    CHECK(s.ns[1] == busy(hooked, A));
+    pp_idle_close(hooked);
+}
+
+int main(void)
+{
+    unknown_until_the_first_transition();
+    each_state_gets_its_time();
+    an_offline_cpu_is_idle();
+    a_clock_behind_is_clamped();
+    a_row_in_the_middle_of_an_update_is_not_read();
+    a_transition_during_a_read_is_seen();
+    return 0;
+}

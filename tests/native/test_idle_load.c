@@ -1,0 +1,130 @@
+/*
+ * Loading and attaching the idle program, and how that fails.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* Makes one command of bpf(2) fail. */
+static int fail_command = -1, fail_errno;
+
+static long fake_syscall(long number, int command, void *attr, size_t size)
+{
+    if (command == fail_command) {
+        errno = fail_errno;
+        return -1;
+    }
+    return syscall(number, command, attr, size);
+}
+
+#define syscall fake_syscall
+#include "idle.c"
+#undef syscall
+
+static const pp_idle_place places[] = {{0, 0, 0}, {1, 0, 1}};
+static char text[1 << 16];
+
+static int descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    CHECK(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static void failures_are_named_and_leave_nothing(void)
+{
+    static const struct {
+        int command, error;
+        const char *call;
+    } cases[] = {
+        {BPF_MAP_CREATE, ENOSYS, "BPF_MAP_CREATE\n"},
+        {BPF_PROG_LOAD, EINVAL, "BPF_PROG_LOAD\n"},
+        {BPF_PROG_LOAD, EAGAIN, "BPF_PROG_LOAD\n"},
+        {BPF_RAW_TRACEPOINT_OPEN, ENOENT, "BPF_RAW_TRACEPOINT_OPEN\n"},
+    };
+    static const pp_idle_place twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}};
+    int before = descriptors();
+    pp_idle *idle = NULL;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fail_command = cases[i].command;
+        fail_errno = cases[i].error;
+        CHECK(pp_idle_open(places, 2, &idle, text, sizeof text) == -cases[i].error);
+        CHECK(strcmp(text, cases[i].call) == 0);
+    }
+    fail_command = -1;
+    CHECK(pp_idle_open(twice, 2, &idle, text, sizeof text) == -EEXIST);
+    CHECK(pp_idle_open(far, 1, &idle, text, sizeof text) == -EINVAL);
+    CHECK(idle == NULL && descriptors() == before);
+}
+
+/* More attempts than the verifier follows: it says so. */
+static void the_verifier_is_heard(void)
+{
+    pp_idle *idle = NULL;
+    int rc = pp_idle_make(places, 2, 10000000, &idle, text, sizeof text);
+
+    CHECK(rc < 0 && idle->program < 0); /* which error depends on the kernel */
+    CHECK(strncmp(text, "BPF_PROG_LOAD\n", 14) == 0 && strstr(text + 14, "if r0 == r1") != NULL);
+    pp_idle_close(idle);
+    rc = pp_idle_make(places, 2, 10000000, &idle, text, 20); /* no room: the same, without words */
+    CHECK(rc < 0 && strcmp(text, "BPF_PROG_LOAD\n") == 0);
+    pp_idle_close(idle);
+}
+
+static void attached_it_counts(void)
+{
+    static const pp_idle_place here[] = {{0, 0, 0}}, far[] = {{4095, 4095, 1}};
+    pp_idle *idle = NULL, *other = NULL;
+    uint64_t first, second, entries = 0;
+    cpu_set_t set, before;
+
+    CPU_ZERO(&set);
+    CPU_SET(0, &set);
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    if (sched_setaffinity(0, sizeof set, &set))
+        return;
+    CHECK(pp_idle_open(here, 1, &idle, text, sizeof text) == 0);
+    CHECK(pp_idle_open(far, 1, &other, text, sizeof text) == 0);
+    CHECK(pp_idle_settle(idle, 0) == 0);
+    CHECK(pp_idle_busy(idle, 0, &first) == 0 && pp_idle_busy(idle, 0, &second) == 0);
+    CHECK(second > first); /* this thread is on it */
+    WAIT_FOR(pp_idle_get(idle, PP_IDLE_ENTRIES, 0, &entries) == 0 && entries > 2);
+    pp_idle_close(other);
+    pp_idle_close(idle);
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+static int may_load(void)
+{
+    pp_idle *idle = NULL;
+    int rc = pp_idle_make(places, 2, PP_IDLE_SWAPS, &idle, text, sizeof text);
+
+    pp_idle_close(idle);
+    CHECK(rc == 0 || rc == -EPERM);
+    return rc == 0;
+}
+
+int main(void)
+{
+    if (!may_load()) {
+        fprintf(stderr, "needs CAP_BPF and CAP_PERFMON, or root\n");
+        return SKIPPED;
+    }
+    failures_are_named_and_leave_nothing();
+    the_verifier_is_heard();
+    attached_it_counts();
+    return 0;
+}

@@ -1,0 +1,354 @@
+/*
+ * Groups of perf events from made-up pages and buffers; what an open asks for; a group of software
+ * events as the kernel has them.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+
+#include "check.h"
+
+#include "perf.c"
+#include "plan.h"
+
+enum { WIDTH = 48, LEADER = 100 };
+
+static struct perf_event_mmap_page pages[3];
+static uint64_t pmc[3];  /* the counters; page i is on counter i */
+static int rdpmcs, reads;
+static int moves; /* how many more times the lock of page 0 moves, each time a counter is read */
+static int moves_at = -1; /* by reading which counter; -1: any */
+
+static uint64_t fake_rdpmc(uint32_t counter)
+{
+    rdpmcs++;
+    if (moves > 0 && (moves_at < 0 || moves_at == (int)counter)) {
+        moves--;
+        pages[0].lock += 2;
+    }
+    CHECK(counter < 3);
+    return pmc[counter];
+}
+
+static uint64_t tsc;
+
+static uint64_t fake_rdtsc(void)
+{
+    return tsc;
+}
+
+static uint64_t answer[8];
+static ssize_t answered; /* bytes, or -errno */
+
+static ssize_t fake_read(int fd, void *buffer, size_t size)
+{
+    reads++;
+    CHECK(fd == LEADER);
+    if (answered < 0) {
+        errno = (int)-answered;
+        return -1;
+    }
+    CHECK((size_t)answered <= size);
+    memcpy(buffer, answer, (size_t)answered);
+    return answered;
+}
+
+static struct perf_event_attr asked;
+static int asked_leader, open_errno;
+
+static int fake_open(const struct perf_event_attr *attr, int cpu, int leader)
+{
+    CHECK(cpu == 5);
+    asked = *attr;
+    asked_leader = leader;
+    errno = open_errno;
+    return open_errno ? -1 : 77;
+}
+
+static const struct pp_perf_ops fake = {fake_open, fake_read, fake_rdpmc, fake_rdtsc};
+
+/* Three events on counters 0 to 2 at 1000, 2000 and 3000; read() would say 10, 20, 30. */
+static struct pp_perf_group make(bool direct)
+{
+    struct pp_perf_group group = {.ops = &fake, .n = 3, .width = 5, .filled = 31, .timed = true,
+                                  .direct = direct};
+    const uint64_t said[] = {3, 900, 800, 10, 20, 30};
+
+    memset(pages, 0, sizeof pages);
+    for (int i = 0; i < 3; i++) {
+        pages[i].index = (uint32_t)i + 1;
+        pages[i].offset = 1000 * (i + 1);
+        pages[i].pmc_width = WIDTH;
+        pages[i].cap_user_rdpmc = 1;
+        pages[i].cap_user_time = 1;
+        pages[i].time_enabled = 50;
+        pages[i].time_running = 40;
+        pmc[i] = 0;
+        group.pages[i] = &pages[i];
+        group.fds[i] = LEADER + i;
+    }
+    memcpy(answer, said, sizeof said);
+    answered = sizeof said;
+    rdpmcs = reads = moves = 0;
+    moves_at = -1;
+    tsc = 0;
+    return group;
+}
+
+static uint64_t count_of(uint64_t raw, uint32_t width, int64_t offset)
+{
+    uint64_t count = 0;
+
+    make(true);
+    pmc[0] = raw;
+    pages[0].pmc_width = (uint16_t)width;
+    pages[0].offset = offset;
+    CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == 0);
+    return count;
+}
+
+static void counters_narrower_than_sums(void)
+{
+    CHECK(count_of(5, 48, 1000) == 1005);
+    CHECK(count_of(0xffffffffffffu, 48, 1000) == 999);  /* -1 in 48 bits */
+    CHECK(count_of(0x800000000000u, 48, (int64_t)1 << 47) == 0);
+    CHECK(count_of(0x7fffffffffffu, 48, 0) == 0x7fffffffffffu);
+    CHECK(count_of(0xffffffffffu, 40, 1000) == 999);
+    CHECK(count_of(0x8000000000u, 40, (int64_t)1 << 39) == 0);
+    CHECK(count_of(0xffffffffffu, 48, 0) == 0xffffffffffu); /* 40 bits are positive in 48 */
+    CHECK(count_of(7, 48, -2) == 5);
+    CHECK(count_of(7, 48, -100) == (uint64_t)-93);
+    CHECK(count_of(UINT64_MAX, 64, 3) == 2);
+    CHECK(count_of(9, 0, 1) == 10); /* a page that tells no width */
+}
+
+static void what_a_page_refuses(void)
+{
+    uint64_t count, times[2];
+
+    make(true);
+    pages[0].index = 0;
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == -EAGAIN && rdpmcs == 0);
+    make(true);
+    pages[0].cap_user_rdpmc = 0;
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == -EAGAIN && rdpmcs == 0);
+    make(true);
+    pages[0].cap_user_time = 0;
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == -EAGAIN && rdpmcs == 0);
+}
+
+static void a_lock_that_moves(void)
+{
+    uint64_t count;
+
+    make(true);
+    moves = PP_PERF_TRIES - 1;
+    CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == 0);
+    CHECK(rdpmcs == PP_PERF_TRIES && count == 1000);
+    make(true);
+    moves = 1000;
+    CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == -EAGAIN);
+    CHECK(rdpmcs == PP_PERF_TRIES);
+    make(true);
+    pages[0].lock = 7; /* a writer is in the middle, on another CPU */
+    CHECK(pp_perf_page_read(&fake, &pages[0], NULL, &count) == -EAGAIN);
+}
+
+static void times_go_on_since_the_page_was_written(void)
+{
+    uint64_t count, times[2];
+
+    make(true);
+    pages[0].time_mult = 3;
+    pages[0].time_shift = 1;
+    pages[0].time_offset = (uint64_t)-1000; /* 1000 ns at tsc 0 on are the page's own */
+    tsc = 801; /* 1201.5 ns */
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0);
+    CHECK(times[0] == 50 + 201 && times[1] == 40 + 201); /* running < enabled stays so */
+    pages[0].time_running = 0;
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0 && times[1] == 201);
+}
+
+/* --- groups ----------------------------------------------------------------------------------- */
+
+static void expect(const struct pp_perf_group *group, bool by_page)
+{
+    const uint64_t paged[] = {50, 40, 1000, 2000, 3000}, said[] = {900, 800, 10, 20, 30};
+    uint64_t out[5] = {0};
+
+    CHECK(pp_perf_get(group, out) == 0);
+    CHECK(memcmp(out, by_page ? paged : said, sizeof out) == 0);
+    CHECK(reads == !by_page);
+}
+
+static void a_group_by_its_pages_or_as_a_whole_by_read(void)
+{
+    struct pp_perf_group group = make(true);
+
+    expect(&group, true);
+    group = make(false);
+    expect(&group, false);
+    CHECK(rdpmcs == 0);
+    group = make(true);
+    pages[2].index = 0; /* one event that is not on a counter takes all to read() */
+    expect(&group, false);
+    group = make(true);
+    moves = 1; /* the group was taken off and put back between its first and last event */
+    moves_at = 2;
+    expect(&group, true);
+    CHECK(rdpmcs == 6);
+    group = make(true);
+    moves = 1000;
+    moves_at = 2;
+    expect(&group, false);
+    CHECK(rdpmcs == 3 * PP_PERF_TRIES);
+}
+
+static void what_read_says(void)
+{
+    const int errors[] = {ENODEV, EINTR, ENOSPC, EIO, EBADF};
+    struct pp_perf_group group = make(false);
+    uint64_t out[5];
+
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        answered = -errors[i];
+        CHECK(pp_perf_get(&group, out) == -errors[i]);
+    }
+    for (answered = 0; answered < 48; answered += 8) /* 0: the kernel has given the group up */
+        CHECK(pp_perf_get(&group, out) == -EIO);
+    answered = 47;
+    CHECK(pp_perf_get(&group, out) == -EIO);
+    answered = 48;
+    answer[0] = 2; /* not the group that was opened */
+    CHECK(pp_perf_get(&group, out) == -EIO);
+    answer[0] = 3;
+    answer[2] = 0; /* never on the counters: the reader of the times will know */
+    CHECK(pp_perf_get(&group, out) == 0 && out[0] == 900 && out[1] == 0 && out[4] == 30);
+    group.timed = false;
+    group.filled = 7;
+    group.width = 3;
+    CHECK(pp_perf_get(&group, out) == 0 && out[0] == 10 && out[2] == 30);
+}
+
+static void columns_with_gaps(void)
+{
+    struct pp_perf_group group = make(true);
+    pp_slot slot = {.kind = PP_PERF, .column = 60, .count = 9, .arg = (uintptr_t)&group};
+    pp_row row = {.head = 0, .valid = 5, .valid_words = 2, .values = 7, .n_slots = 1};
+    uint64_t out[10];
+
+    CHECK(pp_perf_group_place(&group, 0x11) == -EINVAL);  /* too few */
+    CHECK(pp_perf_group_place(&group, 0x1f << 1) == -EINVAL); /* the times are not first */
+    CHECK(pp_perf_group_place(&group, 0x12b) == 0); /* 0 1 3 5 8 */
+    CHECK(pp_perf_columns(&group) == 9);
+    for (int i = 0; i < 10; i++)
+        out[i] = 42;
+    CHECK(pp_read_slot(&slot, out) == 0);
+    CHECK(out[0] == 50 && out[1] == 40 && out[3] == 1000 && out[5] == 2000 && out[8] == 3000);
+    CHECK(out[2] == 42 && out[4] == 42 && out[6] == 42 && out[7] == 42 && out[9] == 42);
+    CHECK(pp_slot_filled(&slot) == 0x12b);
+    CHECK(pp_plan_columns(&slot, 1) == 69);
+    CHECK(pp_plan_fits(76, &row, 1, &slot, 1));
+    CHECK(!pp_plan_fits(75, &row, 1, &slot, 1)); /* the last column would lie behind the frame */
+    row.valid_words = 1;
+    CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
+    row.valid_words = 2;
+    slot.count = 8; /* the group would write a column more than was planned */
+    CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
+    slot.count = 9;
+    slot.arg = 0;
+    CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static void what_an_open_asks_for(void)
+{
+    pp_event event = {.type = 4, .config = 0x20003c};
+
+    open_errno = 0;
+    CHECK(open_with(&fake, &event, 5, -1) == 77);
+    CHECK(asked.type == 4 && asked.config == 0x20003c && asked.size == PERF_ATTR_SIZE_VER0);
+    CHECK(asked.disabled == 1 && asked_leader == -1);
+    CHECK(asked.exclude_user == 0 && asked.exclude_guest == 0 && asked.exclude_kernel == 0);
+    CHECK(asked.read_format == (PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED |
+                                PERF_FORMAT_TOTAL_TIME_RUNNING));
+    CHECK(asked.sample_period == 0 && asked.inherit == 0 && asked.pinned == 0);
+    CHECK(open_with(&fake, &event, 5, 9) == 77);
+    CHECK(asked.disabled == 0 && asked_leader == 9);
+    event.flags = PP_EVENT_KERNEL;
+    CHECK(open_with(&fake, &event, 5, 9) == 77);
+    CHECK(asked.exclude_user == 1 && asked.exclude_guest == 0);
+    event.flags = PP_EVENT_HOST;
+    CHECK(open_with(&fake, &event, 5, 9) == 77);
+    CHECK(asked.exclude_user == 0 && asked.exclude_guest == 1);
+}
+
+static void every_errno_comes_back(void)
+{
+    const int errors[] = {EACCES, EPERM,  ENOENT, ENODEV, EINVAL, EOPNOTSUPP,
+                          EMFILE, ENFILE, ENOSYS, ENOSPC, EBUSY,  ENOMEM};
+    pp_event event = {0};
+
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        open_errno = errors[i];
+        CHECK(open_with(&fake, &event, 5, -1) == -errors[i]);
+    }
+}
+
+/* Task clock, context switches and page faults of the CPU we are pinned to, by the kernel. */
+static int real_group(void)
+{
+    const uint64_t configs[] = {PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_CONTEXT_SWITCHES,
+                                PERF_COUNT_SW_PAGE_FAULTS};
+    pp_perf_group *group;
+    pp_trial trial;
+    uint64_t moved[PP_PERF_WIDTH];
+    int32_t fds[3];
+    cpu_set_t set;
+    int cpu = sched_getcpu();
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set))
+        return SKIPPED;
+    for (int i = 0; i < 3; i++) {
+        pp_event event = {.type = PERF_TYPE_SOFTWARE, .config = configs[i]};
+
+        fds[i] = pp_perf_open(&event, cpu, i ? fds[0] : -1);
+        if (fds[i] == -EACCES || fds[i] == -EPERM || fds[i] == -ENOSYS) {
+            fprintf(stderr, "perf_event_open: %s\n", strerror(-fds[i]));
+            return SKIPPED;
+        }
+        CHECK(fds[i] >= 0);
+    }
+    CHECK(pp_perf_group_new(fds, 0, 1, &group) == -EINVAL);
+    CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS + 1, 1, &group) == -EINVAL);
+    CHECK(pp_perf_group_new(fds, 3, 1, &group) == 0);
+    CHECK(!pp_perf_is_direct(group)); /* no software event is on a counter */
+    CHECK(pp_perf_columns(group) == 5);
+    CHECK(pp_perf_trial(group, 1000000, moved, &trial) == 0);
+    CHECK(moved[0] == 0 && moved[2] == 0); /* disabled until told */
+    CHECK(pp_perf_enable(fds[0]) == 0);
+    CHECK(pp_perf_trial(group, 2000000, moved, &trial) == 0);
+    CHECK(moved[0] == moved[1] && moved[0] >= 2000000 && moved[2] >= 2000000);
+    CHECK(trial.own_ns >= 2000000);
+    pp_perf_group_free(group);
+    CHECK(read(fds[0], moved, 8) == -1 && errno == EBADF); /* they were the group's */
+    pp_perf_group_free(NULL);
+    return 0;
+}
+
+int main(void)
+{
+    counters_narrower_than_sums();
+    what_a_page_refuses();
+    a_lock_that_moves();
+    times_go_on_since_the_page_was_written();
+    a_group_by_its_pages_or_as_a_whole_by_read();
+    what_read_says();
+    columns_with_gaps();
+    what_an_open_asks_for();
+    every_errno_comes_back();
+    return real_group();
+}

@@ -1,0 +1,292 @@
+"""The facade, attached to the real kernel. What the program does with a transition is tested
+exactly in tests/native/test_idle.c; here: that the kernel's transitions arrive, all of them.
+
+Other load on the machine only makes CPUs busier. So bounds from the tasks' own clocks always hold
+on one side; on the other as far as /proc/stat shows no foreign load.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perfprobe.idletrace import IdleTrace, States
+
+NS = 1_000_000_000
+TICK_NS = NS // os.sysconf("SC_CLK_TCK")
+PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
+ON_NS = 30_000_000, 40_000_000  # unlike, so that mixing them up shows: ideally .4 .2 .3 .1
+LOAD_NS = 3 * NS
+WAIT_S = 20
+POINTS = 0.02  # of the load test
+QUIET = 0.1  # foreign load, of one CPU, above which it says too little
+
+TASK = """
+import json, os, sys, time
+cpu, start, period, on, end = map(int, sys.argv[1:])
+os.sched_setaffinity(0, {cpu})
+spans = []
+while start < end:
+    time.sleep(max(0, (start - time.monotonic_ns()) / 1e9))
+    begun = now = time.monotonic_ns()
+    while now < start + on:
+        now = time.monotonic_ns()
+    spans.append((begun, now))
+    start += period
+print(json.dumps(spans))
+"""
+Spans = list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rights() -> None:
+    try:
+        IdleTrace({0: (0, 0)}, settle=False).close()
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def _affinity() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    yield
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.fixture
+def two() -> tuple[int, int]:
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+    return cpus[0], cpus[1]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "never came"
+        time.sleep(0.01)
+
+
+def idle_ticks(cpu: int) -> int:
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name == f"cpu{cpu}":
+            return int(fields[3]) + int(fields[4])
+    raise AssertionError(cpu)
+
+
+def total(s: States) -> int:
+    return s.neither + s.lp0 + s.lp1 + s.both + s.unknown
+
+
+def minus(b: States, a: States) -> list[int]:
+    return [b.neither - a.neither, b.lp0 - a.lp0, b.lp1 - a.lp1, b.both - a.both]
+
+
+def covered(spans: Spans, start: int, end: int) -> Spans:
+    return [(max(a, start), min(b, end)) for a, b in spans if b > start and a < end]
+
+
+def expected(first: Spans, second: Spans, start: int, end: int) -> list[float]:
+    """neither, lp0, lp1, both as shares, by the tasks' own clocks."""
+    first, second = covered(first, start, end), covered(second, start, end)
+    on0, on1 = (sum(b - a for a, b in spans) for spans in (first, second))
+    both = sum(max(0, min(b, d) - max(a, c)) for a, b in first for c, d in second)
+    length = end - start
+    parts = (length - on0 - on1 + both, on0 - both, on1 - both, both)
+    return [part / length for part in parts]
+
+
+class Load:
+    """Two tasks, one a CPU, seen by three traces with different core maps at once."""
+
+    def __init__(self, cpus: tuple[int, int]) -> None:
+        a, b = cpus
+        with (
+            IdleTrace({a: (0, 0), b: (0, 1)}) as plain,
+            IdleTrace({a: (0, 1), b: (0, 0)}) as swapped,
+            IdleTrace({a: (0, 0), b: (1, 0)}) as single,
+        ):
+            begin = time.monotonic_ns() + NS
+            starts = begin, begin + SHIFT_NS
+            tasks = [
+                subprocess.Popen(
+                    [
+                        *(sys.executable, "-ISc", TASK),
+                        *map(str, (cpu, start, PERIOD_NS, on, begin + LOAD_NS)),
+                    ],
+                    stdout=subprocess.PIPE,
+                )
+                for cpu, start, on in zip(cpus, starts, ON_NS, strict=True)
+            ]
+            time.sleep(max(0.0, (begin - time.monotonic_ns()) / NS))
+            stat = [idle_ticks(cpu) for cpu in cpus]
+            before = [t.states(0) for t in (plain, swapped, single)]
+            self.start = time.monotonic_ns()
+            time.sleep(max(0.0, (begin + LOAD_NS - time.monotonic_ns()) / NS))
+            after = [t.states(0) for t in (plain, swapped, single)]
+            self.end = time.monotonic_ns()
+            idle = [TICK_NS * (idle_ticks(cpu) - s) for cpu, s in zip(cpus, stat, strict=True)]
+            spans = [json.loads(task.communicate(timeout=WAIT_S)[0]) for task in tasks]
+        self.length = self.end - self.start
+        self.shares = [
+            [part / self.length for part in minus(y, x)] for y, x in zip(after, before, strict=True)
+        ]
+        self.expected = expected(spans[0], spans[1], self.start, self.end)
+        _, lp0, lp1, both = self.expected
+        on = (lp0 + both, lp1 + both)
+        self.foreign = sum(max(0.0, 1 - i / self.length - o) for i, o in zip(idle, on, strict=True))
+
+
+@pytest.fixture(scope="module")
+def load() -> Load:
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+    found = Load((cpus[0], cpus[1]))
+    return found if found.foreign < QUIET else Load((cpus[0], cpus[1]))
+
+
+def test_a_known_load_has_its_four_states(load: Load) -> None:
+    neither, lp0, lp1, both = load.shares[0]
+    want = load.expected
+    assert neither <= want[0] + POINTS
+    assert both >= want[3] - POINTS
+    assert lp0 + both >= want[1] + want[3] - POINTS
+    assert lp1 + both >= want[2] + want[3] - POINTS
+    if load.foreign >= QUIET:
+        pytest.skip(f"other load took {load.foreign:.0%} of a CPU: only one side was checked")
+    assert load.shares[0] == pytest.approx(want, abs=POINTS + load.foreign)
+
+
+def test_swapped_siblings_swap_the_states(load: Load) -> None:
+    plain, (neither, lp0, lp1, both) = load.shares[0], load.shares[1]
+    assert [neither, lp1, lp0, both] == pytest.approx(plain, abs=0.001)
+
+
+def test_a_core_of_one_thread_has_no_second(load: Load) -> None:
+    _, lp0, _, both = load.shares[0]
+    assert load.shares[2] == pytest.approx([1 - lp0 - both, lp0 + both, 0, 0], abs=0.001)
+    assert load.shares[2][2:] == [0, 0]
+
+
+def test_the_four_states_and_the_unknown_are_all_time(two: tuple[int, int]) -> None:
+    a, b = two
+    before = time.monotonic_ns()
+    with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
+        opened = time.monotonic_ns()
+        for _ in range(50):
+            time.sleep(0.005)
+            start, states, end = time.monotonic_ns(), trace.states(7), time.monotonic_ns()
+            assert states.known
+            # The kernel's fast clock may differ from ours by nanoseconds, hence 1 µs.
+            assert start - opened - 1000 <= total(states) <= end - before + 1000
+
+
+def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
+    """Each CPU's own sum is counted apart; between two reads of it lies that of the core."""
+    a, b = two
+    with IdleTrace({a: (0, 0), b: (0, 1)}) as trace:
+        for cpu in two:
+            wait_for(lambda cpu=cpu: trace.entries(cpu) > 0)  # type: ignore[misc]
+        base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two]
+        slack = 100_000  # the base is not read at one moment
+        for _ in range(100):
+            time.sleep(0.005)
+            low = [trace.busy(cpu) for cpu in two]
+            states = trace.states(0)
+            high = [trace.busy(cpu) for cpu in two]
+            _, lp0, lp1, both = minus(states, base)
+            margin = slack + trace.stats().clamped_ns
+            for lp, least, most, at in zip((lp0, lp1), low, high, base_busy, strict=True):
+                assert least is not None
+                assert most is not None
+                assert least - at - margin <= lp + both <= most - at + margin
+        stats = trace.stats()
+    assert (stats.dropped, stats.missed) == (0, 0)
+
+
+def cpuidle(cpu: int) -> tuple[int, int]:
+    """ns in all states and entries, by cpuidle's own account."""
+    states = sorted(Path(f"/sys/devices/system/cpu/cpu{cpu}/cpuidle").glob("state*"))
+    if not states:
+        pytest.skip("no cpuidle here")
+    times = sum(int((s / "time").read_text()) for s in states)
+    return 1000 * times, sum(int((s / "usage").read_text()) for s in states)
+
+
+def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
+    """Read on the CPU in question, which is busy then: both accounts are complete."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    allowed = os.sched_getaffinity(0)
+
+    def account(trace: IdleTrace, cpu: int) -> tuple[int, ...]:
+        os.sched_setaffinity(0, {cpu})
+        busy = trace.busy(cpu)
+        assert busy is not None
+        now = time.monotonic_ns()
+        return now, now - busy, trace.entries(cpu), TICK_NS * idle_ticks(cpu), *cpuidle(cpu)
+
+    try:
+        with IdleTrace({cpu: (cpu, 0) for cpu in cpus}) as trace:
+            before = [account(trace, cpu) for cpu in cpus]
+            os.sched_setaffinity(0, allowed)
+            time.sleep(3)
+            after = [account(trace, cpu) for cpu in cpus]
+    finally:
+        os.sched_setaffinity(0, allowed)
+    for b, a in zip(before, after, strict=True):
+        elapsed, idle, entries, ticks_ns, cpuidle_ns, usage = (
+            y - x for x, y in zip(b, a, strict=True)
+        )
+        assert entries == pytest.approx(usage, abs=3, rel=0.01)
+        assert idle == pytest.approx(cpuidle_ns, abs=0.01 * elapsed)
+        assert idle == pytest.approx(ticks_ns, abs=2 * TICK_NS + 0.01 * elapsed)
+
+
+def test_a_cpu_busy_throughout_is_settled(two: tuple[int, int]) -> None:
+    cpu, other = two
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        with IdleTrace({cpu: (0, 0), other: (0, 1)}, settle=False) as trace:
+            unknown = trace.busy(cpu)  # this thread did not sleep since
+            trace.settle([cpu])
+            first, second = trace.busy(cpu), trace.busy(cpu)
+            entries = trace.entries(cpu)
+            trace.settle()
+            assert os.sched_getaffinity(0) == {cpu}
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert unknown is None or entries > 0
+    assert first is not None
+    assert second is not None
+    assert second > first
+
+
+def test_an_offline_mark_lasts_to_the_next_transition() -> None:
+    with IdleTrace({0: (0, 0), 4095: (1, 0)}) as trace:
+        assert trace.busy(4095) is None
+        assert not trace.states(1).known
+        assert trace.states(1).unknown > 0
+        trace.offline(4095)
+        assert trace.busy(4095) == 0
+        time.sleep(0.01)
+        assert trace.busy(4095) == 0
+        assert trace.states(1).neither > 0
+
+
+def test_4096_cpus() -> None:
+    core_map = {cpu: (cpu // 2, cpu % 2) for cpu in range(4096)}
+    with IdleTrace(core_map, settle=False) as trace:
+        assert not trace.states(2047).known
+        assert trace.entries(4095) == 0
+        wait_for(lambda: trace.busy(0) is not None)

@@ -1,0 +1,182 @@
+"""How a trace comes to be and goes: rights, errors, and that nothing of it stays in the kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perfprobe import idletrace
+from perfprobe.idletrace import IdleTrace
+
+WAIT_S = 20
+NOBODY = 65534
+BPF = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
+PROG_GET_FD_BY_ID = 13
+
+HOLD = """
+import sys, time
+from perfprobe.idletrace import IdleTrace
+trace = IdleTrace({0: (0, 0)})
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rights() -> None:
+    try:
+        IdleTrace({0: (0, 0)}, settle=False).close()
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end, "never came"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("core_map", "error"),
+    [
+        ({}, OSError),
+        ({0: (0, 2)}, OSError),
+        ({0: (0, 0), 1: (0, 0)}, FileExistsError),
+        ({4096: (0, 0)}, ValueError),
+        ({0: (4096, 0)}, ValueError),
+        ({-1: (0, 0)}, ValueError),
+    ],
+)
+def test_core_maps_that_are_none(
+    core_map: dict[int, tuple[int, int]], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        IdleTrace(core_map)
+
+
+def test_what_is_not_traced() -> None:
+    with IdleTrace({0: (0, 0)}) as trace:
+        for read in (trace.states, trace.busy, trace.entries, trace.offline):
+            with pytest.raises(FileNotFoundError):
+                read(1)
+    trace.close()
+    with pytest.raises(ValueError, match="closed"):
+        trace.states(0)
+
+
+def programs(pid: int | str) -> list[int]:
+    """Ids of the BPF programs (not of links to them) that a process holds."""
+    found = []
+    for file in Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        if "prog_id" in fields and "link_id" not in fields:
+            found.append(int(fields["prog_id"]))
+    return found
+
+
+def loaded(program: int) -> bool:
+    """In the kernel at all, whoever holds it."""
+    attributes = ctypes.create_string_buffer(program.to_bytes(4, sys.byteorder), 128)
+    fd = ctypes.CDLL(None, use_errno=True).syscall(BPF, PROG_GET_FD_BY_ID, attributes, 128)
+    if fd < 0:
+        assert ctypes.get_errno() == errno.ENOENT
+        return False
+    os.close(fd)
+    return True
+
+
+@pytest.mark.skipif(BPF is None, reason="no number of bpf(2) for this machine here")
+def test_nothing_stays_after_close() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with IdleTrace({0: (0, 0)}):
+        (program,) = programs("self")
+        assert loaded(program)
+    assert programs("self") == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    wait_for(lambda: not loaded(program))
+
+
+@pytest.fixture
+def holder() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE) as child:
+        yield child
+        child.kill()
+
+
+@pytest.mark.skipif(BPF is None, reason="no number of bpf(2) for this machine here")
+def test_nothing_stays_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"ready\n"
+    (program,) = programs(holder.pid)
+    assert loaded(program)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(WAIT_S)
+    wait_for(lambda: not loaded(program))
+
+
+SHOW = """
+from perfprobe.idletrace import IdleTrace
+try:
+    with IdleTrace({0: (0, 0)}) as trace:
+        print(trace.states(0).known)
+except OSError as error:
+    print(error)
+"""
+
+
+def show(*setpriv: str) -> str:
+    """What a process says that gave up its rights."""
+    if shutil.which("setpriv") is None or os.geteuid() != 0:
+        pytest.skip("needs setpriv and root, to give it up")
+    command = ["setpriv", *setpriv, sys.executable, "-c", SHOW]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_without_rights_it_says_which() -> None:
+    said = show("--bounding-set=-all", "--inh-caps=-all")
+    value = idletrace.DISABLED.read_text().strip()
+    assert "needs CAP_BPF and CAP_PERFMON, or root" in said
+    assert f"kernel.unprivileged_bpf_disabled={value})" in said
+
+
+def test_two_capabilities_are_enough() -> None:
+    caps = "+bpf,+perfmon"
+    user = f"--reuid={NOBODY}", "--clear-groups"
+    assert show(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}") == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "call", "words"),
+    [
+        (errno.EPERM, "BPF_MAP_CREATE", "CAP_BPF and CAP_PERFMON, or root"),
+        (errno.ENOSYS, "BPF_MAP_CREATE", "no bpf(2)"),
+        (errno.EINVAL, "BPF_MAP_CREATE", "Linux 5.12"),
+        (errno.EINVAL, "BPF_PROG_LOAD", "Linux 5.12"),
+        (errno.ENOENT, "BPF_RAW_TRACEPOINT_OPEN", "no tracepoint cpu_idle"),
+        (errno.ENOMEM, "mmap", os.strerror(errno.ENOMEM)),
+    ],
+)
+def test_reasons(number: int, call: str, words: str) -> None:
+    assert words in idletrace.reason(number, call)
+
+
+def test_the_verifiers_words_are_a_note() -> None:
+    error = idletrace._failure(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
+    assert error.errno == errno.EINVAL
+    assert error.__notes__ == ["0: (bf) r1 = r9\nR9 !read_ok"]
+    assert not hasattr(idletrace._failure(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")
