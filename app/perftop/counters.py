@@ -5,6 +5,10 @@ stamp ticks that this took. Deltas add up: an interval is the sum of its samples
 read contributes nothing (zero ticks; an interrupted read counts as none, and the next
 difference covers both), a column that could not be read is NaN, a sample that cannot
 be true is left out and its reason kept.
+
+Where perf had more to count than there are counters, it counted in turns. A block with the two
+columns of TIMES says for how long; the others in it whose origin begins with "perf" are scaled up
+to the whole span, and unknown if they were not counted at all.
 """
 
 from __future__ import annotations
@@ -30,8 +34,7 @@ TIME_SLACK_S = 0.05
 UNLIMITED = 1e30
 """Finite, so that nothing times nothing stays nothing."""
 
-UNLIMITED = 1e30
-"""Finite, so that nothing times nothing stays nothing."""
+TIMES = ("perf_enabled_s", "perf_running_s")
 
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
@@ -102,6 +105,21 @@ class Counters:
             return 1e9
         return self.hello.tsc_hz.hz if self.hello.tsc_hz else float("nan")
 
+    @property
+    def has_tsc(self) -> bool:
+        """Elapsed time is known in ticks of the TSC, and what these are."""
+        counted = self.hello.stamp == "tsc" or "tsc" in self.columns
+        return counted and self.hello.tsc_hz is not None
+
+    def tsc_ticks(self, delta: Delta, block: str = "cpu") -> Floats:
+        """TSC ticks that the reads of a CPU's row lie apart: by its stamps, or by a counter where
+        stamps are of another clock."""
+        column = self.columns.get("tsc")
+        if column is None:
+            return delta.tables[block].ticks
+        ticks: Floats = delta.tables[column.block].moved[:, column.first]
+        return ticks
+
     def nothing(self) -> Delta:
         """An empty span, to add samples to."""
         tables = {}
@@ -118,6 +136,17 @@ class Counters:
             if rows is not None:
                 self._step_block(block, rows, delta)
         return delta
+
+    def counted(self, delta: Delta) -> Floats | None:
+        """Share of the time for which perf counted, by position of the CPU: below 1 it took turns
+        and the counts are estimates. None: the stream does not say."""
+        columns = [self.columns.get(key) for key in TIMES]
+        if None in columns:
+            return None
+        enabled, running = (delta.tables[c.block].moved[:, c.first] for c in columns if c)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share: Floats = running / enabled
+        return share
 
     def forget(self, cpu_row: int) -> None:
         """The CPU went away: what it counts next has nothing to do with what it counted."""
@@ -152,7 +181,7 @@ class Counters:
 
         good = usable & ~backwards & ~bad
         table.ticks[good] = ticks[good]
-        table.moved[good] = np.where(both, moved, np.nan)[good]
+        table.moved[good] = np.where(both, limits.scaled(moved), np.nan)[good]
         if block.scope == "cpu":
             for row in np.flatnonzero(backwards):
                 delta.suspect.setdefault(int(row), set()).add("time stamps went backwards")
@@ -188,6 +217,11 @@ class _Limits:
         )
         self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c in per_column])
 
+        self._times = [np.flatnonzero(self.keys == key) for key in TIMES]
+        self._turns = np.array(
+            [c.origin.startswith("perf") and c.key not in TIMES for c in per_column], bool
+        )
+
     def moved(self, old: Words, new: Words, ticks: Floats) -> Floats:
         """Differences at each counter's own width; a wrap is a difference like any other."""
         plain = ((new - old) & self._mask).astype(np.float64)
@@ -199,6 +233,15 @@ class _Limits:
             plain = np.where(self._gauge, level, plain)
         result: Floats = plain * self._scale
         return result
+
+    def scaled(self, moved: Floats) -> Floats:
+        """What would have been counted all the time, for what perf counted in turns."""
+        if any(len(column) == 0 for column in self._times):
+            return moved
+        enabled, running = (moved[:, column] for column in self._times)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(running > 0, enabled / running, np.nan)
+        return np.where(self._turns, moved * factor, moved)
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
         """Moved more than can be: somebody wrote the counter, or the read is not to be trusted."""

@@ -20,8 +20,8 @@ def check(counters: Counters, delta: Delta) -> None:
     """Note reasons in `delta.suspect`, by position of the CPU."""
     found: dict[str, Bools] = {}
     ref = _moved(counters, delta, "ref")
-    if ref is not None and counters.hello.stamp == "tsc":
-        ticks = delta.tables[counters.columns["ref"].block].ticks
+    if ref is not None and counters.has_tsc:
+        ticks = counters.tsc_ticks(delta, counters.columns["ref"].block)
         found["ref ran faster than the TSC"] = ref > ticks * (1 + SLACK) + SLACK_TICKS
     cycles = _moved(counters, delta, "cycles")
     instructions = _moved(counters, delta, "instructions")

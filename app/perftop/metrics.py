@@ -33,7 +33,7 @@ class Quantities:
     @property
     def tsc(self) -> Floats:
         """TSC ticks that the reads of a row lie apart."""
-        return self._delta.tables["cpu"].ticks
+        return self._counters.tsc_ticks(self._delta)
 
     @property
     def tsc_hz(self) -> float:
@@ -206,6 +206,8 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 
+INDEX = {key: i for i, key in enumerate(METRICS)}
+
 COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
 """Counters that are also given as they are."""
 
@@ -234,11 +236,10 @@ class Evaluator:
         return np.isin(np.array(list(self._rows)), cpus)
 
     def _choose(self, metric: Metric) -> list[tuple[Variant, Bools]]:
-        hello = self._counters.hello
         left = np.ones(len(self._rows), bool)
         chosen = []
         for variant in metric.variants:
-            if variant.needs_tsc and (hello.stamp != "tsc" or hello.tsc_hz is None):
+            if variant.needs_tsc and not self._counters.has_tsc:
                 continue
             mask = left.copy()
             for key in variant.needs:
@@ -270,43 +271,47 @@ class Evaluator:
     def evaluate(self, delta: Delta) -> Values:
         """All metrics over a span."""
         q = Quantities(self._counters, delta, self._base_hz)
-        parts = {}
+        top = np.full((len(METRICS), len(self._rows)), np.nan)
+        bottom = top.copy()
         with np.errstate(divide="ignore", invalid="ignore"):
             for key, chosen in self.chosen.items():
-                top = np.full(len(self._rows), np.nan)
-                bottom = top.copy()
                 for variant, mask in chosen:
-                    top[mask] = variant.numerator(q)[mask]
-                    bottom[mask] = variant.denominator(q)[mask]
-                parts[key] = (top, bottom)
-        return Values(parts)
+                    top[INDEX[key], mask] = variant.numerator(q)[mask]
+                    bottom[INDEX[key], mask] = variant.denominator(q)[mask]
+        return Values(top, bottom)
 
 
 class Values:
     """Metrics over one span, by CPU, and over any group of CPUs."""
 
-    def __init__(self, parts: dict[str, tuple[Floats, Floats]]) -> None:
-        self._parts = parts
-        self._shares: dict[str, Floats] = {}
+    def __init__(self, top: Floats, bottom: Floats) -> None:
+        """Numerators and denominators, (metrics, CPUs)."""
+        self._top, self._bottom = top, bottom
+        self.all = _ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
+        """(metrics, CPUs), in the order of METRICS."""
 
     def __getitem__(self, key: str) -> Floats:
         """By position of the CPU; NaN where unknown, also where nothing ran."""
-        found = self._shares.get(key)
-        if found is None:
-            found = self._shares[key] = self._ratio(key, *self._parts[key])
-        return found
+        values: Floats = self.all[INDEX[key]]
+        return values
 
-    def over(self, key: str, rows: Bools | list[int] | slice) -> float:
+    def over(self, key: str, rows: list[int] | slice) -> float:
         """One value for a group: of those of its CPUs where it is known."""
-        top, bottom = (part[rows] for part in self._parts[key])
-        known = np.isfinite(top) & np.isfinite(bottom)
-        if not known.any():
-            return float("nan")
-        return float(self._ratio(key, top[known].sum(), bottom[known].sum()))
+        return float(self.group(rows)[INDEX[key]])
 
-    @staticmethod
-    def _ratio(key: str, top: Floats, bottom: Floats) -> Floats:
-        metric = METRICS[key]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.where(bottom > 0, top / bottom, np.nan)
-        return np.clip(value, metric.low, metric.high)
+    def group(self, rows: list[int] | slice) -> Floats:
+        """All metrics for a group."""
+        top, bottom = self._top[:, rows], self._bottom[:, rows]
+        known = np.isfinite(top) & np.isfinite(bottom)
+        total, base = (np.where(known, part, 0.0).sum(axis=1) for part in (top, bottom))
+        return _ratio(total, base, _LOW, _HIGH)
+
+
+_LOW = np.array([metric.low for metric in METRICS.values()])
+_HIGH = np.array([metric.high for metric in METRICS.values()])
+
+
+def _ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.where(bottom > 0, top / bottom, np.nan)
+    return np.clip(values, low, high)

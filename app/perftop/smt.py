@@ -98,7 +98,7 @@ class Splitter:
         self._single(result, np.flatnonzero(count == 1), threads, util)
         self._pairs(result, np.flatnonzero(count == 2), threads, util, delta, learn=learn)
         for core in np.flatnonzero(count > 2):
-            self._many(result, int(core), threads[core], util, delta)
+            self._many(result, int(core), threads[core], util, delta, learn=learn)
         return result
 
     def _single(
@@ -212,12 +212,21 @@ class Splitter:
     def _share(self, key: str, delta: Delta) -> Floats:
         """A counter's own ticks, per tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
-        table = delta.tables[column.block]
+        moved = delta.tables[column.block].moved[:, column.first]
         with np.errstate(divide="ignore", invalid="ignore"):
-            share: Floats = table.moved[:, column.first] / table.ticks
+            share: Floats = moved / self._counters.tsc_ticks(delta, column.block)
         return share
 
-    def _many(self, out: Split, core: int, rows: list[int], util: Floats, delta: Delta) -> None:
+    def _many(
+        self,
+        out: Split,
+        core: int,
+        rows: list[int],
+        util: Floats,
+        delta: Delta,
+        *,
+        learn: bool,
+    ) -> None:
         """More than two threads: only `neither` can be told, exactly or as a range."""
         r = util[rows]
         out.active_threads[core] = r.sum()
@@ -227,8 +236,13 @@ class Splitter:
             out.low[core, 0], out.high[core, 0] = 1 - highest, 1 - lowest
             return
         out.method[core] = "any-thread"
-        shared = self._share("any_thread", delta) * self._factor("any_thread")
-        any_ = float(np.nanmean(shared[rows])) if np.isfinite(shared[rows]).any() else np.nan
+        shared = self._share("any_thread", delta)[rows]
+        any_ = float(np.nanmean(shared)) if np.isfinite(shared).any() else np.nan
+        if learn and "any_thread" in self.calibrations and any_ > 0:
+            enough = np.array([lowest > calibrate.LEAST_SHARE])
+            low, high = (np.where(enough, r / any_, np.nan) for r in (lowest, highest))
+            self.calibrations["any_thread"].observe(low, high)
+        any_ *= self._factor("any_thread")
         if any_ < lowest - TOLERANCE or any_ > highest + TOLERANCE:
             out.suspect[core] = True
         else:

@@ -27,10 +27,9 @@ class Distribution:
         self._cpus = 0
 
     def add(self, values: Values, split: Split) -> None:
-        everyone = [values.over(key, self._shown) for key in METRICS]
-        by_cpu = np.stack([values[key] for key in METRICS])
-        self._cpus = by_cpu.shape[1]
-        row = np.concatenate([everyone, by_cpu.ravel(), split.states.ravel()])
+        self._cpus = values.all.shape[1]
+        everyone = values.group(self._shown)
+        row = np.concatenate([everyone, values.all.ravel(), split.states.ravel()])
         if self._low is None or self._high is None or len(row) != len(self._low):
             # The first sample - or cores were regrouped, and older samples are of other cores.
             self._low, self._high = row.copy(), row.copy()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 import time
 from array import array
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from perfprobe import __version__, clock, cpulist, host, layout, topology, wire
-from perfprobe.sampler import RowPlan, Sampler, stamp_now
-from perfprobe.sources import Unavailable, procfs
-from perfprobe.sources.part import Part, shifted
+from perfprobe.sampler import Sampler, stamp_now
+from perfprobe.sources import Unavailable, procfs, traced
+from perfprobe.sources.part import Part
 from perfprobe.sources.procstat import STAT_BLOCK, ProcStat
-from perfprobe.wire import Counter, Cpu, Frame, Missing, Note
+from perfprobe.sources.reading import Reading
+from perfprobe.wire import Counter, Cpu, Frame, Missing, Multiplier, Note, Rate
 
 MACHINE_BLOCK = wire.Block(
     "machine",
@@ -26,17 +27,41 @@ MACHINE_BLOCK = wire.Block(
     [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)],
 )
 
+Rates = tuple[list[Multiplier], Rate | None]
 
-def open_os(root: Path, sample_ns: int, cpus: str | None) -> Native:
-    """Raises Unavailable where no CPU can be found, ValueError for a bad list."""
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What hello says besides what the parts do."""
+
+    source: str = "os"
+    smt_methods: Sequence[str] = ("bounds",)
+    """Where a core has several threads."""
+    rates: Callable[[Rate | None], Rates] = lambda _: ([], None)
+    """Multipliers and the base frequency, from the TSC's."""
+
+
+def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
+    """The topology, and which CPUs the user asked for. Raises as open_os."""
     rows = topology.read(root)
     if not rows:
         raise Unavailable(f"no CPUs can be found below {root}: there is no readable /proc or /sys")
-    selected = cpulist.select(cpus, rows) if cpus is not None else None
-    parts = [procfs.idle_times(root, rows), procfs.cpufreq(root, rows)]
+    return rows, cpulist.select(cpus, rows) if cpus is not None else None
+
+
+def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
+    """The system's own account. Only the machine itself can be traced, not files."""
+    parts = traced.open_traced(rows) if root == Path("/") else []
+    return [*parts, procfs.idle_times(root, rows), procfs.cpufreq(root, rows)]
+
+
+def open_os(root: Path, sample_ns: int, cpus: str | None) -> Native:
+    """Raises Unavailable where no CPU can be found, ValueError for a bad list."""
+    rows, selected = read_rows(root, cpus)
     why = procfs.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
-    return Native(root, sample_ns, rows, selected, parts, [Missing(key, why) for key in lacking])
+    missing = [Missing(key, why) for key in lacking]
+    return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing)
 
 
 class Native:
@@ -47,32 +72,30 @@ class Native:
         rows: list[Cpu],
         selected: list[int] | None,
         parts: Sequence[Part],
-        missing: list[Missing],
+        missing: Sequence[Missing] = (),
+        about: About | None = None,
     ) -> None:
         self._root = root
         self._real = root == Path("/")
         self._position = {row.cpu: i for i, row in enumerate(rows)}
-        self._wanted = _with_siblings(selected, rows)
+        self._wanted = with_siblings(selected, rows)
         self._parts = parts
         self._attached: set[int] = set()
         self._notes: list[Note] = []
         self._seq = 0
         self._online_text = self._read_online()
-        counters = [c for part in parts for c in part.counters]
-        self._places, words = layout.place(
-            [
-                (wire.Block("cpu", "cpu", counters), len(rows)),
-                (STAT_BLOCK, len(rows)),
-                (MACHINE_BLOCK, 1),
-            ]
-        )
+        self._reading = Reading(parts, rows)
+        others = [(STAT_BLOCK, len(rows)), (MACHINE_BLOCK, 1)]
+        places, words = layout.place([*self._reading.blocks(), *others])
+        self._places = {place.block.name: place for place in places}
+        self._reading.place(self._places)
         self._stat = ProcStat(root, list(self._position))
         stamp = "tsc" if self._real else "raw"
         self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real)  # type: ignore[arg-type]
         for row in rows:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
-        self._hello = self._introduce(rows, selected, sample_ns, missing)
+        self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
 
     @property
     def hello(self) -> wire.Hello:
@@ -93,10 +116,9 @@ class Native:
         self._watch_hotplug(time_ns)
         self._mark_offline()
         frame = self._sampler.frame
-        _, stat, machine = self._places
-        self._stat.fill(frame, stat, self._now())
-        self._fill_machine(frame, machine)
-        blocks = {place.block.name: place.data(frame) for place in self._places}
+        self._stat.fill(frame, self._places["stat"], self._now())
+        self._fill_machine(frame, self._places["machine"])
+        blocks = {name: place.data(frame) for name, place in self._places.items()}
         self._seq += 1
         return [Frame(self._seq, time_ns, blocks, late=self._sampler.late)]
 
@@ -110,16 +132,8 @@ class Native:
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
         """Opens what the CPU has and starts its thread."""
-        self._sampler.attach(cpu, [self._row(cpu)], rebased)
+        self._sampler.attach(cpu, self._reading.open(cpu), rebased)
         self._attached.add(cpu)
-
-    def _row(self, cpu: int) -> RowPlan:
-        slots = []
-        first = 0
-        for part in self._parts:
-            slots += shifted(part.open(cpu), first)
-            first += sum(counter.columns for counter in part.counters)
-        return self._places[0].plan(self._position[cpu], slots)
 
     def _read_online(self) -> str:
         return host.text(f"{self._root}/{procfs.CPUS}/online") or ""
@@ -140,8 +154,9 @@ class Native:
     def _gone(self, cpu: int, time_ns: int) -> None:
         self._sampler.detach(cpu)
         self._attached.discard(cpu)
-        for part in self._parts:
-            part.shut(cpu)
+        for heir, plans in self._reading.shut(cpu):
+            self._sampler.detach(heir)
+            self._sampler.attach(heir, plans, rebased=True)
         data = {"cpu": cpu, "online": False, "row": None}
         self._notes.append(Note("hotplug", time_ns, data=data))
 
@@ -171,21 +186,28 @@ class Native:
     def _mark_offline(self) -> None:
         """Rows of CPUs that are off; the drain has cleared them."""
         words = self._sampler.frame.cast("Q")
-        for cpu in self._wanted - self._attached:
-            words[self._places[0].head + self._position[cpu] * wire.HEAD + 4] = wire.ROW_OFFLINE
+        for head in self._reading.unread(self._wanted - self._attached):
+            words[head + 4] = wire.ROW_OFFLINE
 
     # --- hello -------------------------------------------------------------------------------
 
     def _introduce(
-        self, rows: list[Cpu], selected: list[int] | None, sample_ns: int, missing: list[Missing]
+        self,
+        rows: list[Cpu],
+        selected: list[int] | None,
+        sample_ns: int,
+        missing: Sequence[Missing],
+        about: About,
     ) -> wire.Hello:
         tsc_hz = clock.calibrate() if self._sampler.stamp == "tsc" else None
         raw_ns, tsc, _ = clock.bracket()
         cores = topology.cores(rows)
+        threads = any(len(core) > 1 for core in cores)
+        multipliers, base_hz = about.rates(tsc_hz)
         unpinned = self._unpinned()
         return wire.Hello(
             perftop=__version__,
-            source="os",
+            source=about.source,
             host=host.hostname(self._root),
             kernel=host.kernel(self._root),
             boot_id=host.boot_id(self._root),
@@ -201,14 +223,18 @@ class Native:
             stamp=self._sampler.stamp,
             tsc=tsc if tsc_hz else None,
             tsc_hz=tsc_hz,
-            smt_methods=["bounds"] if any(len(core) > 1 for core in cores) else ["single"],
+            base_hz=base_hz,
+            multipliers=multipliers,
+            smt_methods=self._methods(about) if threads else ["single"],
             selected=selected,
-            missing=[
-                *missing,
-                *(m for part in self._parts for m in part.missing),
-                *self._not_ours(unpinned),
-            ],
+            missing=[*missing, *self._missing(), *self._not_ours(unpinned)],
         )
+
+    def _methods(self, about: About) -> list[str]:
+        """Best first: what is counted, what is traced, what can only be bounded."""
+        keys = {c.key for part in self._parts for c in part.counters}
+        counted = [method for method in about.smt_methods if method != "bounds"]
+        return [*counted, *(["traced"] if "both_s" in keys else []), "bounds"]
 
     def _unpinned(self) -> list[int]:
         """CPUs that no thread of ours may run on; by now all threads have tried."""
@@ -219,12 +245,18 @@ class Native:
     def _blocks(self, unpinned: list[int]) -> list[wire.Block]:
         """The blocks; counters that only their own CPU can read are not there on the others, so
         that a metric may use what the system says of these."""
-        first, *rest = (place.block for place in self._places)
+        first, *rest = (place.block for place in self._places.values())
         if unpinned:
             pinned = sorted(self._position.keys() - set(unpinned))
-            counters = [replace(counter, cpus=pinned) for counter in first.counters]
+            counters = [
+                replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
+                for c in first.counters
+            ]
             first = replace(first, counters=counters)
         return [first, *rest]
+
+    def _missing(self) -> list[Missing]:
+        return [missing for part in self._parts for missing in part.missing]
 
     def _not_ours(self, unpinned: list[int]) -> list[Missing]:
         if not unpinned:
@@ -234,7 +266,7 @@ class Native:
         return [Missing(c.key, why, fix, unpinned) for p in self._parts for c in p.counters]
 
 
-def _with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
+def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
     """What must be read for the CPUs that the user asked for: a split needs both siblings."""
     everyone = {row.cpu for row in rows}
     if selected is None:

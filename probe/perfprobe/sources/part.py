@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from perfprobe.sampler import Slot
@@ -13,9 +14,12 @@ from perfprobe.wire import Counter, Missing, Scope
 class Part(Protocol):
     """Counters of one scope. A core's or package's are read by the first CPU of it that is on."""
 
-    scope: Scope
-    counters: list[Counter]
-    missing: list[Missing]
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def counters(self) -> Sequence[Counter]: ...
+    @property
+    def missing(self) -> Sequence[Missing]: ...
 
     def open(self, cpu: int) -> list[Slot]:
         """What this CPU can read, columns counted from the part's first. A counter that it lacks
@@ -51,4 +55,4 @@ class Descriptors:
 
 def shifted(slots: Iterable[Slot], by: int) -> list[Slot]:
     """The slots of a part whose first column is column `by` of the block."""
-    return [Slot(slot.kind, slot.column + by, slot.fd, slot.arg) for slot in slots]
+    return [replace(slot, column=slot.column + by) for slot in slots]

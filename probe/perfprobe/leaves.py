@@ -1,0 +1,53 @@
+"""CPUID of this machine: by the kernel's driver, else by the instruction on the CPU itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from perfprobe import cpuid
+from perfprobe._native import ffi, lib
+from perfprobe.cpuid import Leaves, Registers
+
+
+def of(cpu: int) -> Leaves:
+    """The leaves of one CPU of this machine; on hybrids they differ between core types."""
+    device = cpuid.Device(Path("/"), cpu)
+    return device if device(0) is not None else Executed(cpu)
+
+
+class Executed:
+    """CPUID is a trap in guests (microseconds): once at the start, never when sampling."""
+
+    def __init__(self, cpu: int) -> None:
+        self._cpu = cpu
+        self._read: dict[tuple[int, int], Registers | None] = {}
+
+    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
+        key = (leaf, subleaf)
+        if key not in self._read:
+            self._read[key] = self._execute(leaf, subleaf)
+        return self._read[key]
+
+    def _execute(self, leaf: int, subleaf: int) -> Registers | None:
+        out = ffi.new("uint32_t[4]")
+        try:
+            with pinned(self._cpu):
+                if lib.pp_cpuid(leaf, subleaf, out) < 0:
+                    return None
+        except OSError:  # outside our CPU set
+            return None
+        return out[0], out[1], out[2], out[3]
+
+
+@contextlib.contextmanager
+def pinned(cpu: int) -> Iterator[None]:
+    """The calling thread runs on this CPU and goes back after. OSError: it may not run there."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,229 @@
+"""perf events: how they are opened, grouped and tried, and why one was refused."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from perfprobe import host
+from perfprobe._native import ffi, lib
+from perfprobe.leaves import pinned
+
+HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
+CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_
+LEADER = -1
+TIMES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    key: str
+    type: int
+    config: int
+    kernel: bool = False
+    """Count in the kernel only."""
+    role: str = ""
+    """Of several events of one role the first that opens is used; empty: the key."""
+    core: bool = True
+    """Of a core's PMU: has rings and guests to leave out, and a limited number of counters."""
+
+    @property
+    def part(self) -> str:
+        return self.role or self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a group counted while a thread pinned to its CPU ran for a while."""
+
+    counts: list[int]
+    running: float
+    """Share of the time for which the group was on the counters; 1 where that is not told."""
+    ticks: int
+    """Of the TSC, elapsed."""
+    own: float
+    """Share of it for which the thread ran."""
+
+
+class Group(Protocol):
+    """Reads its events at once. A slot refers to it by its address."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def direct(self) -> bool:
+        """By RDPMC, without a system call."""
+
+    def place(self, columns: Sequence[int]) -> None:
+        """Which columns, after the times, its events fill: ascending. At first one after the
+        other. Not while a thread reads it."""
+
+    def close(self) -> None: ...
+
+
+class Kernel(Protocol):
+    """The calls; tests have one of their own. All raise OSError."""
+
+    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int: ...
+    def enable(self, leader: int) -> None: ...
+    def close(self, fd: int) -> None: ...
+    def group(self, fds: Sequence[int], *, timed: bool) -> Group:
+        """The descriptors are the group's from now on."""
+
+    def trial(self, group: Any, cpu: int, own_ns: int) -> Trial: ...
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
+
+
+class OpenGroup:
+    def __init__(self, fds: Sequence[int], *, timed: bool) -> None:
+        out = ffi.new("pp_perf_group **")
+        array = ffi.new("int32_t[]", list(fds))
+        _check(lib.pp_perf_group_new(array, len(fds), timed, out))
+        self.handle: Any = out[0]
+        self.address = int(ffi.cast("uintptr_t", self.handle))
+        self.direct = bool(lib.pp_perf_is_direct(self.handle))
+        self.timed = timed
+        self._times = TIMES if timed else 0
+        self.place(range(len(fds)))
+
+    def place(self, columns: Sequence[int]) -> None:
+        self.filled = [column + self._times for column in columns]
+        bits = sum(1 << column for column in (*range(self._times), *self.filled))
+        _check(lib.pp_perf_group_place(self.handle, bits))
+        self.columns = lib.pp_perf_columns(self.handle)
+
+    def read(self) -> list[int]:
+        """All columns; those that no event fills hold anything."""
+        values = ffi.new("uint64_t[64]")
+        _check(lib.pp_perf_read(self.handle, values))
+        return [values[i] for i in range(self.columns)]
+
+    def close(self) -> None:
+        lib.pp_perf_group_free(self.handle)
+        self.handle, self.address = ffi.NULL, 0
+
+
+class System:
+    """This machine's kernel."""
+
+    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
+        flags = lib.PP_EVENT_KERNEL if event.kernel else 0
+        flags |= lib.PP_EVENT_HOST if host_only and event.core else 0
+        attr = ffi.new("pp_event *", (event.type, flags, event.config))
+        return _check(lib.pp_perf_open(attr, cpu, leader))
+
+    def enable(self, leader: int) -> None:
+        _check(lib.pp_perf_enable(leader))
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def group(self, fds: Sequence[int], *, timed: bool) -> OpenGroup:
+        return OpenGroup(fds, timed=timed)
+
+    def trial(self, group: OpenGroup, cpu: int, own_ns: int) -> Trial:
+        moved = ffi.new("uint64_t[64]")
+        out: Any = ffi.new("pp_trial *")
+        with pinned(cpu):
+            _check(lib.pp_perf_trial(group.handle, own_ns, moved, out))
+        running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
+        counts = [moved[column] for column in group.filled]
+        return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
+
+
+def raise_limit() -> None:
+    """A thousand CPUs with ten events each need more descriptors than a process starts with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# --- why not --------------------------------------------------------------------------------------
+
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    why: str
+    fix: str | None = None
+
+
+_REASONS: Mapping[int, Trouble] = {
+    errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
+    errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is off"),
+    errno.EINVAL: Trouble("this kernel does not know the event, or not in this form"),
+    errno.EOPNOTSUPP: Trouble("the PMU cannot count it so, or is given to guests"),
+    errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
+    errno.EMFILE: Trouble(
+        "not enough file descriptors: the hard limit is {limit}",
+        "raise it (root: ulimit -Hn 65536; a service: LimitNOFILE=65536)",
+    ),
+    errno.ENFILE: Trouble("the system has no file descriptors left", "sysctl fs.file-max=1000000"),
+    errno.ENOMEM: Trouble("the kernel has no memory for it"),
+    errno.E2BIG: Trouble("this kernel is too old for the request"),
+    errno.ENOSYS: Trouble(
+        "this kernel or container has no perf_event_open",
+        "a kernel with CONFIG_PERF_EVENTS, or a seccomp profile that allows perf_event_open",
+    ),
+}
+
+
+def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
+    """What a failed open means, and what to do about it."""
+    number = error.errno or 0
+    if number in {errno.EACCES, errno.EPERM}:
+        return _forbidden(number, root)
+    if number == errno.EMFILE:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        found = _REASONS[number]
+        return Trouble(found.why.format(limit=limit), found.fix)
+    return _REASONS.get(number) or Trouble(os.strerror(number) if number else str(error))
+
+
+def _forbidden(number: int, root: Path) -> Trouble:
+    """The kernel's own check answers EACCES, and a container's filter EPERM."""
+    level = (host.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
+    status = host.text(f"{root}/proc/self/status", 1 << 14) or ""
+    filtered = "\nSeccomp:\t2" in status
+    by_kernel = not (filtered and number == errno.EPERM)
+    if level.isdigit() and int(level) > 0 and not _capable(status) and by_kernel:
+        why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+        return Trouble(why, "sysctl kernel.perf_event_paranoid=0, or perftop --sudo")
+    if filtered:
+        return Trouble(
+            "perf_event_open is refused, it seems by the container's seccomp filter",
+            "run outside the container, or allow perf_event_open and add CAP_PERFMON",
+        )
+    return Trouble("perf_event_open is refused by a security module", "ask its administrator")
+
+
+def _capable(status: str) -> bool:
+    _, found, rest = status.partition("\nCapEff:\t")
+    try:
+        mask = int(rest.partition("\n")[0], 16) if found else 0
+    except ValueError:
+        return False
+    return bool(mask >> CAP_PERFMON & 1 or mask >> CAP_SYS_ADMIN & 1)
+
+
+def shortage(free: int, root: Path = Path("/")) -> Trouble:
+    """Fewer counters than events."""
+    watchdog = host.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+    why = f"only {free} counters free: the NMI watchdog or another tool holds one"
+    if watchdog == 0:
+        return Trouble(f"only {free} counters free: another tool holds some", "stop the other tool")
+    return Trouble(why, "sysctl kernel.nmi_watchdog=0")

@@ -1,0 +1,214 @@
+"""One group of events on one CPU: opened, tried, and cut down until it counts.
+
+A group goes on the counters as a whole or not at all. Where the counters do not suffice, events are
+dropped in the order of DROPPED until the rest runs; what exists but does not count is dropped too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfprobe.perfevent import LEADER, Event, Group, Kernel, Trial, Trouble, shortage, trouble
+
+DROPPED = ("smt", "kernel_cycles", "kernel_instructions", "instructions", "cycles")
+"""By role, first to last."""
+SPINS_NS = (2_000_000, 10_000_000)
+"""The second only if the group was not on the counters in the first: the kernel takes turns with
+what others count every 4 ms."""
+MAY_REST = frozenset({"one_thread", "smi"})
+"""These may well stand still for a while."""
+STILL = Trouble("the counter is there but does not count")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What one CPU counts in the end."""
+
+    events: list[Event] = field(default_factory=list)
+    missing: dict[str, Trouble] = field(default_factory=dict)
+    """By key; of a role nothing of which is there, the first."""
+    group: Group | None = None
+    host_only: bool = False
+    tried: bool = False
+    """It was seen to count; without, the CPU is none that we may run on."""
+
+
+class Short(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    """The group would not fit the counters even if they were all free."""
+
+
+def settle(
+    kernel: Kernel,
+    wanted: Sequence[Event],
+    cpu: int,
+    *,
+    timed: bool,
+    root: Path = Path("/"),
+) -> Settled:
+    """The largest group that counts. Its events are in the order of `wanted`."""
+    events = list(wanted)
+    missing: dict[str, Trouble] = {}
+    dropped: list[str] = []
+    while events:
+        opening = Opening(kernel, cpu, events, root)
+        try:
+            group = opening.group(timed=timed)
+        except Short:
+            events = _smaller(events, dropped)
+            continue
+        missing |= opening.refused
+        if group is None:
+            break
+        trial = _try(kernel, group, cpu)
+        still = _still(opening.events, trial) if trial else {}
+        if trial is not None and trial.running == 0:
+            group.close()
+            events = _smaller(opening.events, dropped)
+        elif still:
+            group.close()
+            missing |= still
+            dead = [event for event in opening.events if event.key in still]
+            events = [event for event in events if event not in dead]
+        else:
+            missing |= dict.fromkeys(dropped, shortage(_counters(opening.events), root))
+            left = _left(missing, opening.events, wanted)
+            return Settled(opening.events, left, group, opening.host_only, trial is not None)
+    missing |= dict.fromkeys(dropped, shortage(0, root))
+    return Settled(missing=_left(missing, [], wanted))
+
+
+class Opening:
+    """One attempt: a leader that is disabled, its siblings, then the group enabled - siblings that
+    join a leader which is running already count zeros without any error."""
+
+    def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
+        self.events: list[Event] = []
+        self.refused: dict[str, Trouble] = {}
+        self.host_only = False
+        self._kernel, self._cpu, self._wanted, self._root = kernel, cpu, wanted, root
+        self._fds: list[int] = []
+
+    def group(self, *, timed: bool) -> Group | None:
+        """None: no event could be opened. Raises Short."""
+        try:
+            self._open_all()
+            if not self._fds:
+                return None
+            self._kernel.enable(self._fds[0])
+            group = self._kernel.group(self._fds, timed=timed)
+        except OSError as error:
+            self.close()
+            self.refused |= dict.fromkeys((e.key for e in self.events), trouble(error, self._root))
+            self.events = []
+            return None
+        except Short:
+            self.close()
+            raise
+        return group
+
+    def close(self) -> None:
+        for fd in reversed(self._fds):
+            self._kernel.close(fd)
+        self._fds = []
+
+    def _open_all(self) -> None:
+        for event in self._wanted:
+            if any(event.part == other.part for other in self.events):
+                continue
+            try:
+                fd = self._open(event)
+            except OSError as error:
+                if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
+                    self._again_for_host()
+                    return
+                self.refused[event.key] = trouble(error, self._root)
+                continue
+            self._fds.append(fd)
+            self.events.append(event)
+
+    def _again_for_host(self) -> None:
+        """Where guests own the PMU while they run, only what leaves them out can be counted."""
+        self.close()
+        self.events, self.refused, self.host_only = [], {}, True
+        self._open_all()
+
+    def _open(self, event: Event) -> int:
+        leader = self._fds[0] if self._fds else LEADER
+        try:
+            return self._kernel.open(event, self._cpu, leader, host_only=self.host_only)
+        except OSError as error:
+            if leader != LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
+                self._alone(event)  # raises what is wrong with the event itself
+                raise Short from None
+            raise
+
+    def _alone(self, event: Event) -> None:
+        fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
+        self._kernel.close(fd)
+
+
+# --- does it count? -------------------------------------------------------------------------------
+
+
+def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
+    """None: we may not run on that CPU."""
+    trial = None
+    for own_ns in SPINS_NS:
+        with contextlib.suppress(OSError):
+            trial = kernel.trial(group, cpu, own_ns)
+        if trial is None or trial.running > 0:
+            break
+    return trial
+
+
+def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
+    """What did not move as it must while somebody ran."""
+    if trial.running == 0:
+        return {}
+    counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
+    found = {key: STILL for key, n in counts.items() if n <= 0 and key not in MAY_REST}
+    ref = counts.get("ref", 0)
+    if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
+        share = ref / trial.ticks
+        found["ref"] = Trouble(f"the counter moved {share:.3g} times as far as the TSC while busy")
+    aperf, mperf = counts.get("aperf", 0), counts.get("mperf", 0)
+    if aperf > 0 and mperf > 0 and not 0.05 <= aperf / mperf <= 4:
+        why = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not tell the clock"
+        found |= dict.fromkeys(("aperf", "mperf"), Trouble(why))
+    return found
+
+
+# --- what is left ---------------------------------------------------------------------------------
+
+
+def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
+    """Without the next role to drop; none if there is no more to drop."""
+    for role in DROPPED:
+        gone = [event.key for event in events if event.part == role]
+        if gone and len(gone) < len(events):
+            dropped.append(gone[0])
+            return [event for event in events if event.part != role]
+    dropped += [event.key for event in events]
+    return []
+
+
+def _counters(events: Sequence[Event]) -> int:
+    return sum(event.core for event in events)
+
+
+def _left(
+    missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
+) -> dict[str, Trouble]:
+    """A key is not missing if another event has its role."""
+    served = {event.part for event in events}
+    lacking: dict[str, Trouble] = {}
+    roles: set[str] = set()
+    for event in wanted:
+        if event.part not in served | roles and event.key in missing:
+            lacking[event.key] = missing[event.key]
+            roles.add(event.part)
+    return lacking

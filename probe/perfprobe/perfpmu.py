@@ -1,0 +1,94 @@
+"""What the kernel counts with: the PMUs of /sys/bus/event_source, and their events by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe import host
+
+DEVICES = "sys/bus/event_source/devices"
+CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
+"""A machine has the first, a hybrid the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pmu:
+    name: str
+    path: str
+    type: int
+    cpus: frozenset[int] | None
+    """Those that it counts on, or those that are to be asked for their core or package; None: all
+    CPUs, each for itself."""
+    hybrid: str | None = None
+    """Core type; generic events must then name the PMU."""
+
+    def serves(self, cpu: int) -> bool:
+        return self.cpus is None or cpu in self.cpus
+
+
+def find(root: Path, name: str) -> Pmu | None:
+    path = f"{root}/{DEVICES}/{name}"
+    number = host.number(f"{path}/type")
+    if number is None:
+        return None
+    listed = host.cpus(f"{path}/cpus") or host.cpus(f"{path}/cpumask")
+    return Pmu(name, path, number, frozenset(listed) if listed else None, dict(CORES).get(name))
+
+
+def cores(root: Path) -> list[Pmu]:
+    return [pmu for name, _ in CORES if (pmu := find(root, name)) is not None]
+
+
+def core_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
+    return next((pmu for pmu in pmus if pmu.serves(cpu)), None)
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+_TERM = re.compile(r"([a-z0-9_]+)(?:=(0x[0-9a-fA-F]+|[0-9]+))?")
+_FORMAT = re.compile(r"config:([0-9,-]+)")
+
+
+def config(pmu: Pmu, event: str) -> int | None:
+    """attr.config of an event that the PMU names; None: it has none of that name, or one that
+    needs more than config."""
+    text = (host.text(f"{pmu.path}/events/{event}") or "").strip()
+    if not text:
+        return None
+    total = 0
+    for item in text.split(","):
+        term = _TERM.fullmatch(item.strip())
+        bits = _bits(pmu, term[1]) if term else None
+        if term is None or bits is None:
+            return None
+        value = int(term[2], 0) if term[2] else 1
+        if value >> len(bits):
+            return None
+        total |= sum((value >> i & 1) << bit for i, bit in enumerate(bits))
+    return total
+
+
+def _bits(pmu: Pmu, term: str) -> list[int] | None:
+    """Where a term's bits go, lowest first: "config:0-7,32-35"."""
+    match = _FORMAT.fullmatch((host.text(f"{pmu.path}/format/{term}") or "").strip())
+    if match is None:
+        return None
+    bits: list[int] = []
+    for part in match[1].split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
+            return None
+        bits += range(int(first), int(last or first) + 1)
+    return bits or None
+
+
+def scale(pmu: Pmu, event: str) -> float:
+    """What one count is in the unit of the event; 1 where that is not said."""
+    try:
+        value = float((host.text(f"{pmu.path}/events/{event}.scale") or "").strip())
+    except ValueError:
+        return 1.0
+    return value if 0 < value < 1e12 else 1.0

@@ -1,0 +1,39 @@
+"""Which parts to read on this machine: what perf counts, and the operating system's account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from perfprobe.sources import Unavailable, native, perf, perfplan
+from perfprobe.sources.native import About, Native, Rates
+from perfprobe.wire import Rate
+
+
+def open_local(name: Literal["auto", "perf"], sample_ns: int, cpus: str | None) -> Native:
+    """`perf`: raises Unavailable where neither reference cycles nor cycles can be counted. `auto`
+    then does without them, and hello says why."""
+    root = Path("/")
+    rows, selected = native.read_rows(root, cpus)
+    planner = perfplan.Planner(root, rows)
+    wanted = native.with_siblings(selected, rows)
+    parts = perf.open_perf(root, rows, planner, cpus=wanted)
+    blocker = perf.blocker(parts)
+    if blocker is not None and name == "perf":
+        for part in parts:
+            part.close()
+        mend = f"; {blocker.fix}" if blocker.fix else ""
+        raise Unavailable(f"the perf source is not available: {blocker.why}{mend}")
+    keys = {counter.key for part in parts for counter in part.counters}
+
+    def rates(tsc_hz: Rate | None) -> Rates:
+        multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
+        return multipliers, planner.base_hz(tsc_hz)
+
+    about = About(
+        "os" if blocker is not None else "perf",
+        smt_methods=perfplan.methods(keys),
+        rates=rates,
+    )
+    parts += native.os_parts(root, rows)
+    return Native(root, sample_ns, rows, selected, parts, about=about)

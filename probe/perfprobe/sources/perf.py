@@ -1,0 +1,146 @@
+"""Counters that the kernel counts for us: the cores' own, those of the msr PMU, and of uncore PMUs.
+
+Two groups on each CPU. The core's may be taken off the counters in turns with what others count:
+then `perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins
+with "perf" are to be scaled by the two. The msr PMU's group never is; and without it, the first can
+be read by RDPMC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from perfprobe.perfevent import Event, Kernel, System, raise_limit
+from perfprobe.perfgroup import Settled, settle
+from perfprobe.sources import perfplan, perfuncore, procfs
+from perfprobe.sources.part import Part
+from perfprobe.sources.perfgroups import Bundle, Groups
+from perfprobe.wire import Counter, Cpu, Missing
+
+THREADS = 32  # CPUs that are tried at once: most of a try is running there for 2 ms
+TIMES = (
+    Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
+    Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
+)
+ESSENTIAL = ("ref", "cycles")
+GUESTS = "only the host's own time is counted: guests have the PMU while they run"
+
+
+def open_perf(
+    root: Path,
+    rows: Sequence[Cpu],
+    planner: perfplan.Planner | None = None,
+    *,
+    cpus: Iterable[int] | None = None,
+    kernel: Kernel | None = None,
+) -> list[Part]:
+    """The cores' part, the msr PMU's, then one for each uncore PMU: the first two always, with what
+    is missing and why. Every counter was seen to count on the CPUs that have it.
+
+    `cpus`: those that will be read. `root` is for tests: no events are below a directory.
+    """
+    kernel = kernel or System()
+    planner = planner or perfplan.Planner(root, rows)
+    raise_limit()
+    wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    core = _Settling(kernel, root, rows, read, planner.core, timed=True).part(perfplan.CORE)
+    if not planner.pmus:
+        why = procfs.no_counters(root)
+        core.missing = [Missing(counter.key, why) for counter in perfplan.CORE[:5]]
+    rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(perfplan.MSR)
+    return [core, rest, *perfuncore.parts(root, rows, read, kernel)]
+
+
+def blocker(parts: Sequence[Part]) -> Missing | None:
+    """Why there is no telling how busy any CPU is, or how fast; None if there is."""
+    core = parts[0]
+    if any(counter.key in ESSENTIAL for counter in core.counters):
+        return None
+    fallback = Missing("ref", "no CPU could be read")
+    return next((m for key in ESSENTIAL for m in core.missing if m.what == key), fallback)
+
+
+class _Settling:
+    """All CPUs, each with the group that counts on it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        root: Path,
+        rows: Sequence[Cpu],
+        read: Sequence[Cpu],
+        plan: Callable[[Cpu], list[Event]],
+        *,
+        timed: bool,
+    ) -> None:
+        self._kernel, self._rows, self._timed = kernel, rows, timed
+        wanted = {row.cpu: plan(row) for row in read}
+
+        def one(cpu: int) -> Settled:
+            return settle(kernel, wanted[cpu], cpu, timed=timed, root=root)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            self._settled = dict(zip(wanted, pool.map(one, wanted), strict=True))
+
+    def part(self, table: Sequence[Counter]) -> Groups:
+        here = {event.key for found in self._settled.values() for event in found.events}
+        counters = [self._on(counter) for counter in table if counter.key in here]
+        column = {counter.key: i for i, counter in enumerate(counters)}
+        ready = {}
+        for cpu, found in self._settled.items():
+            if found.group is not None:
+                found.group.place([column[event.key] for event in found.events])
+                ready[cpu] = found.group
+        if counters and self._timed:
+            counters = [*(self._on(time) for time in TIMES), *counters]
+        bundles = self._bundles(column)
+        part = Groups(self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready)
+        part.missing = self._missing()
+        return part
+
+    def _on(self, counter: Counter) -> Counter:
+        """With the CPUs that have it. One that is off may have what others of its type have."""
+        times = {time.key for time in TIMES}
+        cpus = []
+        for row in self._rows:
+            found = self._of(row)
+            if found is not None and found.group is not None:
+                keys = times | {event.key for event in found.events}
+                cpus += [row.cpu] if counter.key in keys else []
+        return replace(counter, cpus=None if len(cpus) == len(self._rows) else cpus)
+
+    def _of(self, row: Cpu) -> Settled | None:
+        found = self._settled.get(row.cpu)
+        if found is not None:
+            return found
+        alike = (self._settled.get(r.cpu) for r in self._rows if r.type == row.type)
+        return next(filter(None, alike), None)
+
+    def _bundles(self, column: Mapping[str, int]) -> Callable[[int], list[Bundle]]:
+        """What a CPU that comes back gets: what it had."""
+        by_cpu = {row.cpu: row for row in self._rows}
+
+        def bundles(cpu: int) -> list[Bundle]:
+            found = self._of(by_cpu[cpu])
+            if found is None or not found.events:
+                return []
+            return [Bundle(cpu, [(event, column[event.key]) for event in found.events])]
+
+        return bundles
+
+    def _missing(self) -> list[Missing]:
+        """One for each counter and reason, with its CPUs unless it is all that are read."""
+        cpus: dict[Missing, list[int]] = {}
+        for cpu, found in self._settled.items():
+            for key, trouble in found.missing.items():
+                cpus.setdefault(Missing(key, trouble.why, trouble.fix), []).append(cpu)
+            if found.host_only:
+                cpus.setdefault(Missing("guests", GUESTS), []).append(cpu)
+        return [
+            replace(missing, cpus=None if len(where) == len(self._settled) else where)
+            for missing, where in cpus.items()
+        ]

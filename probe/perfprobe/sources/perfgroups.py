@@ -1,0 +1,75 @@
+"""Parts whose slots are groups of perf events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe.perfevent import Event, Group, Kernel
+from perfprobe.perfgroup import Opening, Short
+from perfprobe.sampler import PERF, Slot
+from perfprobe.wire import Counter, Missing, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A group as it is to be opened: on which CPU, and each event's column after the times."""
+
+    cpu: int
+    events: Sequence[tuple[Event, int]]
+
+
+class Groups:
+    """Counters of one scope."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        scope: Scope,
+        counters: list[Counter],
+        bundles: Callable[[int], Sequence[Bundle]],
+        *,
+        timed: bool = False,
+        ready: Mapping[int, Group] | None = None,
+    ) -> None:
+        """`bundles`: what the CPU that reads is to open. `ready`: groups that are open already, by
+        that CPU."""
+        self.scope = scope
+        self.counters = counters
+        self.missing: list[Missing] = []
+        self._kernel = kernel
+        self._bundles = bundles
+        self._timed = timed
+        self._ready = dict(ready or {})
+        self._open: dict[int, list[Group]] = {}
+
+    def open(self, cpu: int) -> list[Slot]:
+        ready = self._ready.pop(cpu, None)
+        groups = [ready] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
+        self._open[cpu] = groups
+        return [Slot(PERF, 0, -1, group.address, group.columns) for group in groups]
+
+    def shut(self, cpu: int) -> None:
+        for group in self._open.pop(cpu, []):
+            group.close()
+
+    def close(self) -> None:
+        for cpu in list(self._open):
+            self.shut(cpu)
+        for group in self._ready.values():
+            group.close()
+        self._ready.clear()
+
+    def _group(self, bundle: Bundle) -> Group | None:
+        """As much of it as opens now."""
+        events = [event for event, _ in bundle.events]
+        opening = Opening(self._kernel, bundle.cpu, events, Path("/"))
+        try:
+            group = opening.group(timed=self._timed)
+        except Short:
+            return None
+        if group is not None:
+            columns = dict(bundle.events)
+            group.place([columns[event] for event in opening.events])
+        return group

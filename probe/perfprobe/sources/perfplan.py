@@ -1,0 +1,123 @@
+"""Which events the CPUs of this machine are to count, by their model and their PMUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from perfprobe import cpuid, host, leaves, perfpmu, uarch
+from perfprobe.cpuid import Leaves
+from perfprobe.perfevent import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
+from perfprobe.uarch import AMD, COUNTED, Uarch
+from perfprobe.wire import Counter, Cpu, Multiplier, Rate
+
+CORE = (
+    Counter("ref", "reference cycles, unhalted", "cycles", "perf"),
+    Counter("cycles", "cycles, unhalted", "cycles", "perf"),
+    Counter("instructions", "instructions", "instructions", "perf"),
+    Counter("kernel_instructions", "instructions in the kernel", "instructions", "perf"),
+    Counter("kernel_cycles", "cycles in the kernel", "cycles", "perf"),
+    Counter("one_thread", "ticks with the sibling halted", "1", "perf"),
+    Counter("any_thread", "ticks with any thread unhalted", "1", "perf"),
+    Counter("distributed", "ticks shared out among threads", "1", "perf"),
+)
+# Not "perf": this group is never off the counters, so there is nothing to scale.
+MSR = (
+    Counter("msr_tsc", "TSC, beside APERF and MPERF", "1", "msr PMU"),
+    Counter("aperf", "APERF", "cycles", "msr PMU"),
+    Counter("mperf", "MPERF", "cycles", "msr PMU"),
+    Counter("smi", "SMIs", "1", "msr PMU"),
+)
+
+
+class Planner:
+    """CPUID is asked once for each core type, on a CPU of it."""
+
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[Cpu],
+        leaves_of: Callable[[int], Leaves] = leaves.of,
+    ) -> None:
+        self._root = root
+        self.pmus = perfpmu.cores(root)
+        self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
+        self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
+        identity = host.identity(root)
+        for row in rows:
+            if row.online and row.type not in self._types:
+                read = leaves_of(row.cpu)
+                found = uarch.find(
+                    identity.vendor, identity.family, identity.model, identity.stepping,
+                    read, row.type,
+                )  # fmt: skip
+                self._types[row.type] = (found, read)
+        self._msr = perfpmu.find(root, "msr")
+
+    def core(self, row: Cpu) -> list[Event]:
+        """Alternatives of one key follow each other; in the order of CORE."""
+        pmu = perfpmu.core_of(self.pmus, row.cpu)
+        if pmu is None or row.type not in self._types:
+            return []
+        model, read = self._types[row.type]
+        extended = pmu.type << 32 if pmu.hybrid else 0
+        events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
+        own = model.events.get("ref")
+        if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map
+            events.append(Event("ref", pmu.type, own.config))
+        events += [
+            Event("cycles", HARDWARE, extended | CYCLES),
+            Event("instructions", HARDWARE, extended | INSTRUCTIONS),
+            Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel=True),
+            Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel=True),
+        ]
+        if self._smt and model.smt != 1:
+            events += smt_events(model, read, pmu.type)
+        return events
+
+    def msr(self, _row: Cpu) -> list[Event]:
+        """None if there is only the TSC, which the stamps have anyway."""
+        if self._msr is None:
+            return []
+        names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
+        configs = {key: perfpmu.config(self._msr, name) for key, name in names.items()}
+        found = [
+            Event(key, self._msr.type, config, core=False)
+            for key, config in configs.items()
+            if config is not None
+        ]
+        return found if any(event.key != "msr_tsc" for event in found) else []
+
+    # --- for hello -------------------------------------------------------------------------------
+
+    def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
+        """Of the counters that there are."""
+        found: list[Multiplier] = []
+        for model, read in self._types.values():
+            found += uarch.multipliers(model, read, None, tsc_hz)
+        return [multiplier for multiplier in found if multiplier.counter in keys]
+
+    def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
+        """What MPERF counts at."""
+        for model, read in self._types.values():
+            if model.vendor == AMD and tsc_hz is not None:
+                return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
+            if rates := uarch.base_hz(model, read, None):
+                return rates[0]
+        return None
+
+
+def smt_events(model: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
+    """Best first: one of them will do. They go by raw codes, of which the kernel masks nothing: it
+    lets the AnyThread bit through on CPUs that have no such thing any more, and we do not."""
+    return [
+        Event(key, pmu_type, event.config, role="smt")
+        for method in model.methods
+        if (key := COUNTED.get(method)) and (event := model.events.get(key))
+        if not event.any_thread or cpuid.anythread(read)
+    ]
+
+
+def methods(keys: set[str]) -> list[str]:
+    """Of telling the SMT states of a core with siblings, by the counters that there are."""
+    return [*(name for name, key in COUNTED.items() if key in keys), "bounds"]

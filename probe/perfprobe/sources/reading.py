@@ -1,0 +1,94 @@
+"""Which CPU's thread reads which rows: every CPU its own, and the first of a core or package that
+is on, its core's or package's. Those rows move on when that CPU goes off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from perfprobe import layout, topology, wire
+from perfprobe.sampler import RowPlan
+from perfprobe.sources.part import Part, shifted
+from perfprobe.wire import Counter, Cpu, Scope
+
+SHARED: tuple[Scope, ...] = ("core", "package")
+
+
+class Reading:
+    def __init__(self, parts: Sequence[Part], rows: Sequence[Cpu]) -> None:
+        self._parts = parts
+        self._places: Mapping[str, layout.Place] = {}
+        self._row = {row.cpu: i for i, row in enumerate(rows)}
+        self._groups = {"core": topology.cores(rows), "package": topology.packages(rows)}
+        self._carriers: dict[Scope, dict[int, int]] = {scope: {} for scope in SHARED}
+        """By row of a core or package, the CPU that reads it."""
+        self._plans: dict[int, list[RowPlan]] = {}
+
+    def blocks(self) -> list[tuple[wire.Block, int]]:
+        """With their numbers of rows; a core's or package's only if anything is to be read."""
+        found = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
+        return found + [
+            (wire.Block(scope, scope, counters), len(self._groups[scope]))
+            for scope in SHARED
+            if (counters := self._counters(scope))
+        ]
+
+    def place(self, places: Mapping[str, layout.Place]) -> None:
+        self._places = places
+
+    def open(self, cpu: int) -> list[RowPlan]:
+        """All that the CPU's thread is to read."""
+        self._plans[cpu] = [self._plan("cpu", self._row[cpu], cpu)]
+        return self._with_shared(cpu)
+
+    def shut(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
+        """The CPU's thread has ended. Which threads are to be started anew, and with what: their
+        CPUs read rows now that this one read."""
+        for part in self._parts:
+            part.shut(cpu)
+        self._plans.pop(cpu, None)
+        heirs: dict[int, None] = {}
+        for scope in SHARED:
+            for row, carrier in list(self._carriers[scope].items()):
+                if carrier == cpu:
+                    del self._carriers[scope][row]
+                    left = (c for c in self._groups[scope][row] if c in self._plans)
+                    heirs |= dict.fromkeys(list(left)[:1])
+        return [(heir, self._with_shared(heir)) for heir in heirs]
+
+    def unread(self, wanted: Iterable[int]) -> list[int]:
+        """Where in the frame the heads of rows lie whose CPUs - of those that are wanted - are all
+        off, in words."""
+        gone = [cpu for cpu in wanted if cpu not in self._plans]
+        heads = [self._head("cpu", self._row[cpu]) for cpu in gone]
+        for scope in SHARED:
+            if gone and scope in self._places:
+                for row, group in enumerate(self._groups[scope]):
+                    if row not in self._carriers[scope] and not set(group).isdisjoint(gone):
+                        heads.append(self._head(scope, row))
+        return heads
+
+    def _counters(self, scope: Scope) -> list[Counter]:
+        return [c for part in self._parts if part.scope == scope for c in part.counters]
+
+    def _head(self, scope: Scope, row: int) -> int:
+        return self._places[scope].head + row * wire.HEAD
+
+    def _with_shared(self, cpu: int) -> list[RowPlan]:
+        """The CPU's plans, and now those of its core and package if nobody reads them."""
+        for scope in SHARED:
+            if scope not in self._places:
+                continue
+            for row, group in enumerate(self._groups[scope]):
+                if cpu in group and row not in self._carriers[scope]:
+                    self._carriers[scope][row] = cpu
+                    self._plans[cpu].append(self._plan(scope, row, cpu))
+        return self._plans[cpu]
+
+    def _plan(self, scope: Scope, row: int, cpu: int) -> RowPlan:
+        slots = []
+        first = 0
+        for part in self._parts:
+            if part.scope == scope:
+                slots += shifted(part.open(cpu), first)
+                first += sum(counter.columns for counter in part.counters)
+        return self._places[scope].plan(row, slots)
