@@ -1,0 +1,118 @@
+"""States from the kernel's idle transitions, through the sampler, the wire and the session. This
+machine may have no siblings: two of its CPUs are declared to be some."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfprobe import wire
+from perfprobe.idletrace import IdleTrace
+from perfprobe.sources import native, traced
+from perfprobe.wire import Cpu
+from perftop.session import Interval, Session
+
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+BURN = (
+    "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: 0"
+)
+
+
+def unavailable() -> str:
+    if len(CPUS) < 2:
+        return "two CPUs are needed"
+    try:
+        IdleTrace({CPUS[0]: (0, 0)}).close()
+    except OSError as error:
+        return str(error.strerror)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be traced")
+
+
+@contextlib.contextmanager
+def burning(cpu: int) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is where it should be
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def measure(seconds: float) -> tuple[Session, Interval]:
+    rows = [Cpu(cpu, True, 0, 0, 0, lp, siblings=CPUS) for lp, cpu in enumerate(CPUS)]
+    parts = [*traced.open_traced(rows), *native.os_parts(Path("/nothing"), rows)]
+    source = native.Native(Path("/"), 50_000_000, rows, None, parts)
+    session = Session(source.hello)
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            time.sleep(max(0, source.due() - time.monotonic()))
+            for message in source.poll():
+                data = wire.encode(source.hello) + wire.encode(message)
+                session.apply(list(wire.Decoder().feed(data))[1])
+    finally:
+        source.close()
+    return session, session.take()
+
+
+@pytest.mark.parametrize("lp", [0, 1])
+def test_who_burns_is_told_from_who_does_not(lp: int) -> None:
+    """The other CPU does what it likes: the states must say the same of it as its own time."""
+    with burning(CPUS[lp]):
+        session, interval = measure(1.0)
+    assert session.hello.smt_methods[0] == "traced"
+    assert interval.split.method == ["traced"]
+    states = interval.split.of(0)
+    mine, other = states["lp0"] + states["both"], states["lp1"] + states["both"]
+    if lp:
+        mine, other = other, mine
+    assert mine > 0.98
+    assert states["neither"] < 0.02
+    assert sum(states.values()) == pytest.approx(1)
+    steal = interval.values["steal"]
+    util = interval.values["util"] + steal
+    assert mine == pytest.approx(util[lp], abs=0.01)
+    assert other == pytest.approx(util[1 - lp], abs=0.01)
+    assert session.suspect_samples == 0
+
+
+def test_utilisation_says_where_it_comes_from() -> None:
+    session, _ = measure(0.3)
+    origin = session.evaluator.origin("util") or ""
+    assert "idle transitions" in origin
+
+
+def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
+    assert traced._places([[0], [1]]) == {0: (0, 0), 1: (1, 0)}
+    assert traced._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]]) == {
+        0: (0, 0), 4: (0, 1), 1: (1, 0), 5: (1, 1),
+        2: (2, 0), 3: (3, 0), 6: (4, 0), 7: (5, 0), 8: (6, 0),
+    }  # fmt: skip
+
+
+def test_without_rights_the_reason_is_given() -> None:
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() or setpriv is None:
+        pytest.skip("needs root and setpriv, to give rights up")
+    code = (
+        "from perfprobe.sources import traced\nfrom perfprobe.wire import Cpu\n"
+        "(part,) = traced.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
+    )
+    done = subprocess.run(
+        [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr
