@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from perftop.failed import Failed
 
@@ -28,11 +30,16 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         status: int = options.verb(options)
+        sys.stdout.flush()
     except Failed as failed:
         print(f"perftop: {failed}", file=sys.stderr)
         return failed.status
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # stdout is gone, which is a normal end: nothing that is flushed later may complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     return status
 
 
@@ -73,12 +80,13 @@ def _parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
     )
+    root.add_argument("--sudo", action="store_true", help="run the probe, and only it, as root")
     watch = argparse.ArgumentParser(add_help=False, parents=[root])
     watch.add_argument(
         "--source",
         default="auto",
         metavar="NAME",
-        help="auto, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]",
+        help="auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]",
     )
     watch.add_argument("-i", "--interval", type=span_ns, metavar="TIME",
                        help="what the numbers cover: 100ms, 1s, 2")  # fmt: skip
@@ -101,18 +109,27 @@ def _parser() -> argparse.ArgumentParser:
     topology = verbs.add_parser("topology", parents=[root], help="packages, caches, cores, CPUs")
     topology.add_argument("--json", action="store_true", help="as one JSON object")
     topology.set_defaults(verb=_topology)
+
+    doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, and why not")
+    doctor.add_argument("--json", action="store_true", help="as one JSON object")
+    doctor.set_defaults(verb=_doctor)
     return parser
 
 
-def _probe(options: argparse.Namespace, sample_ns: int) -> list[str]:
-    from perftop.stream import probe_command
+def _probe(options: argparse.Namespace, *arguments: str) -> list[str]:
+    """The probe's command line, once it may be run."""
+    from perftop import stream
 
-    argv = probe_command("stream", "--source", options.source, "--sample", f"{sample_ns / 1e9:g}")
-    if options.cpus is not None:
-        argv += ["--cpus", options.cpus]
-    if options.sysroot is not None:
-        argv += ["--sysroot", options.sysroot]
-    return argv
+    if options.sudo:
+        stream.authorize()
+    below = [] if options.sysroot is None else ["--sysroot", options.sysroot]
+    return stream.probe_command(*arguments, *below, sudo=options.sudo)
+
+
+def _stream(options: argparse.Namespace, sample_ns: int) -> list[str]:
+    only = [] if options.cpus is None else ["--cpus", options.cpus]
+    sample = ["--sample", f"{sample_ns / 1e9:g}"]
+    return _probe(options, "stream", "--source", options.source, *sample, *only)
 
 
 def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
@@ -125,10 +142,10 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
 
 
 def _live(options: argparse.Namespace) -> int:
-    if not sys.stdout.isatty() or not sys.stdin.isatty():
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
-    argv = _probe(options, sample_ns)
+    argv = _stream(options, sample_ns)
     from perftop import app
 
     return app.run(argv, interval_ns, mouse=not options.no_mouse)
@@ -140,7 +157,7 @@ def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     return stat.run(
         stat.Options(
-            _probe(options, sample_ns),
+            _stream(options, sample_ns),
             interval_ns,
             sample_ns,
             options.count,
@@ -152,21 +169,41 @@ def _stat(options: argparse.Namespace) -> int:
 
 
 def _topology(options: argparse.Namespace) -> int:
-    from perftop.stream import probe_command
-
-    argv = probe_command("topology", "--json")
-    if options.sysroot is not None:
-        argv += ["--sysroot", options.sysroot]
-    done = subprocess.run(argv, capture_output=True, check=False)
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        why = lines[-1] if lines else f"perfprobe ended with status {done.returncode}"
-        raise Failed(why.removeprefix("perfprobe: "), max(1, done.returncode))
-    answer = json.loads(done.stdout)
+    answer = _ask("topology", options)
     if options.json:
         print(json.dumps(answer))
         return 0
     from perftop import tree
 
-    print("\n".join(tree.draw(answer["cpus"])))
+    print("\n".join(tree.draw(answer["cpus"], unicode=_unicode())))
     return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    answer = _ask("doctor", options)
+    if options.json:
+        print(json.dumps(answer))
+        return 0
+    import shutil
+
+    from perftop import doctor
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    print("\n".join(doctor.draw(answer, width, unicode=_unicode())))
+    return 0
+
+
+def _ask(verb: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What the probe says of the machine."""
+    done = subprocess.run(_probe(options, verb, "--json"), capture_output=True, check=False)
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        why = lines[-1] if lines else f"perfprobe ended with status {done.returncode}"
+        raise Failed(why.removeprefix("perfprobe: "), max(1, done.returncode))
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _unicode() -> bool:
+    """Whether the terminal's characters go beyond ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 from collections import Counter
@@ -114,14 +113,12 @@ class Stat:
 
 
 def run(options: Options) -> int:
-    """The exit status. Raises Failed; a closed stdout is a normal end."""
+    """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
     try:
         with _open(options.output) as out:
             return asyncio.run(_run(options, out))
     except BrokenPipeError:
-        # stdout is gone: nothing that the interpreter flushes at its end may complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except OSError as error:
         name = options.output or "stdout"
         raise Failed(f"cannot write {name}: {error.strerror or error}") from None

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from typing import Protocol
 from perfprobe import wire
 from perftop.failed import Failed
 
+UNAVAILABLE = 3
+"""Exit status: what was asked for cannot be had here."""
 READ_BYTES = 1 << 18
 STDERR_BYTES = 4096
 """Of a dying probe's last words: enough for its one line, bounded whatever it says."""
@@ -28,10 +31,20 @@ class Stream(Protocol):
     def __aiter__(self) -> AsyncIterator[wire.Message]: ...
 
 
-def probe_command(*arguments: str) -> list[str]:
-    """The argv of a probe on this machine: the same interpreter, never what PATH may hold."""
+def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
+    """The argv of a probe on this machine: the same interpreter, never what PATH may hold. With
+    `sudo` it alone runs as root; the password must have been given before (`authorize`)."""
     # -P: a perfprobe/ in the working directory must not be what runs with our rights.
-    return [sys.executable, "-P", "-m", "perfprobe", *arguments]
+    own = [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
+    return ["sudo", "-n", "--", *own] if sudo else own
+
+
+def authorize() -> None:
+    """Has sudo ask for the password now, while the terminal is still the user's."""
+    if shutil.which("sudo") is None:
+        raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
+    if subprocess.run(["sudo", "-v"], check=False).returncode:
+        raise Failed("--sudo: sudo did not let the probe run as root", UNAVAILABLE)
 
 
 class _Probe:
@@ -86,8 +99,9 @@ class _Probe:
         try:
             await asyncio.wait_for(process.wait(), GRACE_S)
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            with contextlib.suppress(PermissionError):  # it is root's: its stdin has told it
+                process.kill()
+                await process.wait()
 
 
 @asynccontextmanager

@@ -49,6 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     topology.add_argument("--json", action="store_true", help="the default; there is no other form")
     topology.set_defaults(verb=_topology)
 
+    doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, what not, why")
+    doctor.add_argument("--json", action="store_true", help="the default; there is no other form")
+    doctor.set_defaults(verb=_doctor)
+
     truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
     truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
@@ -81,11 +85,22 @@ def _open(options: argparse.Namespace) -> Source:
 
         asked = options.cpus
         return sim.open_sim(name, sample_ns, asked and (lambda rows: cpulist.select(asked, rows)))
-    if name in {"auto", "os"}:
+    below = options.sysroot != Path("/")
+    if name == "perf" and below:
+        raise ValueError("--sysroot and --source perf: there are no events below a directory")
+    if name == "os" or (name == "auto" and below):
         from perfprobe.sources import native
 
         return native.open_os(options.sysroot, sample_ns, options.cpus)
-    raise ValueError(f"--source {name}: there are auto, os and sim[:SCENARIO]")
+    if name in {"auto", "perf"}:
+        from perfprobe.sources import local
+
+        return local.open_local(name, sample_ns, options.cpus)
+    if name == "msr":
+        from perfprobe.sources import msr
+
+        return msr.open_msr(options.sysroot, sample_ns, options.cpus)
+    raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 
 def _topology(options: argparse.Namespace) -> int:
@@ -96,6 +111,32 @@ def _topology(options: argparse.Namespace) -> int:
         "cpus": [dataclasses.asdict(row) for row in rows],
         "host": host.hostname(options.sysroot),
         "model": host.identity(options.sysroot).name or None,
+    }
+    print(json.dumps(answer))
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from perfprobe import access, host
+
+    root = options.sysroot
+    answer = {
+        "host": host.hostname(root),
+        "model": host.identity(root).name or None,
+        "kernel": host.kernel(root),
+        "virtualisation": host.virtualisation(root),
+        "checks": [dataclasses.asdict(check) for check in access.checks(root)],
+    }
+    # And what a stream from here would say of itself.
+    wanted = argparse.Namespace(source="auto", sample=1.0, cpus=None, sysroot=root)
+    with contextlib.closing(_open(wanted)) as source:
+        hello = dataclasses.asdict(source.hello)
+    methods = hello["smt_methods"]
+    answer |= {
+        "source": hello["source"],
+        "smt_method": methods[0] if methods else None,
+        **{key: hello[key] for key in ("smt_methods", "multipliers", "tsc_hz", "base_hz")},
+        "missing": hello["missing"],
     }
     print(json.dumps(answer))
     return 0

@@ -1,0 +1,190 @@
+"""What this user may read on this machine, and why not: the facts behind `doctor`.
+
+Every check looks and changes nothing. A fix works for a Python program: capabilities on a script
+do nothing, so there is no setcap among them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from perfprobe import cpulist, host, topology
+
+State = Literal["usable", "limited", "not usable"]
+
+CAP_SYS_RAWIO, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 17, 21, 38, 39
+COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    what: str
+    state: State
+    why: str
+    lost: str | None = None
+    """What perftop cannot show for want of it."""
+    fix: str | None = None
+
+
+def checks(root: Path = Path("/")) -> list[Check]:
+    """All of them, in the order in which they matter."""
+    return [
+        _cpus(root),
+        _perf(root),
+        _msr(root),
+        _traced(root),
+        _idle(root),
+        _cpufreq(root),
+        _watchdog(root),
+        _clock(root),
+    ]
+
+
+def capable(root: Path, *capabilities: int) -> bool:
+    """The effective set has one of these (or the one that stands for all)."""
+    for line in (host.text(f"{root}/proc/self/status") or "").splitlines():
+        if line.startswith("CapEff:"):
+            try:
+                effective = int(line.split()[1], 16)
+            except (IndexError, ValueError):
+                return False
+            return any(effective >> bit & 1 for bit in capabilities)
+    return False
+
+
+def _cpus(root: Path) -> Check:
+    rows = topology.read(root)
+    online = {row.cpu for row in rows if row.online}
+    what = "CPUs"
+    if root != Path("/"):
+        return Check(what, "usable", f"{len(online)} on, as the files below {root} say")
+    ours = os.sched_getaffinity(0)
+    allowed = host.text("/proc/self/status") or ""
+    for line in allowed.splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            ours = set(cpulist.parse(line.split()[1]))
+    outside = sorted(online - ours)
+    if outside:
+        return Check(
+            what,
+            "limited",
+            f"CPUs {cpulist.format(outside)} are outside perftop's CPU set",
+            "their own counters and idle times; /proc/stat serves in steps of 10 ms",
+            "start perftop outside the container or cpuset",
+        )
+    return Check(what, "usable", f"{len(online)} on, all of them may be read by a pinned thread")
+
+
+def _perf(root: Path) -> Check:
+    what = "perf counters"
+    pmus = root / "sys/bus/event_source/devices"
+    core = [name for name in ("cpu", "cpu_core", "cpu_atom") if (pmus / name).exists()]
+    if not core:
+        guest = host.virtualisation(root)
+        why = "the kernel offers no core PMU"
+        fix = None
+        if guest is not None:
+            named = "" if guest == "hypervisor" else f" ({guest})"
+            why = f"no core PMU in this guest{named}: the hypervisor does not expose one"
+            fix = "ask for a vPMU, or use a metal instance"
+        return Check(what, "not usable", why, COUNTED, fix)
+    level = host.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    if capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
+        return Check(what, "usable", f"core PMU {', '.join(core)}; CAP_PERFMON")
+    if level is not None and level <= 0:
+        return Check(what, "usable", f"core PMU {', '.join(core)}; perf_event_paranoid {level}")
+    return Check(
+        what,
+        "not usable",
+        f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0; it is {level}",
+        COUNTED,
+        "sudo sysctl kernel.perf_event_paranoid=0",
+    )
+
+
+def _msr(root: Path) -> Check:
+    what = "MSRs"
+    lost = "temperature, limit reasons, turbo ratios, C-state residency; --source msr"
+    devices = sorted(root.glob("dev/cpu/[0-9]*/msr"))
+    if not devices:
+        guest = host.virtualisation(root)
+        fix = "sudo modprobe msr" if guest is None else None
+        where = " in this guest" if guest else ""
+        return Check(what, "not usable", f"no /dev/cpu/N/msr{where}", lost, fix)
+    try:
+        os.close(os.open(devices[0], os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        why = f"{devices[0]}: {error.strerror}; needs root and CAP_SYS_RAWIO"
+        return Check(what, "not usable", why, lost, "run perftop as root")
+    writes = (host.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    lockdown = host.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
+    blocked = []
+    if writes == "off":
+        blocked.append("msr.allow_writes is off")
+    if "[none]" not in lockdown:
+        blocked.append("the kernel is locked down")
+    if blocked:
+        why = f"readable, not writable: {' and '.join(blocked)}"
+        return Check(what, "limited", why, "--source msr", None)
+    return Check(what, "usable", "readable")
+
+
+def _traced(root: Path) -> Check:
+    what = "idle transitions"
+    lost = "exact busy times; SMT states of cores without counters are bounds only"
+    if root != Path("/"):
+        return Check(what, "not usable", "not below a sysroot", lost)
+    from perfprobe.idletrace import IdleTrace
+
+    try:
+        IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, settle=False).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Check(what, "not usable", why, lost, "run perftop as root")
+    return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
+
+
+def _idle(root: Path) -> Check:
+    driver = (host.text(f"{root}/sys/devices/system/cpu/cpuidle/current_driver") or "").strip()
+    if driver in {"", "none"}:
+        why = "no cpuidle driver here"
+        return Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
+    return Check("idle states", "usable", f"cpuidle driver {driver}")
+
+
+def _cpufreq(root: Path) -> Check:
+    base = f"{root}/sys/devices/system/cpu"
+    driver = (host.text(f"{base}/cpu0/cpufreq/scaling_driver") or "").strip()
+    if not driver:
+        why = "no cpufreq driver (usual in a guest)"
+        return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
+    governor = (host.text(f"{base}/cpu0/cpufreq/scaling_governor") or "").strip()
+    return Check("cpufreq", "usable", f"driver {driver}, governor {governor or 'unknown'}")
+
+
+def _watchdog(root: Path) -> Check:
+    what = "NMI watchdog"
+    if host.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1:
+        return Check(
+            what,
+            "limited",
+            "on: it holds one counter of every CPU",
+            "perhaps the SMT event, where counters are few",
+            "sudo sysctl kernel.nmi_watchdog=0",
+        )
+    return Check(what, "usable", "off: it holds no counter")
+
+
+def _clock(root: Path) -> Check:
+    base = f"{root}/sys/devices/system/clocksource/clocksource0"
+    source = (host.text(f"{base}/current_clocksource") or "unknown").strip()
+    records = host.records(root)
+    flags = (records[0].get("flags", "") if records else "").split()
+    invariant = {"constant_tsc", "nonstop_tsc"} <= set(flags)
+    text = f"clocksource {source}; TSC {'invariant' if invariant else 'not said to be invariant'}"
+    if not invariant:
+        return Check("clock", "limited", text, "trust in shares over changes of the clock")
+    return Check("clock", "usable", text)

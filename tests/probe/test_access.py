@@ -1,0 +1,97 @@
+"""What a user may read, on trees that say so; every refusal has a reason, and a mend if there is
+one that works for a Python program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe import access
+from perfprobe.access import Check
+
+
+def check(root: Path, what: str) -> Check:
+    (found,) = [c for c in access.checks(root) if c.what == what]
+    return found
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Bare metal with a PMU, and a user without rights."""
+    trees.xeon(tmp_path)
+    trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu tsc constant_tsc nonstop_tsc\n")
+    trees.put(tmp_path, "proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n")
+    trees.put(tmp_path, "sys/bus/event_source/devices/cpu/type", "4\n")
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
+    return tmp_path
+
+
+def test_paranoid_is_named_with_its_level_and_mend(tree: Path) -> None:
+    found = check(tree, "perf counters")
+    assert found.state == "not usable"
+    assert "it is 2" in found.why
+    assert found.fix == "sudo sysctl kernel.perf_event_paranoid=0"
+    trees.put(tree, "proc/sys/kernel/perf_event_paranoid", "0\n")
+    assert check(tree, "perf counters").state == "usable"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "state"),
+    [("0000004000000000", "usable"), ("0000000000200000", "usable"),
+     ("0000008000000000", "not usable"), ("nonsense", "not usable")],
+)  # fmt: skip
+def test_capabilities(tree: Path, capabilities: str, state: str) -> None:
+    """CAP_PERFMON, CAP_SYS_ADMIN, only CAP_BPF, garbage."""
+    trees.put(tree, "proc/self/status", f"CapEff:\t{capabilities}\n")
+    assert check(tree, "perf counters").state == state
+
+
+def test_a_guest_without_a_pmu(tree: Path) -> None:
+    (tree / "sys/bus/event_source/devices/cpu/type").unlink()
+    (tree / "sys/bus/event_source/devices/cpu").rmdir()
+    assert check(tree, "perf counters").why == "the kernel offers no core PMU"
+    trees.put(tree, "proc/cpuinfo", "processor : 0\nflags : fpu hypervisor\n")
+    found = check(tree, "perf counters")
+    assert "no core PMU in this guest" in found.why
+    assert found.lost
+    assert "clock, IPC" in found.lost
+    assert check(tree, "clock").state == "limited"
+
+
+def test_msr_module_lockdown_and_refused_writes(tree: Path) -> None:
+    found = check(tree, "MSRs")
+    assert (found.state, found.fix) == ("not usable", "sudo modprobe msr")
+    trees.put(tree, "dev/cpu/0/msr", "")
+    assert check(tree, "MSRs").state == "usable"
+    trees.put(tree, "sys/module/msr/parameters/allow_writes", "off\n")
+    trees.put(tree, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+    found = check(tree, "MSRs")
+    assert found.state == "limited"
+    assert "allow_writes is off and the kernel is locked down" in found.why
+
+
+def test_the_watchdog_holds_a_counter(tree: Path) -> None:
+    assert check(tree, "NMI watchdog").state == "usable"
+    trees.put(tree, "proc/sys/kernel/nmi_watchdog", "1\n")
+    found = check(tree, "NMI watchdog")
+    assert (found.state, found.fix) == ("limited", "sudo sysctl kernel.nmi_watchdog=0")
+
+
+def test_idle_and_cpufreq(tree: Path) -> None:
+    assert check(tree, "idle states").state == "limited"
+    assert check(tree, "cpufreq").state == "not usable"
+    trees.put(tree, f"{trees.CPU}/cpuidle/current_driver", "intel_idle\n")
+    trees.put(tree, f"{trees.CPU}/cpu0/cpufreq/scaling_driver", "intel_pstate\n")
+    trees.put(tree, f"{trees.CPU}/cpu0/cpufreq/scaling_governor", "performance\n")
+    assert check(tree, "idle states").why == "cpuidle driver intel_idle"
+    assert check(tree, "cpufreq").why == "driver intel_pstate, governor performance"
+
+
+def test_every_refusal_says_what_is_lost(tmp_path: Path) -> None:
+    """On an empty tree nothing is there, and nothing is raised."""
+    for found in access.checks(tmp_path):
+        assert found.why
+        assert (found.state == "usable") == (found.lost is None)
+        assert "setcap" not in (found.fix or "")
