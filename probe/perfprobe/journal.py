@@ -1,0 +1,268 @@
+"""What registers held before perftop programmed them, in a file: for the next start, should this
+one be killed.
+
+The file is written and on disk before the first register is. It lies in a directory that nobody
+else may write to; what is read from there is input all the same and is believed only as far as it
+goes: of this boot, of this machine, of registers that perftop programs, with values that these can
+hold. It needs no more than reading to tell whether its writer still runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfprobe import pmu
+from perfprobe.pmu import Change, Changes
+
+FORMAT = 1
+LIMIT = 8 << 20  # bytes: 8192 CPUs of ten registers
+SUFFIX = ".journal"
+_CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
+_SELECT_BITS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A journal of this boot and machine."""
+
+    path: Path
+    pid: int
+    started: int
+    cpus: dict[int, Changes]
+
+    @property
+    def live(self) -> bool:
+        """Its writer still runs: that process, not another one of its number."""
+        return start_time(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    entries: list[Entry]
+    rejected: list[tuple[Path, str]]
+    """What cannot be used, and why."""
+
+
+# --- the directory --------------------------------------------------------------------------------
+
+
+def directories() -> list[Path]:
+    """Where a journal may lie, best first."""
+    session = os.environ.get("XDG_RUNTIME_DIR", "")
+    first = [Path(session) / "perftop"] if session.startswith("/") else []
+    return [*first, Path("/run/perftop"), Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
+
+
+def prepare() -> Path:
+    """The first directory that is ours alone, made if need be. OSError: there is none."""
+    trouble = FileNotFoundError("no directory for the journal")
+    for directory in directories():
+        try:
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir(mode=0o700)
+            os.close(_enter(directory))
+        except OSError as error:
+            trouble = error if isinstance(error, FileNotFoundError) else trouble
+            continue
+        return directory
+    raise trouble
+
+
+def _enter(directory: Path) -> int:
+    """A descriptor of the directory. OSError unless nobody else can write there, nor replace it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(directory, flags)
+    own, above = os.fstat(fd), directory.parent.stat()
+    trusted = above.st_uid in {0, os.geteuid()}
+    closed = not above.st_mode & 0o022 or above.st_mode & stat.S_ISVTX
+    if own.st_uid != os.geteuid() or own.st_mode & 0o077 or not trusted or not closed:
+        os.close(fd)
+        raise PermissionError(f"{directory} is not private")
+    return fd
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One start at a time: looking for journals, programming and writing one's own."""
+    fd = _enter(directory)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class Journal:
+    """That of this process."""
+
+    def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
+        """Nothing is written yet."""
+        self._directory = directory
+        self._name = _name(root)
+        self.path = directory / self._name
+        self._about = {
+            "format": FORMAT,
+            "boot_id": boot_id,
+            "root": str(root.resolve()),
+            "pid": os.getpid(),
+            "start": start_time(os.getpid()),
+        }
+
+    def write(self, cpus: Mapping[int, Changes]) -> None:
+        """All of it anew, on disk when this returns. OSError."""
+        table = {
+            str(cpu): {
+                f"{reg:#x}": [f"{c.before:#x}", f"{c.ours:#x}"] for reg, c in changes.items()
+            }
+            for cpu, changes in cpus.items()
+        }
+        text = json.dumps({**self._about, "cpus": table})
+        new = f".{self._name}.{os.getpid()}"
+        directory = _enter(self._directory)
+        try:
+            with contextlib.suppress(FileNotFoundError):  # of a namesake that was killed
+                os.unlink(new, dir_fd=directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(new, flags, 0o600, dir_fd=directory)
+            with os.fdopen(fd, "w", encoding="ascii") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(fd)
+            os.replace(new, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+
+
+def _name(root: Path) -> str:
+    digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
+    return f"msr-{digest[:16]}{SUFFIX}"
+
+
+def start_time(pid: int) -> int | None:
+    """When a process began, in ticks since boot; None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        state, *fields = text.rpartition(")")[2].split()
+        return None if state in {"Z", "X"} else int(fields[18])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
+    """Journals of this boot and tree whose writer is gone: registers are still as it left them."""
+    return [entry for entry in look(run_dir, boot_id, root).entries if not entry.live]
+
+
+def look(run_dir: Path, boot_id: str | None, root: Path) -> Found:
+    """The journals of this tree in a directory. Nothing is changed."""
+    found = Found([], [])
+    try:
+        directory = _enter(run_dir)
+    except OSError:
+        return found
+    try:
+        _look(directory, run_dir, boot_id, root, found)
+    finally:
+        os.close(directory)
+    return found
+
+
+def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found: Found) -> None:
+    name = _name(root)
+    path = run_dir / name
+    try:
+        about = json.loads(_content(directory, name))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, RecursionError) as error:
+        text = error.strerror if isinstance(error, OSError) else None
+        found.rejected.append((path, text or "it is not a journal"))
+        return
+    try:
+        entry = _entry(path, about, boot_id, root)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        found.rejected.append((path, str(error) or "it is not a journal"))
+    else:
+        found.entries.append(entry)
+
+
+def _content(directory: int, name: str) -> bytes:
+    """Of a plain file that is ours alone."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=directory)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
+            raise OSError(0, "it is not a plain file")
+        if info.st_uid != os.geteuid() or info.st_mode & 0o077:
+            raise OSError(0, "others could write to it")
+        content = file.read(LIMIT + 1)
+    if len(content) > LIMIT:
+        raise OSError(0, "it is too long")
+    return content
+
+
+def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
+    """Raises on whatever is not as this program writes it."""
+    if about["format"] != FORMAT:
+        raise ValueError(f"its format is {about['format']!r}")
+    if about["boot_id"] != boot_id:
+        raise ValueError("it is of another boot")
+    if about["root"] != str(root.resolve()):
+        raise ValueError("it is of another machine")
+    pid, started = about["pid"], about["start"]
+    if type(pid) is not int or type(started) is not int or pid <= 0:
+        raise ValueError("it does not say who wrote it")
+    cpus = {int(cpu): _changes(table) for cpu, table in about["cpus"].items()}
+    if any(not 0 <= cpu < 1 << 16 for cpu in cpus):
+        raise ValueError("there are no such CPUs")
+    return Entry(path, pid, started, cpus)
+
+
+def _changes(table: Any) -> Changes:
+    found: Changes = {}
+    for text, (before, ours) in table.items():
+        register = int(text, 16)
+        change = Change(int(before, 16), int(ours, 16))
+        if not plausible(register, change):
+            raise ValueError(f"it has register {text} with {before}")
+        found[register] = change
+    return found
+
+
+def plausible(register: int, change: Change) -> bool:
+    """Whether perftop may have made this change: only its own registers, and nothing that would
+    make a counter run or interrupt which did not before."""
+    values = (change.before, change.ours)
+    if register in pmu.SELECTS:
+        return (
+            all(0 <= value < 1 << _SELECT_BITS for value in values)
+            and change.ours & pmu.EN != 0
+            and change.ours & pmu.INTERRUPT == 0
+        )
+    if register == pmu.FIXED_CONTROL:
+        interrupts = sum(pmu.FIXED_PMI << pmu.NIBBLE * n for n in range(16))
+        return all(0 <= value < 1 << 64 and not value & interrupts for value in values)
+    if register in pmu.SHARED:
+        return all(0 <= value < 1 << _CONTROL_BITS for value in values)
+    return False

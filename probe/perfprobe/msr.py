@@ -1,0 +1,182 @@
+"""One CPU's model-specific registers, through the kernel's msr driver.
+
+The driver takes a register's number as the offset and moves eight bytes. A write is believed only
+when the register says so: hypervisors exist that drop writes and report success.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from perfprobe import host
+from perfprobe.wire import Rate
+
+TSC = 0x10
+PLATFORM_INFO = 0xCE
+SPAN_S = 0.05
+TRIES = 9
+
+_VALUE = struct.Struct("<Q")
+ROOT_FIX = "perftop --sudo"
+MODULE_FIX = "sudo modprobe msr"
+
+
+class MsrError(Exception):
+    """What stands in the way, what that means and what helps, a line each."""
+
+    def __init__(
+        self, cause: str, consequence: str, mend: str | None = None, code: int = 0
+    ) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.consequence = consequence
+        self.mend = mend
+        self.code = code
+        """The errno; 0: a write was accepted and not done."""
+
+    @property
+    def why(self) -> str:
+        return f"{self.cause}: {self.consequence}"
+
+
+def name(register: int) -> str:
+    """As manuals write it."""
+    return f"MSR {register:X}H"
+
+
+class Registers:
+    def __init__(self, root: Path, cpu: int, *, writable: bool = False) -> None:
+        """MsrError where the device cannot be opened. What is only read is opened read-only."""
+        self.cpu = cpu
+        self._root = root
+        self._writable = writable
+        # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        try:
+            self.fd = os.open(f"{root}/dev/cpu/{cpu}/msr", flags | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise _open_trouble(root, cpu, error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, register: int) -> int:
+        try:
+            content = os.pread(self.fd, 8, register)
+        except OSError as error:
+            raise self._trouble("read", register, error) from None
+        if len(content) != 8:
+            raise self._trouble("read", register, OSError(errno.EIO, "short"))
+        value: int = _VALUE.unpack(content)[0]
+        return value
+
+    def write(self, register: int, value: int) -> None:
+        """MsrError with code 0: the driver reported success, the register holds something else."""
+        try:
+            os.pwrite(self.fd, _VALUE.pack(value), register)
+        except OSError as error:
+            if error.errno in {errno.EPERM, errno.EACCES, errno.EBADF}:
+                raise _write_trouble(self._root, error) from None
+            raise self._trouble("written", register, error) from None
+        found = self.read(register)
+        if found != value:
+            cause = (
+                f"CPU {self.cpu}: {name(register)} holds {found:X}H after {value:X}H was written"
+            )
+            raise MsrError(cause, "writes are dropped here, so nothing can be programmed")
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _trouble(self, done: str, register: int, error: OSError) -> MsrError:
+        code = error.errno or 0
+        where = f"CPU {self.cpu}: {name(register)}"
+        if code in {errno.ENXIO, errno.ENODEV}:
+            return MsrError(
+                f"CPU {self.cpu} is off", f"{name(register)} cannot be {done}", code=code
+            )
+        if code == errno.EIO:
+            why = "this CPU or its hypervisor does not have it, or not with this value"
+            return MsrError(f"{where} cannot be {done}", why, code=code)
+        return MsrError(f"{where} cannot be {done}", os.strerror(code), code=code)
+
+
+def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
+    code = error.errno or 0
+    what = "no register can be read"
+    if code in {errno.ENOENT, errno.ENOTDIR}:
+        if any(
+            Path(f"{root}/dev/cpu/{n}/msr").exists() for n in host.numbered(f"{root}/dev/cpu", "")
+        ):
+            return MsrError(
+                f"CPU {cpu} is off or not there (no /dev/cpu/{cpu}/msr)", what, code=code
+            )
+        return MsrError("no /dev/cpu/N/msr: the msr module is not loaded", what, MODULE_FIX, code)
+    if code in {errno.EACCES, errno.EPERM}:
+        cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"
+        return MsrError(cause, what, ROOT_FIX, code)
+    if code in {errno.ENXIO, errno.ENODEV}:
+        return MsrError(f"CPU {cpu} is off", what, code=code)
+    if code == errno.EMFILE:
+        return MsrError("too many open files", what, "raise `ulimit -n`", code)
+    return MsrError(f"/dev/cpu/{cpu}/msr cannot be opened: {os.strerror(code)}", what, code=code)
+
+
+def _write_trouble(root: Path, error: OSError) -> MsrError:
+    """The kernel says the same for both its locks: ask it which one it is."""
+    code = error.errno or 0
+    what = "registers can be read, not programmed"
+    if code == errno.EBADF:
+        return MsrError("the register file was opened for reading", what, code=code)
+    allowed = (host.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    if allowed == "off":
+        mend = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
+        return MsrError(
+            "the kernel refuses writes to MSRs (msr.allow_writes=off)", what, mend, code
+        )
+    locked = host.text(f"{root}/sys/kernel/security/lockdown") or ""
+    if "[integrity]" in locked or "[confidentiality]" in locked:
+        mend = "boot without lockdown (Secure Boot turns it on), or use --source perf"
+        return MsrError("kernel lockdown refuses writes to MSRs", what, mend, code)
+    cause = "the kernel refuses writes to MSRs (lockdown or msr.allow_writes=off)"
+    return MsrError(cause, what, "use --source perf", code)
+
+
+# --- how fast the TSC runs, where it is a register of a file --------------------------------------
+
+
+def tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
+    """Counted against CLOCK_MONOTONIC_RAW; a candidate only where it is surer than that."""
+    raw0, tsc0, width0 = _bracket(device)
+    time.sleep(SPAN_S)
+    raw1, tsc1, width1 = _bracket(device)
+    elapsed = raw1 - raw0
+    hz, error = (tsc1 - tsc0) / elapsed * 1e9, (width0 + width1) / 2 / elapsed
+    for said in candidates:
+        if said.error is not None and said.error < error and abs(said.hz / hz - 1) < error:
+            return said
+    origin = f"{name(TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
+    return Rate(hz, origin, error)
+
+
+def _bracket(device: Registers) -> tuple[int, int, int]:
+    """Raw ns, the TSC at that moment and the width in ns of the narrowest of a few."""
+    best = (0, 0, 1 << 62)
+    for _ in range(TRIES):
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        tsc = device.read(TSC)
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        if after - before < best[2]:
+            best = ((before + after) // 2, tsc, after - before)
+    return best

@@ -1,0 +1,245 @@
+"""The counters of one CPU: which is to count what, whether somebody else counts, and the registers.
+
+Layouts: Linux asm/perf_event.h, msr-index.h. Counters themselves are never set: differences are
+what counts, at the width that CPUID gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from perfprobe.msr import MsrError, Registers, name
+from perfprobe.uarch_facts import Bank, Budget, Event, Uarch
+
+USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
+ALL_RINGS = USR | OS
+FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # of FIXED_CTR_CTRL: OS, USR, ANY, PMI a counter
+
+FIXED_COUNTER, FIXED_CONTROL, GLOBAL_CONTROL = 0x309, 0x38D, 0x38F
+AMD_GLOBAL_CONTROL = 0xC0000301
+GLOBAL_INUSE = 0x392
+MOST_GENERAL = 8
+"""After eight selects other registers begin."""
+SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
+    range(0xC0010200, 0xC001020C, 2)
+)
+SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
+"""Registers with bits of many counters."""
+
+METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
+"""Ways to tell the SMT states, and the counter each of them needs."""
+
+IN_USE_FIX = (
+    "end what counts there (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
+    "or use --source perf, which shares"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    key: str
+    register: int
+    bits: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What CPUs of one kind are to count."""
+
+    bank: Bank
+    budget: Budget
+    counted: tuple[Counted, ...]
+    selects: Mapping[int, int]
+    """Register to value."""
+    fixed: int
+    """Bits of FIXED_CTR_CTRL to set."""
+    enable: int
+    """Bits of GLOBAL_CTRL to set."""
+    short: tuple[str, ...]
+    """Keys for which no counter was left."""
+    method: str | None
+
+    @property
+    def controls(self) -> list[int]:
+        """All registers that say what counts, in the order to be written."""
+        bank = self.bank
+        general = min(self.budget.gp, MOST_GENERAL)
+        found = [bank.select + bank.step * n for n in range(general)]
+        if self.budget.fixed:
+            found.append(FIXED_CONTROL)
+        return found if bank.control is None else [*found, bank.control]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    before: int
+    ours: int
+
+
+Changes = dict[int, Change]
+"""By register."""
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
+    """None: nothing can be programmed. `any_thread`: the CPU says that AnyThread counts.
+
+    Where counters are short the SMT event comes first, then kernel cycles, then kernel
+    instructions.
+    """
+    if uarch.bank is None or uarch.budget is None:
+        return None
+    events = uarch.events
+    method, smt = _method(uarch, any_thread=any_thread)
+    wanted = [
+        *((key, events.get(key), ALL_RINGS) for key in ("ref", "cycles", "instructions", smt)),
+        ("kernel_cycles", events.get("cycles"), OS),
+        ("kernel_instructions", events.get("instructions"), OS),
+        ("smi", events.get("smi"), ALL_RINGS),
+    ]
+    draft = _Draft(uarch.bank, uarch.budget)
+    short = [key for key, event, rings in wanted if event and not draft.add(key, event, rings)]
+    if not draft.counted:
+        return None
+    return Plan(
+        uarch.bank,
+        uarch.budget,
+        tuple(draft.counted),
+        draft.selects,
+        draft.fixed,
+        draft.enable,
+        tuple(short),
+        None if smt in short else method,
+    )
+
+
+def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:
+    """The best way that the CPU's counters allow, and its key."""
+    for method in uarch.methods:
+        event = uarch.events.get(METHODS.get(method, ""))
+        if event is not None and (any_thread or not event.any_thread):
+            return method, METHODS[method]
+    return None, ""
+
+
+class _Draft:
+    def __init__(self, bank: Bank, budget: Budget) -> None:
+        self._bank, self._budget = bank, budget
+        self.counted: list[Counted] = []
+        self.selects: dict[int, int] = {}
+        self.fixed = self.enable = 0
+
+    def add(self, key: str, event: Event, rings: int) -> bool:
+        """False: no counter is left for it."""
+        bank, budget, number = self._bank, self._budget, event.fixed
+        if number is not None and number < budget.fixed and rings == ALL_RINGS:
+            self.fixed |= FIXED_RINGS << NIBBLE * number
+            self.enable |= 1 << 32 + number
+            origin = f"fixed counter {number}"
+            found = Counted(key, FIXED_COUNTER + number, budget.fixed_bits, origin)
+        else:
+            number = len(self.selects)
+            if event.code == 0 or number >= min(budget.gp, MOST_GENERAL):
+                return False
+            self.selects[bank.select + bank.step * number] = event.config | rings | EN
+            self.enable |= 1 << number
+            origin = f"counter {number}: {event.code:X}H/{event.umask:X}H"
+            found = Counted(key, bank.counter + bank.step * number, budget.bits, origin)
+        self.counted.append(found)
+        return True
+
+
+# --- what is there --------------------------------------------------------------------------------
+
+
+def controls(registers: Registers, plan: Plan) -> dict[int, int]:
+    """What its control registers hold."""
+    return {register: registers.read(register) for register in plan.controls}
+
+
+def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
+    """Who counts there already, by register and value. A select that is not enabled globally is
+    left over, and so is a global bit without a select: neither is use."""
+    control = plan.bank.control
+    enabled = -1 if control is None else values[control]
+    also = "" if control is None else f", enabled in {name(control)} = {enabled:X}H"
+    selects = [register for register in plan.controls if register in SELECTS]
+    for number, register in enumerate(selects):
+        if values[register] & EN and enabled >> number & 1:
+            return f"{name(register)} = {values[register]:X}H{also}"
+    fixed = values.get(FIXED_CONTROL, 0)
+    said = f"{name(FIXED_CONTROL)} = {fixed:X}H"
+    for number in range(plan.budget.fixed):
+        nibble = fixed >> NIBBLE * number
+        if nibble & FIXED_PMI:
+            return f"{said}: fixed counter {number} interrupts for somebody"
+        if nibble & FIXED_RINGS and enabled >> 32 + number & 1:
+            return f"{said}{also}"
+    return None
+
+
+def evidence(registers: Registers) -> str:
+    """What the CPU itself says of its counters' use, for the text; it exists from version 4 on."""
+    try:
+        return f" ({name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
+    except MsrError:
+        return ""
+
+
+def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
+    """What must be written, in order: what is to count before that it counts."""
+    wanted = dict(plan.selects)
+    if plan.fixed:
+        mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
+        wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed
+    if plan.bank.control is not None:
+        wanted[plan.bank.control] = values[plan.bank.control] | plan.enable
+    return {
+        register: Change(values[register], wanted[register])
+        for register in plan.controls
+        if register in wanted and wanted[register] != values[register]
+    }
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def program(registers: Registers, wanted: Changes) -> None:
+    """MsrError at the first write that does not take: the caller restores."""
+    for register, change in wanted.items():
+        registers.write(register, change.ours)
+
+
+def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError]]:
+    """Gives the registers back, enabling bits first. Yields those that could not be."""
+    for register, change in reversed(done.items()):
+        try:
+            now = registers.read(register)
+            value = given_back(register, change, now)
+            if value != now:
+                registers.write(register, value)
+        except MsrError as error:
+            yield register, error
+
+
+def given_back(register: int, change: Change, now: int) -> int:
+    """What the register is to hold. What somebody else has programmed meanwhile stays theirs."""
+    mine = change.before ^ change.ours
+    if register in SHARED:
+        return now & ~mine | change.before & mine
+    taken = now not in {change.before, change.ours} and now & EN
+    return now if taken else change.before
+
+
+def foreign(registers: Registers, done: Changes) -> str | None:
+    """What somebody else has written since, by register and value."""
+    for register, change in done.items():
+        now = registers.read(register)
+        mine = change.before ^ change.ours if register in SHARED else -1
+        if (now ^ change.ours) & mine:
+            return f"{name(register)} is {now:X}H, not {change.ours:X}H"
+    return None

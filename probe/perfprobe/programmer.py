@@ -1,0 +1,212 @@
+"""Programs the counters of all CPUs by hand, and gives every register back.
+
+Nothing is written before a journal with the old values is on disk. While it runs, a second one is
+refused; what one that was killed has left behind is restored first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from perfprobe import cpulist, journal, pmu
+from perfprobe.journal import Entry, Journal
+from perfprobe.msr import MsrError, Registers
+from perfprobe.pmu import Changes, Plan
+
+
+class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
+    """Somebody else counts."""
+
+
+class Programmer:
+    def __init__(self, root: Path, boot_id: str | None) -> None:
+        """Touches nothing."""
+        self._root, self._boot_id = root, boot_id
+        self._plans: Mapping[int, Plan] = {}
+        self._devices: dict[int, Registers] = {}
+        self._changes: dict[int, Changes] = {}
+        self._journal: Journal | None = None
+        self.refused: dict[int, MsrError] = {}
+        """CPUs that are not programmed."""
+        self.notes: list[str] = []
+        """What the user should know, a line each."""
+
+    # --- beginning ---------------------------------------------------------------------------
+
+    def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
+        """Programs the CPUs that are online. InUse where somebody else counts on all of them;
+        another MsrError where registers cannot be written: all are as before then."""
+        self._plans = plans
+        try:
+            self._begin(online)
+        except OSError as error:
+            self.end()
+            raise MsrError(
+                f"no journal of the registers' values can be kept ({error.strerror or error})",
+                "nothing is programmed that could not be given back",
+            ) from None
+        except MsrError as error:
+            left = self.end()
+            error.consequence += f"; {', '.join(left) or 'all registers are as before'}"
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    def _begin(self, online: Iterable[int]) -> None:
+        directory = journal.prepare()
+        with journal.locked(directory):
+            self._recover(Journal(directory, self._boot_id, self._root))
+            self._survey(online)
+            self._save()
+            for cpu, device in self._devices.items():
+                pmu.program(device, self._changes[cpu])
+
+    def _survey(self, online: Iterable[int]) -> None:
+        """Opens the CPUs, looks who counts there, and decides what to write."""
+        for cpu in online:
+            plan = self._plans[cpu]
+            try:
+                device = Registers(self._root, cpu, writable=True)
+                self._devices[cpu] = device
+                values = pmu.controls(device, plan)
+                used = pmu.in_use(plan, values)
+                if used is not None:
+                    raise _in_use(cpu, used + pmu.evidence(device))
+            except MsrError as error:
+                self.shut(cpu)
+                self.refused[cpu] = error
+            else:
+                self._changes[cpu] = pmu.changes(plan, values)
+        if self.refused and not self._devices:
+            raise next(iter(self.refused.values()))
+
+    # --- what a killed one left --------------------------------------------------------------
+
+    def _recover(self, own: Journal) -> None:
+        for directory in journal.directories():
+            found = journal.look(directory, self._boot_id, self._root)
+            for entry in found.entries:
+                if entry.live:
+                    raise InUse(
+                        f"another perftop (pid {entry.pid}) is programming these counters",
+                        "two would spoil each other's",
+                        f"end it first (kill {entry.pid}), or use --source perf, which shares",
+                    )
+            for path, why in found.rejected:
+                aside = path.with_suffix(".ignored")
+                with contextlib.suppress(OSError):
+                    path.replace(aside)
+                self.notes.append(f"a journal of registers is ignored, {why}: now {aside}")
+            for entry in found.entries:
+                self._give_back(entry)
+                self._journal = own
+                self._save()
+                if entry.path != own.path:
+                    entry.path.unlink(missing_ok=True)
+        self._journal = own
+
+    def _give_back(self, entry: Entry) -> None:
+        left: dict[int, Changes] = {}
+        for cpu, changes in entry.cpus.items():
+            try:
+                with Registers(self._root, cpu, writable=True) as device:
+                    troubled = [register for register, _ in pmu.restore(device, changes)]
+            except MsrError:
+                troubled = list(changes)
+            if troubled:
+                left[cpu] = {register: changes[register] for register in troubled}
+        who = f"perftop (pid {entry.pid}, killed)"
+        done = sorted(set(entry.cpus) - set(left))
+        if done:
+            cpus = cpulist.format(done)
+            self.notes.append(f"restored the counter registers that {who} had left, CPUs {cpus}")
+        if left:
+            cpus = cpulist.format(sorted(left))
+            self.notes.append(f"registers that {who} had left cannot be restored now, CPUs {cpus}")
+        self._changes.update(left)
+
+    # --- while it runs -----------------------------------------------------------------------
+
+    def device(self, cpu: int) -> Registers | None:
+        """Of a CPU that is programmed; programs one that has come back. None: it is not."""
+        if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
+            try:
+                self._again(cpu)
+            except (MsrError, OSError) as error:
+                self.shut(cpu)
+                self.notes.append(f"CPU {cpu} came back and is not programmed: {error}")
+        return self._devices.get(cpu)
+
+    def _again(self, cpu: int) -> None:
+        plan, old = self._plans[cpu], self._changes.get(cpu, {})
+        device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
+        now = pmu.controls(device, plan)
+        before = {
+            register: old[register].before if register in old and old[register].ours == value
+            else value
+            for register, value in now.items()
+        }  # fmt: skip
+        used = pmu.in_use(plan, before)
+        if used is not None:
+            raise _in_use(cpu, used)
+        self._changes[cpu] = pmu.changes(plan, before)
+        self._save()
+        pmu.program(device, self._changes[cpu])
+
+    def check(self, cpu: int) -> str | None:
+        """Whether somebody else has programmed the CPU since."""
+        device = self._devices.get(cpu)
+        if device is None:
+            return None
+        try:
+            found = pmu.foreign(device, self._changes[cpu])
+        except MsrError:
+            return None  # it just went off
+        return None if found is None else f"CPU {cpu}: somebody else programs its counters: {found}"
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def end(self) -> list[str]:
+        """Gives all registers back; may be called again. What could not be is told."""
+        left: dict[int, Changes] = {}
+        told = []
+        for cpu, changes in self._changes.items():
+            try:
+                if cpu not in self._devices:
+                    self._devices[cpu] = Registers(self._root, cpu, writable=True)
+                troubles = dict(pmu.restore(self._devices[cpu], changes))
+            except MsrError as error:
+                troubles = dict.fromkeys(changes, error)
+            if troubles:
+                left[cpu] = {register: changes[register] for register in troubles}
+                told.append(f"not restored: {next(iter(troubles.values()))}")
+        self._changes = left
+        for cpu in list(self._devices):
+            self.shut(cpu)
+        with contextlib.suppress(OSError):  # the old journal stays: it says more than is true
+            self._save()
+        self._changes = {}
+        self._journal = None
+        return told
+
+    def _save(self) -> None:
+        """The journal as it must be now."""
+        if self._journal is None:
+            return
+        if self._changes:
+            self._journal.write(self._changes)
+        else:
+            self._journal.remove()
+
+    def shut(self, cpu: int) -> None:
+        """The CPU is off. What its registers held is kept in mind."""
+        device = self._devices.pop(cpu, None)
+        if device is not None:
+            device.close()
+
+
+def _in_use(cpu: int, used: str) -> InUse:
+    return InUse(f"CPU {cpu}'s counters are in use: {used}", "they are left alone", pmu.IN_USE_FIX)

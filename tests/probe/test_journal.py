@@ -1,0 +1,215 @@
+"""The journal: what is on disk before a register changes, and what of a file is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfprobe import journal
+from perfprobe.journal import Journal
+from perfprobe.pmu import Change
+
+BOOT = "b1"
+CPUS = {
+    0: {0x186: Change(0, 0x43023C), 0x38F: Change(8, 0xF)},
+    300: {0xC0010200: Change(1, 1 << 22)},
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return journal.prepare()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def written(directory: Path, root: Path) -> Path:
+    own = Journal(directory, BOOT, root)
+    own.write(CPUS)
+    return own.path
+
+
+def forge(path: Path, **changed: Any) -> None:
+    """The file as another process would have left it, that is gone."""
+    gone = subprocess.run([sys.executable, "-c", ""], check=True) and 2**22 + 1
+    about = {**json.loads(path.read_text()), "pid": gone, **changed}
+    path.write_text(json.dumps(about))
+
+
+def test_it_is_ours_alone(directory: Path, root: Path, tmp_path: Path) -> None:
+    path = written(directory, root)
+    assert directory == tmp_path / "perftop"
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in directory.iterdir()] == [path.name]
+
+
+def test_what_was_written_is_read(directory: Path, root: Path) -> None:
+    path = written(directory, root)
+    (entry,) = journal.look(directory, BOOT, root).entries
+    assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
+    assert journal.stale(directory, BOOT, root) == []
+    forge(path)
+    (left,) = journal.stale(directory, BOOT, root)
+    assert left.cpus == CPUS
+    assert not left.live
+
+
+def test_another_process_of_the_same_number_is_not_the_writer(directory: Path, root: Path) -> None:
+    forge(written(directory, root), pid=os.getpid(), start=1)
+    assert len(journal.stale(directory, BOOT, root)) == 1
+
+
+def test_of_each_tree_its_own(directory: Path, root: Path, tmp_path: Path) -> None:
+    forge(written(directory, root))
+    assert journal.look(directory, BOOT, tmp_path) == journal.Found([], [])
+
+
+def test_it_goes(directory: Path, root: Path) -> None:
+    own = Journal(directory, BOOT, root)
+    own.write(CPUS)
+    own.write({})
+    own.remove()
+    own.remove()
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"boot_id": "b2"}, "another boot"),
+        ({"root": "/elsewhere"}, "another machine"),
+        ({"format": 2}, "format is 2"),
+        ({"pid": "1"}, "who wrote it"),
+        ({"pid": -1}, "who wrote it"),
+        ({"start": None}, "who wrote it"),
+        ({"cpus": {"-1": {}}}, "no such CPUs"),
+        ({"cpus": {"x": {}}}, "invalid literal"),
+        ({"cpus": []}, "no attribute"),
+        ({"cpus": {"0": {"0x1a0": ["0x0", "0x1"]}}}, "register 0x1a0"),
+        ({"cpus": {"0": {"0x10": ["0x0", "0x1"]}}}, "register 0x10"),
+        ({"cpus": {"0": {"0x199": ["0x0", "0x400000"]}}}, "register 0x199"),
+        ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "register 0x186"),  # not enabled
+        ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "register 0x186"),  # interrupts
+        ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "register 0x186"),
+        ({"cpus": {"0": {"0x38d": ["0x8", "0x3"]}}}, "register 0x38d"),
+        ({"cpus": {"0": {"0x38f": ["-0x8", "0x3"]}}}, "register 0x38f"),
+        ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "not enough values"),
+    ],
+)  # fmt: skip
+def test_what_is_not_believed(
+    directory: Path, root: Path, changed: dict[str, Any], why: str
+) -> None:
+    path = written(directory, root)
+    forge(path, **changed)
+    found = journal.look(directory, BOOT, root)
+    assert found.entries == []
+    ((where, text),) = found.rejected
+    assert where == path
+    assert why in text
+
+
+def garbled(path: Path) -> None:
+    path.write_bytes(b"\xff{")
+
+
+def nested(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def a_list(path: Path) -> None:
+    path.write_text("[]")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_suffix(".other"))
+    path.symlink_to(path.with_suffix(".other"))
+
+
+def two_names(path: Path) -> None:
+    os.link(path, path.with_suffix(".other"))
+
+
+def others_may_write(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def anothers(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    os.chown(path, 1, 1)
+
+
+def a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def huge(path: Path) -> None:
+    os.truncate(path, journal.LIMIT + 1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [garbled, nested, a_list, empty, a_link, two_names, others_may_write, anothers, a_fifo, huge],
+)
+def test_files_that_are_none(directory: Path, root: Path, spoil: Callable[[Path], None]) -> None:
+    path = written(directory, root)
+    forge(path)
+    assert len(journal.look(directory, BOOT, root).entries) == 1
+    spoil(path)
+    found = journal.look(directory, BOOT, root)
+    assert (found.entries, [where for where, _ in found.rejected]) == ([], [path])
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_a_directory_that_others_can_enter_is_not_used(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setattr(journal, "directories", lambda: [tmp_path / "a", tmp_path / "b"])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a").chmod(mode)
+    assert journal.prepare() == tmp_path / "b"
+    (tmp_path / "b").rmdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError):
+        journal.prepare()
+    assert journal.look(tmp_path / "a", BOOT, root) == journal.Found([], [])
+
+
+def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Path) -> None:
+    above = tmp_path / "open"
+    above.mkdir()
+    above.chmod(0o777)
+    (above / "perftop").mkdir(mode=0o700)
+    with pytest.raises(PermissionError), journal.locked(above / "perftop"):
+        pass
+    above.chmod(0o1777)
+    with journal.locked(above / "perftop"):
+        pass
+
+
+def test_who_is_alive() -> None:
+    assert journal.start_time(os.getpid()) == journal.start_time(os.getpid()) != None  # noqa: E711
+    assert journal.start_time(2**22 + 1) is None
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    while Path(f"/proc/{child.pid}/stat").read_text().split()[2] != "Z":
+        pass
+    assert journal.start_time(child.pid) is None
+    child.wait()

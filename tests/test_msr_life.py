@@ -1,0 +1,340 @@
+"""`--source msr` on a fake kernel: what stands in its way, and that all registers are given back
+however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Line, argv, lines, run
+from fakekernel.client import FakeKernel, unavailable
+
+from perfprobe import host, journal, pmu, wire
+from perfprobe.programmer import Programmer
+from perfprobe.sources import msr, native
+from perfprobe.uarch_tables import ROWS
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+EN, GLOBAL = 0x53003C, 0x38F
+SKYLAKE = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
+
+
+@pytest.fixture(autouse=True)
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Journals of these tests are not the machine's."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "perftop"
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeKernel]:
+    with FakeKernel(tmp_path / "root") as kernel:
+        yield kernel
+
+
+def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
+    return run("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+
+
+# --- what is in the way --------------------------------------------------------------------------
+
+
+def missing(done: subprocess.CompletedProcess[str]) -> dict[str, Line]:
+    assert done.returncode == 0, done.stderr
+    (hello,) = lines(done.stdout, "hello")
+    return {m["what"]: m for m in hello["missing"]}
+
+
+@pytest.mark.parametrize(
+    ("registers", "said"),
+    [
+        ([[0x187, EN]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
+        ([[0x38D, 0x030]], "MSR 38DH = 30H"),
+        ([[0x38D, 0x0B0], [GLOBAL, 0]], "fixed counter 1 interrupts"),
+    ],
+)
+def test_counters_in_use_are_left_alone(
+    tmp_path: Path, registers: list[list[int]], said: str
+) -> None:
+    spec = [[cpu, *pair] for cpu in range(4) for pair in registers]
+    with FakeKernel(tmp_path / "root", registers=spec) as kernel:
+        done = stat(kernel, "-n", "1", "-i", "100ms")
+        assert done.returncode == 3
+        assert said in done.stderr
+        assert "nmi_watchdog" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert kernel.writes() == []
+
+
+def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
+    with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
+        done = stat(kernel, "-n", "2", "-i", "100ms")
+        assert missing(done)["cycles"]["cpus"] == [2]
+        *_, interval = lines(done.stdout, "interval")
+        assert [row["ipc"] is None for row in interval["cpus"]] == [False, False, True, False]
+        assert {w["cpu"] for w in kernel.writes()} == {0, 1, 3}
+        assert kernel.changed() == {}
+
+
+def test_what_is_left_over_is_no_use_and_comes_back(tmp_path: Path) -> None:
+    """A select without its global bit, and global bits without a select."""
+    stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
+    with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
+        done = stat(kernel, "-n", "2", "-i", "100ms")
+        assert "cycles" not in missing(done)
+        assert kernel.changed() == {}
+        assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
+
+
+@pytest.mark.parametrize("policy", ["drop", "eperm"])
+def test_writes_that_do_not_take(tmp_path: Path, run_dir: Path, policy: str) -> None:
+    with FakeKernel(tmp_path / "root", writes=policy) as kernel:
+        done = stat(kernel, "-n", "2", "-i", "100ms")
+        lost = missing(done)
+        reason = {"drop": "writes are dropped", "eperm": "msr.allow_writes"}[policy]
+        for key in ("instructions", "kernel_cycles", "one_thread"):
+            assert reason in lost[key]["why"]
+        *_, interval = lines(done.stdout, "interval")
+        row = interval["cpus"][0]
+        assert row["util"] == pytest.approx(0.296, abs=0.05)
+        assert row["ipc"] is None
+        assert row["busy_hz"] == pytest.approx(3.7e9, rel=0.02)
+        assert {w["result"] for w in kernel.writes()} <= {"dropped", "EPERM"}
+        assert list(run_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"msr": False}, "modprobe msr"),
+        ({"open_error": "EPERM"}, "perftop --sudo"),
+        ({"reads": "zero"}, "answers with 0"),
+    ],
+)
+def test_nothing_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
+    with FakeKernel(tmp_path / "root", **spec) as kernel:
+        done = stat(kernel, "-n", "1")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+# --- every way out -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def started(*command: str, program: str = "perftop") -> Iterator[subprocess.Popen[bytes]]:
+    """Unbuffered pipes, closed and reaped at the end however the test goes."""
+    with subprocess.Popen(
+        argv(*command, program=program),
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def some(process: subprocess.Popen[bytes]) -> bytes:
+    """What it says next; it must not end, nor be silent."""
+    assert process.stdout
+    ready, _, _ = select.select([process.stdout], [], [], 10)
+    assert ready, "silent for 10 s"
+    data = process.stdout.read(1 << 16)
+    assert data, "it has ended"
+    return bytes(data)
+
+
+@contextlib.contextmanager
+def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wire.Message]]]:
+    """A probe that has programmed the counters and streams; its first messages."""
+    command = ("stream", "--source", "msr", "--sysroot", str(kernel.root))
+    with started(*command, program="perfprobe") as process:
+        decoder = wire.Decoder()
+        found: list[wire.Message] = []
+        while not any(isinstance(message, wire.Frame) for message in found):
+            found += decoder.feed(some(process))
+        assert kernel.changed()
+        yield process, found
+
+
+def settle(kernel: FakeKernel) -> dict[int, dict[int, tuple[int, int]]]:
+    """What is still changed after the probe had time to end."""
+    end = time.monotonic() + 10
+    while kernel.changed() and time.monotonic() < end:
+        time.sleep(0.02)
+    return kernel.changed()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, None])
+def test_perftop_ends_and_registers_are_given_back(
+    fake: FakeKernel, run_dir: Path, number: int | None
+) -> None:
+    """None: its reader goes."""
+    command = ("stat", "--json", "-i", "100ms", "--source", "msr", "--sysroot", str(fake.root))
+    with started(*command) as process:
+        assert process.stdout
+        some(process)
+        assert fake.changed()
+        if number is None:
+            process.stdout.close()
+        else:
+            process.send_signal(number)
+        process.wait(10)
+        assert settle(fake) == {}
+    assert list(run_dir.iterdir()) == []
+
+
+def ended_by_sigterm(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+
+
+def ended_by_the_reader(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout
+    process.stdout.close()
+
+
+def ended_by_its_parent(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin
+    process.stdin.close()
+
+
+@pytest.mark.parametrize("end", [ended_by_sigterm, ended_by_the_reader, ended_by_its_parent])
+def test_the_probe_gives_registers_back(
+    fake: FakeKernel, run_dir: Path, end: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
+    with probe(fake) as (process, _):
+        end(process)
+        assert process.wait(10) == 0
+        assert fake.changed() == {}
+    assert list(run_dir.iterdir()) == []
+
+
+def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
+    boot = host.boot_id(fake.root)
+    with probe(fake) as (process, _):
+        busy = stat(fake, "-n", "1")
+        assert (busy.returncode, busy.stdout) == (3, "")
+        assert f"another perftop (pid {process.pid})" in busy.stderr
+        assert journal.stale(run_dir, boot, fake.root) == []
+        process.kill()
+    left = fake.changed()
+    assert set(left) == {0, 1, 2, 3}
+    (entry,) = journal.stale(run_dir, boot, fake.root)
+    assert entry.pid == process.pid
+    assert {r: (c.before, c.ours) for r, c in entry.cpus[3].items()} == left[3]
+    with probe(fake) as (again, messages):
+        (note,) = [message for message in messages if isinstance(message, wire.Note)]
+        assert note.kind == "warning"
+        assert f"perftop (pid {process.pid}, killed)" in note.data["text"]
+        assert note.data["text"].startswith("restored")
+        again.terminate()
+        again.wait(10)
+    assert fake.changed() == {}
+    assert journal.stale(run_dir, boot, fake.root) == []
+
+
+def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state: bool) -> None:
+    """Until the probe has said so."""
+    kernel.ask("online", cpu=cpu, online=state)
+    data = b""
+    while b"hotplug" not in data:
+        data = data[-16:] + some(process)
+
+
+def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
+    with probe(fake) as (process, _):
+        ours = fake.regs()[3]
+        online(fake, process, 3, state=False)
+        for register, (before, _) in ours.items():  # firmware has set it up anew
+            fake.poke(3, register, before)
+        fake.poke(3, 0x189, 0x42)
+        online(fake, process, 3, state=True)
+        assert fake.regs()[3] == ours
+        process.terminate()
+        assert process.wait(10) == 0
+    assert fake.changed() == {}
+    assert list(run_dir.iterdir()) == []
+
+
+def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
+    """They are still as we left them: that is no use by somebody else."""
+    plan = pmu.plan(SKYLAKE, any_thread=False)
+    assert plan
+    programmer = Programmer(fake.root, host.boot_id(fake.root))
+    programmer.begin(dict.fromkeys(range(4), plan), range(4))
+    ours = fake.changed()
+    programmer.shut(3)
+    assert programmer.device(3) is not None
+    assert (programmer.notes, fake.changed()) == ([], ours)
+    fake.poke(2, 0x189, EN | 1)  # of a fourth, which we do not use
+    programmer.shut(2)
+    fake.poke(2, GLOBAL, 8)
+    assert programmer.device(2) is None
+    assert "CPU 2's counters are in use: MSR 189H" in programmer.notes[0]
+    assert programmer.end() == []
+    assert fake.changed() == {}
+
+
+def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir: Path) -> None:
+    with probe(fake) as (process, _):
+        online(fake, process, 3, state=False)
+        process.terminate()
+        assert process.wait(10) == 0
+    assert set(fake.changed()) == {3}
+    (entry,) = journal.stale(run_dir, host.boot_id(fake.root), fake.root)
+    assert set(entry.cpus) == {3}
+    with probe(fake) as (process, messages):  # still off: it waits on
+        (note,) = [message for message in messages if isinstance(message, wire.Note)]
+        assert note.data["text"].startswith("registers that perftop")
+        online(fake, process, 3, state=True)
+        process.terminate()
+        process.wait(10)
+    assert fake.changed() == {}
+    assert list(run_dir.iterdir()) == []
+
+
+def test_an_exception_gives_registers_back(
+    fake: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        assert fake.changed()
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(native, "Native", broken)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        msr.open_msr(fake.root, 10**8, None)
+    assert fake.changed() == {}
+    assert fake.writes()
+
+
+def test_somebody_else_takes_counters_over(fake: FakeKernel) -> None:
+    """Not believed, nothing huge; and what they have programmed is not ours to take back."""
+    command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
+    with started(*command, "-i", "200ms", "-n", "6") as process:
+        assert process.stdout
+        text = some(process)
+        fake.poke(0, 0x30A, 123)
+        fake.poke(1, 0x38D, 0x300)
+        fake.poke(2, 0x186, 0x4300C0)
+        while more := process.stdout.read(1 << 16):
+            text += more
+    intervals = lines(text.decode(), "interval")
+    rows = [row for line in intervals for row in line["cpus"]]
+    assert {row["cpu"] for row in rows if row["suspect"]} >= {0, 1, 2}
+    assert all(row["busy_hz"] is None or row["busy_hz"] < 4e9 for row in rows)
+    assert all(row["util"] is None or 0 <= row["util"] <= 1 for row in rows)
+    assert all(row["ipc"] is None or row["ipc"] < 3 for row in rows)
+    assert fake.changed() == {2: {0x186: (0, 0x4300C0)}}
