@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from perfprobe.sources import Unavailable, native, perf, perfplan
+from perfprobe.sources import Unavailable, msr, native, perf, perfplan
 from perfprobe.sources.native import About, Native, Rates
 from perfprobe.wire import Rate
 
@@ -35,5 +35,7 @@ def open_local(name: Literal["auto", "perf"], sample_ns: int, cpus: str | None) 
         smt_methods=perfplan.methods(keys),
         rates=rates,
     )
+    registers, _, _ = msr.open_parts(root, rows, program=False)  # read, never written
+    parts += [p for p in registers if any(c.key not in keys for c in p.counters)]
     parts += native.os_parts(root, rows)
     return Native(root, sample_ns, rows, selected, parts, about=about)
