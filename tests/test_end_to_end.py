@@ -289,3 +289,75 @@ def test_topology_answers_in_both_forms() -> None:
                             "type", "siblings"}  # fmt: skip
     text = command.run("topology").stdout
     assert f"{len(rows)} CPUs" in text
+
+
+# --- what a user would trip over ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interval", ["150ms", "250ms", "1050ms"])
+def test_an_interval_is_as_long_as_was_asked(interval: str) -> None:
+    found = command.stat("--source", "sim:steady,speed=max", "-i", interval, "-n", "4")
+    asked = int(interval.removesuffix("ms")) / 1000
+    lengths = [line["elapsed_s"] for line in found if line["type"] == "interval"]
+    assert lengths == pytest.approx([asked] * 4)
+
+
+def test_the_rest_of_a_duration_is_a_shorter_interval() -> None:
+    found = command.stat("--source", "sim:steady,speed=max", "-i", "1s", "--duration", "2500ms")
+    lengths = [line["elapsed_s"] for line in found if line["type"] == "interval"]
+    assert lengths == pytest.approx([1, 1, 0.5])
+    assert found[-1]["elapsed_s"] == pytest.approx(2.5)
+
+
+def test_interrupted_reads_make_nobody_suspect() -> None:
+    """The simulated machine has some; siblings then wait for each other."""
+    found = command.stat("--source", "sim:hotplug,cpus=64,speed=max", "--duration", "30s")
+    assert found[-1]["suspect"] == 0
+    assert not [line for line in found if line.get("kind") == "suspect"]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("bounds", "bounds"), ("one-thread", "one-thread")]
+)
+def test_a_method_can_be_forced(method: str, expected: str) -> None:
+    spec = "sim:smt-mix,cpus=8,speed=max"
+    found = command.stat("--source", spec, "--smt-method", method, "-n", "1")
+    assert {core["smt_method"] for core in found[1]["cores"]} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["stat", "--source", "sim", "--smt-method", "traced"], 3, "there are: one-thread, bounds"),
+        (["stat", "--source", "sim", "--smt-method", "magic"], 2, "magic"),
+        (["stat", "-i", "250ms", "--sample", "100ms"], 2, "no multiple"),
+        (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found below /nowhere"),
+        (["stat", "-i", "٣"], 2, "no length of time"),
+    ],
+)
+def test_refusals(arguments: list[str], status: int, text: str) -> None:
+    done = command.run(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["topology"], ["doctor"], ["stat", "-n", "1", "-i", "100ms", "--source", "sim"]]
+)
+def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        done = subprocess.run(
+            command.argv(*arguments), stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
+
+
+def test_doctor_answers_where_nothing_can_be_read(tmp_path: Path) -> None:
+    done = command.run("doctor", "--sysroot", str(tmp_path))
+    assert done.returncode == 0
+    assert "no CPUs can be found below" in done.stdout

@@ -13,8 +13,9 @@ import pytest
 APP = Path(__file__).parents[1] / "app" / "perftop"
 PROBE = Path(__file__).parents[1] / "probe" / "perfprobe"
 
-HEADLESS = ["counters", "metrics", "smt", "gates", "detect", "summary", "session", "format",
-            "export", "report", "stat", "stream", "tree", "failed"]  # fmt: skip
+MODEL = ["counters", "metrics", "evaluate", "calibrate", "smt", "gates", "detect", "summary",
+         "session", "format"]  # fmt: skip
+HEADLESS = [*MODEL, "export", "report", "stat", "stream", "tree", "doctor", "failed"]
 
 
 def loaded(code: str) -> set[str]:
@@ -84,7 +85,17 @@ def test_nothing_imports_upward() -> None:
                 n for n in imports(path) if any(n == f or n.startswith(f + ".") for f in names)
             }
             assert not found, f"{folder}/{path.name} imports {found}"
-    for name in ("counters", "metrics", "smt", "gates", "detect", "summary", "session", "format"):
+    for name in (
+        "counters",
+        "metrics",
+        "evaluate",
+        "smt",
+        "gates",
+        "detect",
+        "summary",
+        "session",
+        "format",
+    ):
         assert not imports(APP / f"{name}.py") & {"asyncio", "socket", "subprocess", "textual"}
 
 

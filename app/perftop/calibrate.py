@@ -23,8 +23,11 @@ LEAST_SHARE = 0.02
 """Of the span that must have been counted: below it, skew and quanta weigh too much."""
 LEAST_EVIDENCE = 3
 """Samples of a core that must speak: one may be a disturbance."""
-TIGHT = 0.02
-"""Bounds this close to each other, relatively, leave no room for another candidate."""
+TIGHT = 0.04
+"""Bounds this close to each other, relatively, leave no room for another candidate: the closest
+ones known, of a 24 and a 25 MHz crystal, lie 4.3 % apart."""
+BLUR_S = 300e-6
+"""Siblings may be read this far from each other; what they counted in between is not the same."""
 REFUSED_SHARE = 0.5
 """Of the tight samples, that lie elsewhere: a foreign program that takes the counter over halfway
 makes samples suspect before it makes the factor wrong."""
@@ -101,16 +104,19 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
     return found
 
 
-def bounds(counter: str, r: Floats, x: Floats, other: Floats) -> tuple[Floats, Floats]:
+def bounds(
+    counter: str, r: Floats, x: Floats, other: Floats, span_s: Floats
+) -> tuple[Floats, Floats]:
     """What siblings with unhalted shares `r` and `other` say of the factor of a counter that moved
     by the share `x` of their span in its own ticks. Shapes alike."""
     with np.errstate(divide="ignore", invalid="ignore"):
+        blur = BLUR_S / span_s
         if counter == "one_thread":  # alone is less than unhalted, and more than what is left
-            low, high = np.maximum(r - other, 0) / x, r / x
+            low, high = np.maximum(r - other, 0), r
             counted = r
         else:  # any_thread; distributed: x is the sum over both
-            union = np.minimum(1.0, r + other) if counter == "any_thread" else r + other
-            low, high = np.maximum(r, other) / x, union / x
-            counted = np.maximum(r, other)
+            high = np.minimum(1.0, r + other) if counter == "any_thread" else r + other
+            low = counted = np.maximum(r, other)
+        low, high = np.maximum(low - blur, 0) / x, (high + blur) / x
         enough = (counted > LEAST_SHARE) & (x > 0)
     return np.where(enough, low, np.nan), np.where(enough, high, np.nan)

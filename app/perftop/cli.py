@@ -27,6 +27,9 @@ def main(argv: list[str] | None = None) -> int:
     general = {"-h", "--help", "--version"}
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in general):
         arguments.insert(0, "live")
+    if sys.stdout is None:
+        print("perftop: stdout is closed: there is nowhere to write to", file=sys.stderr)
+        return 1
     try:
         options = _parser().parse_args(arguments)
         status: int = options.verb(options)
@@ -38,14 +41,22 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # stdout is gone, which is a normal end: nothing that is flushed later may complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard()
         return 0
+    except OSError as error:
+        _discard()
+        print(f"perftop: cannot write stdout: {error.strerror or error}", file=sys.stderr)
+        return 1
     return status
+
+
+def _discard() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def span_ns(text: str) -> int:
     """`100ms`, `1s`, `2`: a length of time, bare numbers in seconds."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(ns|us|ms|s|m)?", text)
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m)?", text)
     length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
     if length < SHORTEST_NS:
         raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 100ms, 1s or 2")
@@ -75,25 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
-
-    root = argparse.ArgumentParser(add_help=False)
-    root.add_argument(
-        "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
-    )
-    root.add_argument("--sudo", action="store_true", help="run the probe, and only it, as root")
-    watch = argparse.ArgumentParser(add_help=False, parents=[root])
-    watch.add_argument(
-        "--source",
-        default="auto",
-        metavar="NAME",
-        help="auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]",
-    )
-    watch.add_argument("-i", "--interval", type=span_ns, metavar="TIME",
-                       help="what the numbers cover: 100ms, 1s, 2")  # fmt: skip
-    watch.add_argument("--sample", type=span_ns, metavar="TIME",
-                       help="how often the probe reads (default: 100ms at most)")  # fmt: skip
-    watch.add_argument("-c", "--cpus", metavar="LIST",
-                       help="0-15,32 | pkg0 | core3 | pkg1core3 | type:P")  # fmt: skip
+    machine = _machine_options()
+    watch = _watch_options(machine)
 
     live = verbs.add_parser("live", parents=[watch], help="the terminal app (default)")
     live.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
@@ -106,14 +100,41 @@ def _parser() -> argparse.ArgumentParser:
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, not stdout")
     stat.set_defaults(verb=_stat)
 
-    topology = verbs.add_parser("topology", parents=[root], help="packages, caches, cores, CPUs")
-    topology.add_argument("--json", action="store_true", help="as one JSON object")
-    topology.set_defaults(verb=_topology)
-
-    doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, and why not")
-    doctor.add_argument("--json", action="store_true", help="as one JSON object")
-    doctor.set_defaults(verb=_doctor)
+    for name, verb, text in (
+        ("topology", _topology, "packages, caches, cores, CPUs"),
+        ("doctor", _doctor, "what can be read here, and why not"),
+    ):
+        look = verbs.add_parser(name, parents=[machine], help=text)
+        look.add_argument("--json", action="store_true", help="as one JSON object")
+        look.set_defaults(verb=verb)
     return parser
+
+
+def _machine_options() -> argparse.ArgumentParser:
+    """Which machine, and with which rights."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument(
+        "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
+    )
+    options.add_argument("--sudo", action="store_true", help="run the probe, and only it, as root")
+    return options
+
+
+def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """What to read, and how often."""
+    options = argparse.ArgumentParser(add_help=False, parents=[machine])
+    for names, kind, metavar, text in (
+        (["--source"], str, "NAME",
+         "auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),
+        (["-i", "--interval"], span_ns, "TIME", "what the numbers cover: 100ms, 1s, 2"),
+        (["--sample"], span_ns, "TIME", "how often the probe reads (default: 100ms at most)"),
+        (["-c", "--cpus"], str, "LIST", "0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
+        (["--smt-method"], str, "NAME",
+         "only this one: one-thread, any-thread, distributed, traced, bounds"),
+    ):  # fmt: skip
+        options.add_argument(*names, type=kind, metavar=metavar, help=text)
+    options.set_defaults(source="auto")
+    return options
 
 
 def _probe(options: argparse.Namespace, *arguments: str) -> list[str]:
@@ -128,6 +149,7 @@ def _probe(options: argparse.Namespace, *arguments: str) -> list[str]:
 
 def _stream(options: argparse.Namespace, sample_ns: int) -> list[str]:
     only = [] if options.cpus is None else ["--cpus", options.cpus]
+    only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     return _probe(options, "stream", "--source", options.source, *sample, *only)
 
@@ -135,9 +157,12 @@ def _stream(options: argparse.Namespace, sample_ns: int) -> list[str]:
 def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
     """Interval and sample, as asked or by default."""
     interval: int = options.interval or interval_ns
-    sample: int = options.sample or min(SAMPLE_NS, interval)
+    steps = -(-interval // SAMPLE_NS)
+    sample: int = options.sample or interval // steps
     if sample > interval:
         raise Failed("--sample is longer than the interval: nothing would be there to show", USAGE)
+    if abs(interval / sample - round(interval / sample)) > 1e-6:
+        raise Failed("the interval is no multiple of --sample: lines would not cover it", USAGE)
     return interval, sample
 
 

@@ -90,6 +90,8 @@ class Counters:
         self.columns: dict[str, Column] = {}
         self._limits: dict[str, _Limits] = {}
         self._baselines: dict[str, _Baseline] = {}
+        core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
+        self._core_of = np.array([core.get(row.cpu, -1) for row in hello.topology], int)
         for block in hello.blocks:
             first = 0
             for counter in block.counters:
@@ -154,6 +156,17 @@ class Counters:
             if block.scope == "cpu":
                 self._baselines[block.name].known[cpu_row] = False
 
+    def _held(self, known: Bools, sampled: Bools, flags: Words) -> Bools:
+        """Rows that wait for a sibling whose read was interrupted or has not come: the next
+        difference of all of them then covers the same span, and the core's states stay whole."""
+        wide = flags & np.uint64(wire.ROW_WIDE) != 0
+        absent = ~sampled & known & (flags & np.uint64(wire.ROW_OFFLINE) == 0)
+        waits = np.zeros(len(self.hello.cores) + 1, bool)
+        waits[self._core_of[wide | absent]] = True
+        waits[-1] = False  # CPUs of no known core
+        held: Bools = waits[self._core_of]
+        return held
+
     def _no_baseline(self, block: wire.Block) -> _Baseline:
         n = self.hello.rows(block.scope)
         shape = (n, block.columns)
@@ -167,7 +180,10 @@ class Counters:
         base = self._baselines[block.name]
         limits = self._limits[block.name]
         flags = head[:, 4]
-        read = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _USELESS == 0)
+        sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
+        read = sampled & (flags & _USELESS == 0)
+        if block.scope == "cpu":
+            read &= ~self._held(base.known, sampled, flags)
         usable = read & base.known & (flags & np.uint64(wire.ROW_REBASED) == 0)
         table = delta.tables[block.name]
 

@@ -15,6 +15,10 @@ SLACK = 0.01
 SLACK_TICKS = 200_000.0
 """Some 0.1 ms of TSC: the reference clock moves in quanta, a read takes time."""
 
+BUSY_S = 0.02
+"""Of running: our own wake-ups are a thousandth of it, and they too must move a counter."""
+RUNNING_TICKS = 1e6
+
 
 def check(counters: Counters, delta: Delta) -> None:
     """Note reasons in `delta.suspect`, by position of the CPU."""
@@ -31,9 +35,39 @@ def check(counters: Counters, delta: Delta) -> None:
         moved = _moved(counters, delta, part)
         if moved is not None and whole is not None:
             found[f"{part} exceed the whole"] = moved > whole * (1 + SLACK) + SLACK_TICKS
+    found |= _standstill(counters, delta)
     for reason, rows in found.items():
         for row in np.flatnonzero(rows):
             delta.suspect.setdefault(int(row), set()).add(reason)
+
+
+def _standstill(counters: Counters, delta: Delta) -> dict[str, Bools]:
+    """Counters that are there and do not count: a hypervisor may answer every read with the same
+    number, or drop what was programmed."""
+    found = {}
+    ref, cycles = _moved(counters, delta, "ref"), _moved(counters, delta, "cycles")
+    busy = _busy_s(counters, delta)
+    if ref is not None and busy is not None:
+        found["ref stands still on a busy CPU"] = (ref == 0) & (busy > BUSY_S)
+    if ref is not None and cycles is not None:
+        found["cycles stand still while ref moves"] = (cycles == 0) & (ref > RUNNING_TICKS)
+    instructions = _moved(counters, delta, "instructions")
+    if cycles is not None and instructions is not None:
+        still = (instructions == 0) & (cycles > RUNNING_TICKS)
+        found["instructions stand still while cycles move"] = still
+    return found
+
+
+def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
+    """Seconds that the system did not idle, by whichever account there is."""
+    busy = _moved(counters, delta, "busy_s")
+    idle = _moved(counters, delta, "idle_s")
+    if busy is not None or idle is None:
+        return busy
+    poll = _moved(counters, delta, "poll_s")
+    block = counters.columns["idle_s"].block
+    elapsed: Floats = delta.tables[block].ticks / counters.stamp_hz
+    return elapsed - idle - (0.0 if poll is None else poll)
 
 
 def remove(counters: Counters, delta: Delta, rows: list[int]) -> None:
@@ -48,5 +82,6 @@ def _moved(counters: Counters, delta: Delta, key: str) -> Floats | None:
     column = counters.columns.get(key)
     if column is None:
         return None
-    moved: Floats = delta.tables[column.block].moved[:, column.first]
+    parts = delta.tables[column.block].moved[:, column.first :]
+    moved: Floats = parts[:, : column.counter.columns].sum(axis=1)
     return moved

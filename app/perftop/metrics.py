@@ -2,18 +2,19 @@
 
 A metric is a ratio of two sums. Both are kept apart, so that the same formula serves a sample, an
 interval, a core, a package and the machine: add the numerators, add the denominators, divide once.
+So all denominators of a metric are in one unit, seconds where they are time.
 A metric may have several variants for different counters; each CPU uses the first of which it has
 all counters, decided once from hello - a variant never steps in for another halfway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.counters import Counters, Delta, Floats
 
 
 class Quantities:
@@ -31,14 +32,23 @@ class Quantities:
         return moved
 
     @property
-    def tsc(self) -> Floats:
-        """TSC ticks that the reads of a row lie apart."""
-        return self._counters.tsc_ticks(self._delta)
+    def tsc_s(self) -> Floats:
+        """Seconds of TSC that the reads of a row lie apart."""
+        return self._counters.tsc_ticks(self._delta) / self.tsc_hz
+
+    @property
+    def ref_s(self) -> Floats:
+        """Seconds not halted: reference cycles are ticks of the TSC."""
+        return self["ref"] / self.tsc_hz
 
     @property
     def tsc_hz(self) -> float:
         rate = self._counters.hello.tsc_hz
         return rate.hz if rate else float("nan")
+
+    def share(self, key: str) -> Floats:
+        """A counter of seconds as a share of its own span."""
+        return self[key] / self.seconds(key)
 
     def seconds(self, key: str) -> Floats:
         """Elapsed seconds of the span in which `key` was counted."""
@@ -73,10 +83,6 @@ class Metric:
     """What a value may be clipped to: read skew makes 1.0003 of a full second."""
 
 
-def _os_idle(q: Quantities) -> Floats:
-    return q["idle_s"] + q["poll_s"]
-
-
 METRICS: dict[str, Metric] = {
     metric.key: metric
     for metric in (
@@ -85,23 +91,22 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time in which the CPU was not halted. Without a reference counter: "
             "not idle by the operating system's account, and not taken by the hypervisor.",
             (
-                Variant(("ref",), "ref / tsc", lambda q: q["ref"], lambda q: q.tsc, True),
+                Variant(("ref",), "ref / tsc", lambda q: q.ref_s, lambda q: q.tsc_s, True),
                 Variant(
                     ("busy_s", "stat_steal_s"), "not idle - steal",
-                    lambda q: q["busy_s"]
-                    - q["stat_steal_s"] / q.seconds("stat_steal_s") * q.seconds("busy_s"),
+                    lambda q: q["busy_s"] - q.share("stat_steal_s") * q.seconds("busy_s"),
                     lambda q: q.seconds("busy_s"),
                 ),
                 Variant(
                     ("idle_s", "poll_s", "stat_steal_s"), "1 - cpuidle - steal",
                     lambda q: q.seconds("idle_s")
-                    * (1 - q["stat_steal_s"] / q.seconds("stat_steal_s")) - _os_idle(q),
+                    * (1 - q.share("stat_steal_s")) - q["idle_s"] - q["poll_s"],
                     lambda q: q.seconds("idle_s"),
                 ),
                 Variant(
                     ("idle_s", "stat_steal_s"), "1 - cpuidle - steal",  # no state that polls
                     lambda q: q.seconds("idle_s")
-                    * (1 - q["stat_steal_s"] / q.seconds("stat_steal_s")) - q["idle_s"],
+                    * (1 - q.share("stat_steal_s")) - q["idle_s"],
                     lambda q: q.seconds("idle_s"),
                 ),
                 Variant(
@@ -118,22 +123,22 @@ METRICS: dict[str, Metric] = {
             "Clock while not halted: what the core really ran at, averaged over its running time.",
             (
                 Variant(("cycles", "ref"), "cycles / ref * tsc_hz",
-                        lambda q: q["cycles"] * q.tsc_hz, lambda q: q["ref"], True),
+                        lambda q: q["cycles"], lambda q: q.ref_s, True),
                 Variant(("aperf", "mperf"), "aperf / mperf * base_hz",
-                        lambda q: q["aperf"] * q.base_hz, lambda q: q["mperf"]),
+                        lambda q: q["aperf"], lambda q: q["mperf"] / q.base_hz),
             ),
         ),
         Metric(
             "net_hz", "net", "Hz",
             "Cycles per elapsed second: busy clock times utilisation.",
             (Variant(("cycles",), "cycles / tsc * tsc_hz",
-                     lambda q: q["cycles"] * q.tsc_hz, lambda q: q.tsc, True),),
+                     lambda q: q["cycles"], lambda q: q.tsc_s, True),),
         ),
         Metric(
             "halt", "halt", "ratio",
             "Share of elapsed time in which the CPU was halted, wanted or not.",
             (Variant(("ref",), "1 - ref / tsc",
-                     lambda q: q.tsc - q["ref"], lambda q: q.tsc, True),),
+                     lambda q: q.tsc_s - q.ref_s, lambda q: q.tsc_s, True),),
             high=1.0,
         ),
         Metric(
@@ -165,15 +170,16 @@ METRICS: dict[str, Metric] = {
             "involuntary", "invol", "ratio",
             "Halted although the operating system had work: clock changes, SIMD power-up, SMM, "
             "clock modulation. Halt less idle less steal; the error is that of idle.",
-            (Variant(("ref", "busy_s", "stat_steal_s"), "not idle - ref / tsc - steal",
-                     lambda q: (q["busy_s"] / q.seconds("busy_s")
-                                - q["stat_steal_s"] / q.seconds("stat_steal_s")) * q.tsc
-                     - q["ref"],
-                     lambda q: q.tsc, True),
-             Variant(("ref", "idle_s", "stat_steal_s"), "1 - ref / tsc - cpuidle - steal",
-                     lambda q: q.tsc - q["ref"] - q["idle_s"] / q.seconds("idle_s") * q.tsc
-                     - q["stat_steal_s"] / q.seconds("stat_steal_s") * q.tsc,
-                     lambda q: q.tsc, True)),
+            (
+                Variant(("ref", "busy_s", "stat_steal_s"), "not idle - ref / tsc - steal",
+                        lambda q: (q.share("busy_s") - q.share("stat_steal_s")) * q.tsc_s
+                        - q.ref_s,
+                        lambda q: q.tsc_s, True),
+                Variant(("ref", "idle_s", "stat_steal_s"), "1 - ref / tsc - cpuidle - steal",
+                        lambda q: (1 - q.share("idle_s") - q.share("stat_steal_s")) * q.tsc_s
+                        - q.ref_s,
+                        lambda q: q.tsc_s, True),
+            ),
             high=1.0,
         ),
         Metric(
@@ -210,108 +216,3 @@ INDEX = {key: i for i, key in enumerate(METRICS)}
 
 COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
 """Counters that are also given as they are."""
-
-
-class Evaluator:
-    """The registry, bound to the counters of one stream."""
-
-    def __init__(self, counters: Counters) -> None:
-        hello = counters.hello
-        self._counters = counters
-        self._base_hz = hello.base_hz.hz if hello.base_hz else float("nan")
-        self._rows = {row.cpu: i for i, row in enumerate(hello.topology)}
-        self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
-        """For each metric, which variant serves which CPUs (a mask by position)."""
-        for metric in METRICS.values():
-            self.chosen[metric.key] = self._choose(metric)
-
-    def _has(self, key: str) -> Bools:
-        column = self._counters.columns.get(key)
-        n = len(self._rows)
-        if column is None:
-            return np.zeros(n, bool)
-        cpus = column.counter.cpus
-        if cpus is None:
-            return np.ones(n, bool)
-        return np.isin(np.array(list(self._rows)), cpus)
-
-    def _choose(self, metric: Metric) -> list[tuple[Variant, Bools]]:
-        left = np.ones(len(self._rows), bool)
-        chosen = []
-        for variant in metric.variants:
-            if variant.needs_tsc and not self._counters.has_tsc:
-                continue
-            mask = left.copy()
-            for key in variant.needs:
-                mask &= self._has(key)
-            if mask.any():
-                chosen.append((variant, mask))
-                left &= ~mask
-        return chosen
-
-    def origin(self, key: str) -> str | None:
-        """Where a metric comes from on this stream; None if from nowhere."""
-        parts = [f"{v.origin} ({self._sources(v.needs)})" for v, _ in self.chosen[key]]
-        return " | ".join(parts) or None
-
-    def _sources(self, needs: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(self._counters.columns[k].counter.origin for k in needs))
-
-    def serves(self, key: str, row: int) -> bool:
-        """This CPU has the counters for the metric."""
-        return any(mask[row] for _, mask in self.chosen[key])
-
-    def lacking(self, key: str) -> str | None:
-        """The first counter for want of which the metric is not there on any CPU."""
-        if self.chosen[key]:
-            return None
-        needs = METRICS[key].variants[0].needs
-        return next((k for k in needs if k not in self._counters.columns), "tsc")
-
-    def evaluate(self, delta: Delta) -> Values:
-        """All metrics over a span."""
-        q = Quantities(self._counters, delta, self._base_hz)
-        top = np.full((len(METRICS), len(self._rows)), np.nan)
-        bottom = top.copy()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            for key, chosen in self.chosen.items():
-                for variant, mask in chosen:
-                    top[INDEX[key], mask] = variant.numerator(q)[mask]
-                    bottom[INDEX[key], mask] = variant.denominator(q)[mask]
-        return Values(top, bottom)
-
-
-class Values:
-    """Metrics over one span, by CPU, and over any group of CPUs."""
-
-    def __init__(self, top: Floats, bottom: Floats) -> None:
-        """Numerators and denominators, (metrics, CPUs)."""
-        self._top, self._bottom = top, bottom
-        self.all = _ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
-        """(metrics, CPUs), in the order of METRICS."""
-
-    def __getitem__(self, key: str) -> Floats:
-        """By position of the CPU; NaN where unknown, also where nothing ran."""
-        values: Floats = self.all[INDEX[key]]
-        return values
-
-    def over(self, key: str, rows: list[int] | slice) -> float:
-        """One value for a group: of those of its CPUs where it is known."""
-        return float(self.group(rows)[INDEX[key]])
-
-    def group(self, rows: list[int] | slice) -> Floats:
-        """All metrics for a group."""
-        top, bottom = self._top[:, rows], self._bottom[:, rows]
-        known = np.isfinite(top) & np.isfinite(bottom)
-        total, base = (np.where(known, part, 0.0).sum(axis=1) for part in (top, bottom))
-        return _ratio(total, base, _LOW, _HIGH)
-
-
-_LOW = np.array([metric.low for metric in METRICS.values()])
-_HIGH = np.array([metric.high for metric in METRICS.values()])
-
-
-def _ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.where(bottom > 0, top / bottom, np.nan)
-    return np.clip(values, low, high)

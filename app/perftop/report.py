@@ -21,11 +21,16 @@ WIDTH = 8
 def heading(session: Session) -> list[str]:
     """What is being watched, and what cannot be and why."""
     hello = session.hello
-    cores, cpus = len(session.shown_cores()), len(session.shown)
+    cores = _count(len(session.shown_cores()), "core")
+    cpus = _count(len(session.shown), "CPU")
     model = hello.identity.name or "unknown CPU"
-    lines = [f"# {hello.host} · {model} · {cores} cores / {cpus} CPUs · source {hello.source}"]
+    lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     lines += [f"# {text}" for text in missing_text(session)]
     return lines
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def missing_text(session: Session) -> list[str]:
@@ -108,7 +113,10 @@ def summary(session: Session, counted: dict[str, dict[str, int]], elapsed_s: flo
     """The whole run: minimum, mean, maximum and fifth percentile of every measure."""
     line = summary_line(session, counted, elapsed_s)
     spans = ("min", "mean", "max", "p5")
-    lines = ["", f"{elapsed_s:.3f} s, {session.frames} samples of {len(session.shown)} CPUs"]
+    lines = [
+        "",
+        f"{elapsed_s:.3f} s, {session.frames - 1} samples of {_count(len(session.shown), 'CPU')}",
+    ]
     lines.append(f"{'':>24}" + "".join(f"{name:>9}" for name in spans))
     for key, measure in line["machine"].items():
         metric = METRICS[key]
@@ -128,13 +136,15 @@ def summary(session: Session, counted: dict[str, dict[str, int]], elapsed_s: flo
 
 
 def _core_lines(line: Line) -> list[str]:
-    """The mean split of all cores that have one."""
-    known = [c["smt"] for c in line["cores"] if c["smt"]["both"] is not None]
-    if not known:
-        return []
-    means = {s: sum(c[s]["mean"] for c in known) / len(known) for s in STATES}
-    shares = " · ".join(f"{state} {percent(share)} %" for state, share in means.items())
-    return [f"SMT states, mean of {len(known)} cores: {shares}"]
+    """The mean split: of each state over the cores of which it is known."""
+    parts = []
+    most = 0
+    for state in STATES:
+        known = [c["smt"][state]["mean"] for c in line["cores"] if c["smt"][state] is not None]
+        if known:
+            parts.append(f"{state} {percent(sum(known) / len(known))} %")
+            most = max(most, len(known))
+    return [f"SMT states, mean of {_count(most, 'core')}: {' · '.join(parts)}"] if parts else []
 
 
 def _spans(measure: Line | None, show: Show) -> str:

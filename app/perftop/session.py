@@ -15,9 +15,13 @@ from perfprobe import wire
 from perftop import gates
 from perftop.counters import Bools, Counters, Delta, Floats
 from perftop.detect import Detector, Episode
-from perftop.metrics import COUNTS, METRICS, Evaluator, Values
+from perftop.evaluate import Evaluator, Values
+from perftop.metrics import COUNTS, METRICS
 from perftop.smt import Split, Splitter, core_lists
 from perftop.summary import Distribution
+
+MOST_WARNINGS = 20
+"""Kept: a probe that repeats itself must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,9 @@ class Session:
         self.lost = 0
         self.late = 0
         self.suspect_samples = 0
+        self.warnings: list[str] = []
+        """What the probe had to say, newest last."""
+        self.warned_ns = 0
         self.frames = 0
         self.tasks: dict[str, list[object]] = {}
         """The latest record of who runs where, as the wire has it."""
@@ -87,8 +94,11 @@ class Session:
     def apply(self, message: wire.Message) -> None:
         if isinstance(message, wire.Frame):
             self._frame(message)
-        elif isinstance(message, wire.Note) and message.kind == "hotplug":
-            self._hotplug(message)
+        elif isinstance(message, wire.Note):
+            if message.kind == "hotplug":
+                self._hotplug(message)
+            elif message.kind == "warning":
+                self._warn(message)
 
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
@@ -139,15 +149,22 @@ class Session:
                 reason = f"SMT states out of bounds ({split.method[core]})"
                 delta.suspect.setdefault(self.position[cpu], set()).add(reason)
         if delta.suspect:
-            rows = set(delta.suspect)
-            for siblings in self.splitter.cores:
-                members = {self.position[cpu] for cpu in siblings}
-                if members & rows:
-                    rows |= members
-            gates.remove(self.counters, delta, sorted(rows))
+            beside = self._beside(set(delta.suspect))
+            gates.remove(self.counters, delta, sorted(delta.suspect.keys() | beside))
+            for row in beside:
+                self._span.suspect.setdefault(row, set()).add("a suspect sample of its sibling")
             values = self.evaluator.evaluate(delta)
             split = self.splitter.split(delta, values, self.online)
         return values, split
+
+    def _beside(self, rows: set[int]) -> set[int]:
+        """The siblings of these CPUs that are not among them."""
+        found = set()
+        for siblings in self.splitter.cores:
+            members = {self.position[cpu] for cpu in siblings}
+            if members & rows:
+                found |= members - rows
+        return found
 
     def _skew_ns(self, frame: wire.Frame) -> int:
         for block in self.hello.blocks:
@@ -213,6 +230,10 @@ class Session:
         else:
             self.counters.forget(row)
         self.ended += self.detector.hotplug(cpu, note.time_ns, online=online)
+
+    def _warn(self, note: wire.Note) -> None:
+        self.warnings = [*self.warnings, str(note.data.get("text", ""))[:200]][-MOST_WARNINGS:]
+        self.warned_ns = note.time_ns
 
     def _regroup(self, cores: list[list[int]]) -> None:
         self.splitter.regroup(cores)

@@ -19,9 +19,12 @@ import numpy as np
 from perfprobe import wire
 from perftop import calibrate
 from perftop.counters import Bools, Counters, Delta, Floats
-from perftop.metrics import Values
+from perftop.evaluate import Values
 
 STATES = ("neither", "lp0", "lp1", "both")
+UNEVEN = 0.1
+"""Of the span: siblings that were read over spans so different have no common states. One came
+back, say, in the middle."""
 COUNTED = ("one_thread", "any_thread", "distributed")
 """Counters that give ANY, best first."""
 TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
@@ -76,6 +79,8 @@ class Splitter:
         """CPU numbers; replaced when a CPU comes whose core was not known."""
         self.regroup(hello.cores)
         self.calibrations = calibrate.calibrations(hello.multipliers)
+        self._methods = set(hello.smt_methods)
+        """Those that hello allows; empty: whatever the counters give."""
 
     def regroup(self, cores: list[list[int]]) -> None:
         self.cores = cores
@@ -127,6 +132,9 @@ class Splitter:
             return
         pair = np.array([threads[core] for core in cores])
         r0, r1 = util[pair[:, 0]], util[pair[:, 1]]
+        ticks = delta.tables["cpu"].ticks[pair]
+        uneven = np.ptp(ticks, axis=1) > UNEVEN * ticks.max(axis=1)
+        r0, r1 = np.where(uneven, np.nan, r0), np.where(uneven, np.nan, r1)
         out.active_threads[cores] = r0 + r1
         method, any_, disagree = self._any(pair, r0, r1, delta, learn=learn)
         shares, suspect = states(r0, r1, any_)
@@ -149,7 +157,7 @@ class Splitter:
         """(n, 4) shares by the kernel's idle transitions; NaN where they are not traced, or a
         sibling's state was not known throughout."""
         columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
-        if len(columns) < len(TRACED):
+        if len(columns) < len(TRACED) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._core_rows[cores]
@@ -173,9 +181,9 @@ class Splitter:
         if name == "distributed":
             first = second = first + second
         if learn and name in self.calibrations:
-            own = calibrate.bounds(name, r0, first, r1), calibrate.bounds(name, r1, second, r0)
-            for low, high in own:
-                self.calibrations[name].observe(low, high)
+            span_s = self._span_s(name, delta)[pair].T
+            for r, x, other, s in ((r0, first, r1, span_s[0]), (r1, second, r0, span_s[1])):
+                self.calibrations[name].observe(*calibrate.bounds(name, r, x, other, s))
         factor = self._factor(name)
         first, second = first * factor, second * factor
         if name == "one_thread":
@@ -191,11 +199,14 @@ class Splitter:
     def _counted(self) -> str | None:
         """The counter that gives ANY: the best that is there and whose factor is not refused."""
         for key in COUNTED:
-            if key in self._counters.columns:
+            if key in self._counters.columns and self._allowed(key.replace("_", "-")):
                 calibration = self.calibrations.get(key)
                 if calibration is None or calibration.chosen is not None:
                     return key
         return None
+
+    def _allowed(self, method: str) -> bool:
+        return not self._methods or method in self._methods
 
     def _factor(self, key: str) -> float:
         """TSC ticks in a tick of the counter; one of which hello has no candidate ticks as TSC."""
@@ -208,6 +219,12 @@ class Splitter:
             return np.ones(len(pair), bool)
         numbers = np.array(list(self._position))
         return np.asarray(np.isin(numbers[pair], cpus).any(axis=1), bool)
+
+    def _span_s(self, key: str, delta: Delta) -> Floats:
+        """Seconds that a counter's block covers, by position of the CPU."""
+        block = self._counters.columns[key].block
+        span_s: Floats = delta.tables[block].ticks / self._counters.stamp_hz
+        return span_s
 
     def _share(self, key: str, delta: Delta) -> Floats:
         """A counter's own ticks, per tick of the span, by position of the CPU."""
@@ -231,7 +248,7 @@ class Splitter:
         r = util[rows]
         out.active_threads[core] = r.sum()
         lowest, highest = r.max(), min(1.0, float(r.sum()))
-        if "any_thread" not in self._counters.columns:
+        if self._counted() != "any_thread":
             out.method[core] = "bounds"
             out.low[core, 0], out.high[core, 0] = 1 - highest, 1 - lowest
             return
@@ -239,9 +256,11 @@ class Splitter:
         shared = self._share("any_thread", delta)[rows]
         any_ = float(np.nanmean(shared)) if np.isfinite(shared).any() else np.nan
         if learn and "any_thread" in self.calibrations and any_ > 0:
-            enough = np.array([lowest > calibrate.LEAST_SHARE])
-            low, high = (np.where(enough, r / any_, np.nan) for r in (lowest, highest))
-            self.calibrations["any_thread"].observe(low, high)
+            blur = calibrate.BLUR_S / self._span_s("any_thread", delta)[rows[:1]]
+            enough = lowest > calibrate.LEAST_SHARE
+            low, high = (lowest - blur) / any_, (highest + blur) / any_
+            if enough:
+                self.calibrations["any_thread"].observe(low, high)
         any_ *= self._factor("any_thread")
         if any_ < lowest - TOLERANCE or any_ > highest + TOLERANCE:
             out.suspect[core] = True

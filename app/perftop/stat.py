@@ -51,6 +51,8 @@ class Stat:
             elif self._session is not None:
                 self._session.apply(message)
                 self._episodes(self._session)
+                if isinstance(message, wire.Note) and message.kind == "warning":
+                    print(f"perftop: {self._session.warnings[-1]}", file=sys.stderr)
                 if isinstance(message, wire.Frame) and self._frame(self._session, message):
                     return
 
@@ -81,17 +83,23 @@ class Stat:
             self._first_ns = frame.time_ns
         options = self._options
         # Half a sample early: a deadline that is a hair short of the boundary belongs to it.
-        if session.span_ns >= options.interval_ns - options.sample_ns // 2:
-            interval = session.take()
-            self._intervals += 1
-            if options.json:
-                self._line(export.interval_line(session, interval))
-            else:
-                self._print(report.table(session, interval))
+        slack_ns = options.sample_ns // 2
+        if session.span_ns >= options.interval_ns - slack_ns:
+            self._interval(session)
         elapsed_ns = frame.time_ns - self._first_ns
-        if options.duration_ns is not None and elapsed_ns >= options.duration_ns:
+        if options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns:
+            if session.span_ns > slack_ns:  # what is left is shorter, and says so
+                self._interval(session)
             return True
         return self._intervals == options.count
+
+    def _interval(self, session: Session) -> None:
+        interval = session.take()
+        self._intervals += 1
+        if self._options.json:
+            self._line(export.interval_line(session, interval))
+        else:
+            self._print(report.table(session, interval))
 
     def _episodes(self, session: Session) -> None:
         while session.ended:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.counters import Floats
-from perftop.metrics import METRICS, Values
+from perftop.evaluate import Values
+from perftop.metrics import METRICS
 from perftop.smt import STATES, Split
 
 MAX_BYTES = 64 << 20

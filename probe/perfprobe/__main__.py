@@ -9,23 +9,30 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-from perfprobe import __version__
+from perfprobe import __version__, wire
 from perfprobe.sources import Source, Unavailable
 
-USAGE, UNAVAILABLE = 2, 3
+METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
+FAILED, USAGE, UNAVAILABLE = 1, 2, 3
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         status: int = options.verb(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (ValueError, Unavailable) as error:
         print(f"perfprobe: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Unavailable) else USAGE
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at its end
-        return 0
+        if isinstance(error, BrokenPipeError):
+            return 0
+        print(f"perfprobe: cannot write stdout: {error.strerror or error}", file=sys.stderr)
+        return FAILED
     return status
 
 
@@ -43,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     stream.add_argument("--source", default="auto", metavar="NAME")
     stream.add_argument("--sample", type=float, default=0.1, metavar="SECONDS")
     stream.add_argument("--cpus", metavar="LIST")
+    stream.add_argument("--smt-method", metavar="NAME")
     stream.set_defaults(verb=_stream)
 
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
@@ -70,13 +78,27 @@ def _stream(options: argparse.Namespace) -> int:
         contextlib.closing(_open(options)) as source,
         contextlib.suppress(serve.Ended),  # that the reader has had enough is no failure
     ):
-        serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop)
-    os.set_blocking(sys.stdout.fileno(), True)
+        hello = _with_method(source.hello, options.smt_method)
+        serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello)
+    os.set_blocking(sys.stdout.fileno(), True)  # it may be shared with who started us
     return 0
+
+
+def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
+    """What hello says when the user wants one SMT method and no other."""
+    if method is None or hello.smt_methods == ["single"]:
+        return hello
+    if method not in hello.smt_methods:
+        there = ", ".join(hello.smt_methods)
+        raise Unavailable(f"--smt-method {method} cannot be had here; there are: {there}")
+    return dataclasses.replace(hello, smt_methods=[method])
 
 
 def _open(options: argparse.Namespace) -> Source:
     name, sample_ns = options.source, round(options.sample * 1e9)
+    method = options.smt_method
+    if method is not None and method not in METHODS:
+        raise ValueError(f"--smt-method {method}: there are {', '.join(METHODS)}")
     if name == "sim" or name.startswith("sim:"):
         if options.sysroot != Path("/"):
             raise ValueError("--sysroot is for real sources: a simulated machine has no files")
@@ -95,11 +117,11 @@ def _open(options: argparse.Namespace) -> Source:
     if name in {"auto", "perf"}:
         from perfprobe.sources import local
 
-        return local.open_local(name, sample_ns, options.cpus)
+        return local.open_local(name, sample_ns, options.cpus, method)
     if name == "msr":
         from perfprobe.sources import msr
 
-        return msr.open_msr(options.sysroot, sample_ns, options.cpus)
+        return msr.open_msr(options.sysroot, sample_ns, options.cpus, method)
     raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 
@@ -107,6 +129,8 @@ def _topology(options: argparse.Namespace) -> int:
     from perfprobe import host, topology
 
     rows = topology.read(options.sysroot)
+    if not rows:
+        raise Unavailable(topology.nothing(options.sysroot))
     answer = {
         "cpus": [dataclasses.asdict(row) for row in rows],
         "host": host.hostname(options.sysroot),
@@ -120,7 +144,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from perfprobe import access, host
 
     root = options.sysroot
-    answer = {
+    answer: dict[str, Any] = {
         "host": host.hostname(root),
         "model": host.identity(root).name or None,
         "kernel": host.kernel(root),
@@ -128,16 +152,17 @@ def _doctor(options: argparse.Namespace) -> int:
         "checks": [dataclasses.asdict(check) for check in access.checks(root)],
     }
     # And what a stream from here would say of itself.
-    wanted = argparse.Namespace(source="auto", sample=1.0, cpus=None, sysroot=root)
-    with contextlib.closing(_open(wanted)) as source:
-        hello = dataclasses.asdict(source.hello)
-    methods = hello["smt_methods"]
-    answer |= {
-        "source": hello["source"],
-        "smt_method": methods[0] if methods else None,
-        **{key: hello[key] for key in ("smt_methods", "multipliers", "tsc_hz", "base_hz")},
-        "missing": hello["missing"],
-    }
+    wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
+    keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
+    try:
+        with contextlib.closing(_open(wanted)) as source:
+            hello = dataclasses.asdict(source.hello)
+        answer |= {key: hello[key] for key in keys}
+    except (ValueError, Unavailable) as error:
+        nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
+        answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
+    methods = answer["smt_methods"] or []
+    answer["smt_method"] = methods[0] if methods else None
     print(json.dumps(answer))
     return 0
 
@@ -145,6 +170,10 @@ def _doctor(options: argparse.Namespace) -> int:
 def _truth(options: argparse.Namespace) -> int:
     from perfprobe.sources import sim
 
+    if not options.spec.startswith("sim"):
+        raise ValueError(
+            f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
+        )
     for line in sim.truth(options.spec, options.duration):
         print(json.dumps(line))
     return 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, host, topology
+from perfprobe import cpulist, host, journal, topology
 
 State = Literal["usable", "limited", "not usable"]
 
@@ -55,6 +55,16 @@ def capable(root: Path, *capabilities: int) -> bool:
     return False
 
 
+def no_pmu(root: Path) -> tuple[str, str | None]:
+    """Why the kernel offers no core PMU, and what would mend it."""
+    guest = host.virtualisation(root)
+    if guest is None:
+        return "the kernel offers no core PMU", None
+    named = "" if guest == "hypervisor" else f" ({guest})"
+    why = f"no core PMU in this guest{named}: the hypervisor does not expose one"
+    return why, "ask for a vPMU, or use a metal instance"
+
+
 def _cpus(root: Path) -> Check:
     rows = topology.read(root)
     online = {row.cpu for row in rows if row.online}
@@ -83,13 +93,7 @@ def _perf(root: Path) -> Check:
     pmus = root / "sys/bus/event_source/devices"
     core = [name for name in ("cpu", "cpu_core", "cpu_atom") if (pmus / name).exists()]
     if not core:
-        guest = host.virtualisation(root)
-        why = "the kernel offers no core PMU"
-        fix = None
-        if guest is not None:
-            named = "" if guest == "hypervisor" else f" ({guest})"
-            why = f"no core PMU in this guest{named}: the hypervisor does not expose one"
-            fix = "ask for a vPMU, or use a metal instance"
+        why, fix = no_pmu(root)
         return Check(what, "not usable", why, COUNTED, fix)
     level = host.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
@@ -108,6 +112,15 @@ def _perf(root: Path) -> Check:
 def _msr(root: Path) -> Check:
     what = "MSRs"
     lost = "temperature, limit reasons, turbo ratios, C-state residency; --source msr"
+    left = [
+        entry
+        for directory in journal.directories()
+        for entry in journal.stale(directory, host.boot_id(root), root)
+    ]
+    if left:
+        pids = ", ".join(str(entry.pid) for entry in left)
+        why = f"a killed perftop (pid {pids}) has left counters programmed: {left[0].path} knows"
+        return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
     devices = sorted(root.glob("dev/cpu/[0-9]*/msr"))
     if not devices:
         guest = host.virtualisation(root)

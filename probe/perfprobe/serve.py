@@ -84,10 +84,13 @@ class Outbox:
                 self._sent = 0
 
 
-def serve(source: Source, stdin: int, stdout: int, stop: int) -> None:
-    """Until stdin closes, stdout cannot be written or `stop` becomes readable."""
+def serve(
+    source: Source, stdin: int, stdout: int, stop: int, hello: wire.Hello | None = None
+) -> None:
+    """Until stdin closes, stdout cannot be written or `stop` becomes readable. `hello` stands in
+    for the source's own."""
     outbox = Outbox(stdout)
-    outbox.put(source.hello)
+    outbox.put(hello or source.hello)
     outbox.flush()
     poller = select.poll()
     poller.register(stop, select.POLLIN)

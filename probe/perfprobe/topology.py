@@ -40,6 +40,11 @@ def read(root: Path = Path("/")) -> list[Cpu]:
     return _with_threads(rows)
 
 
+def nothing(root: Path) -> str:
+    """What to say where no CPU can be found."""
+    return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
+
+
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     """CPUs of each core, in order of (package, die, core).
 

@@ -41,6 +41,7 @@ __all__ = [
     "base_hz",
     "find",
     "multipliers",
+    "preferring",
     "tsc_hz",
 ]
 
@@ -71,6 +72,13 @@ def find(
             if stepped and sided and row.perfmon_v2 in {None, v2}:
                 return _fitted(row.uarch, leaves, core_type if row.core_type else None)
     return _fitted(_unknown(vendor, family, model, leaves), leaves, core_type)
+
+
+def preferring(uarch: Uarch, method: str | None) -> Uarch:
+    """With one SMT method only, where the user asked for it and the CPU has it."""
+    if method is None or method not in uarch.methods:
+        return uarch
+    return replace(uarch, methods=(method,))
 
 
 def _side(core_type: str | None, leaves: Leaves) -> str | None:

@@ -58,8 +58,35 @@ def test_a_rewrite_is_suspect_not_huge() -> None:
     assert after.suspect == {}
 
 
-def test_rows_that_were_not_read_are_covered_by_the_next() -> None:
+@pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
+def test_siblings_wait_for_each_other(flag: int) -> None:
+    """So that what they counted is over the same span, and their states can be told."""
+    greeting = made.hello([made.CYCLES], cores=2, threads=2)
+    read = wire.ROW_SAMPLED
+    values = [[n, n, n, n] for n in (0, 100, 200)]
+    _, gap, whole = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": values[0]}),
+        frame(greeting, 1, {"cycles": values[1]}, flags=[read, read, flag, read]),
+        frame(greeting, 2, {"cycles": values[2]}),
+    )
+    assert [ticks(gap, row) for row in range(4)] == [0, TICKS, 0, TICKS]  # 0 and 2 are siblings
+    assert [moved(whole, row) for row in range(4)] == [200, 100, 200, 100]
+
+
+def test_nobody_waits_for_a_sibling_that_is_off_or_never_was_read() -> None:
     greeting = made.hello([made.CYCLES], threads=2)
+    for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
+        flags = [wire.ROW_SAMPLED, flag]
+        steps = deltas(
+            greeting,
+            *(frame(greeting, n, {"cycles": [100 * n, 0]}, flags=flags) for n in range(3)),
+        )
+        assert [moved(step) for step in steps] == [0, 100, 100]
+
+
+def test_rows_that_were_not_read_are_covered_by_the_next() -> None:
+    greeting = made.hello([made.CYCLES], cores=2, threads=1)
     read, gone = wire.ROW_SAMPLED, 0
     values = [[0, 0], [100, 100], [200, 200]]
     _, gap, whole = deltas(

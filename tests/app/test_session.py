@@ -105,6 +105,27 @@ def test_groups_divide_once() -> None:
     assert values.over("busy_hz", [1]) == pytest.approx(4e9)
 
 
+def test_groups_of_cpus_with_different_counters_weigh_them_alike() -> None:
+    """Half the CPUs have reference cycles, half the system's account: both in seconds."""
+    ref = counter("ref", cpus=[0])
+    greeting = made.hello([ref], cores=2, threads=1, stat=STAT)
+    stat: dict[str, list[int | None]] = {f"stat_{f}_s": [0, 0] for f in ("iowait", "steal", "user")}
+    a: made.Values = {"ref": [0, None], "stat_idle_s": [0, 0], **stat}
+    b: made.Values = {"ref": [TICKS, None], "stat_idle_s": [0, 10], **stat}
+    values = play(greeting, a, b).take().values
+    assert values["util"].tolist() == pytest.approx([1.0, 0.0])
+    assert values.over("util", slice(None)) == pytest.approx(0.5)
+
+
+def test_a_warning_of_the_probe_is_kept_and_bounded() -> None:
+    session = play(made.hello([made.REF]), {"ref": [0, 0]})
+    for n in range(100):
+        session.apply(wire.Note("warning", n, data={"text": f"w{n}" + "x" * 1000}))
+    assert session.warnings[-1].startswith("w99")
+    assert (len(session.warnings), len(session.warnings[-1])) == (20, 200)
+    assert session.warned_ns == 99
+
+
 def test_an_idle_cpu_has_no_clock_and_says_so() -> None:
     greeting = made.hello([made.REF, made.CYCLES], threads=1)
     session = play(greeting, *({"ref": [7], "cycles": [7]} for _ in range(2)))
@@ -120,7 +141,10 @@ def test_suspect_samples_are_kept_out_with_their_siblings() -> None:
     refs[2][0] = refs[1][0] + 2 * TICKS  # CPU 0, whose sibling is 2
     session = play(greeting, *({"ref": ref} for ref in refs))
     interval = session.take()
-    assert interval.suspect == {0: {"ref ran faster than the TSC"}}
+    assert interval.suspect == {
+        0: {"ref ran faster than the TSC"},
+        2: {"a suspect sample of its sibling"},
+    }
     assert interval.values["util"].tolist() == [0.5] * 4
     spans = session.run.tables["cpu"].ticks
     assert spans.tolist() == [TICKS, 2 * TICKS, TICKS, 2 * TICKS]

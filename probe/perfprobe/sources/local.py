@@ -10,12 +10,14 @@ from perfprobe.sources.native import About, Native, Rates
 from perfprobe.wire import Rate
 
 
-def open_local(name: Literal["auto", "perf"], sample_ns: int, cpus: str | None) -> Native:
+def open_local(
+    name: Literal["auto", "perf"], sample_ns: int, cpus: str | None, method: str | None = None
+) -> Native:
     """`perf`: raises Unavailable where neither reference cycles nor cycles can be counted. `auto`
     then does without them, and hello says why."""
     root = Path("/")
     rows, selected = native.read_rows(root, cpus)
-    planner = perfplan.Planner(root, rows)
+    planner = perfplan.Planner(root, rows, method=method)
     wanted = native.with_siblings(selected, rows)
     parts = perf.open_perf(root, rows, planner, cpus=wanted)
     blocker = perf.blocker(parts)

@@ -52,7 +52,7 @@ class Kind:
 
 
 def open_parts(
-    root: Path, rows: Sequence[Cpu], *, program: bool
+    root: Path, rows: Sequence[Cpu], *, program: bool, method: str | None = None
 ) -> tuple[list[Part], list[Missing], Info]:
     """Parts for the CPUs of `rows`, what is missing and why, and what hello should say.
 
@@ -60,7 +60,7 @@ def open_parts(
     It raises Unavailable where somebody else counts or nothing can be read. Without, nothing is
     written and no descriptor could; nothing is raised, and there may be no parts.
     """
-    opening = _Opening(root, host.identity(root), program=program)
+    opening = _Opening(root, host.identity(root), program=program, method=method)
     try:
         opening.look(rows)
         if program:
@@ -80,8 +80,10 @@ def open_parts(
 
 
 class _Opening:
-    def __init__(self, root: Path, identity: Identity, *, program: bool) -> None:
-        self._root, self._alone = root, program
+    def __init__(
+        self, root: Path, identity: Identity, *, program: bool, method: str | None
+    ) -> None:
+        self._root, self._alone, self._method = root, program, method
         self._kinds: list[Kind] = []
         self._counted: set[str] = set()
         self.parts: list[Part] = []
@@ -94,7 +96,7 @@ class _Opening:
 
     def look(self, rows: Sequence[Cpu]) -> None:
         """Which CPUs there are and how fast their clocks tick."""
-        self._kinds = list(_kinds(self._root, rows, self.info.identity))
+        self._kinds = list(_kinds(self._root, rows, self.info.identity, self._method))
         first = self._kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
@@ -199,7 +201,9 @@ class _Opening:
         return ReadOnly(self._root, scope, table) if any(table.values()) else None
 
 
-def _kinds(root: Path, rows: Sequence[Cpu], identity: Identity) -> Iterator[Kind]:
+def _kinds(
+    root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
+) -> Iterator[Kind]:
     """CPUs that are off have no type: they go with the others where these are all alike."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
@@ -215,7 +219,7 @@ def _kinds(root: Path, rows: Sequence[Cpu], identity: Identity) -> Iterator[Kind
             given,
             name or None,
         )
-        yield Kind([row.cpu for row in mine], online, model, given)
+        yield Kind([row.cpu for row in mine], online, uarch.preferring(model, method), given)
 
 
 def _maybe(device: Registers, register: int) -> int | None:
@@ -228,11 +232,12 @@ def _maybe(device: Registers, register: int) -> int | None:
 # --- the source -----------------------------------------------------------------------------------
 
 
-def open_msr(root: Path, sample_ns: int, cpus: str | None) -> Msr:
+def open_msr(root: Path, sample_ns: int, cpus: str | None, method: str | None = None) -> Msr:
     """Raises Unavailable, or ValueError for a bad list."""
     rows, selected = native.read_rows(root, cpus)
     wanted = native.with_siblings(selected, rows)
-    parts, missing, info = open_parts(root, [r for r in rows if r.cpu in wanted], program=True)
+    mine = [row for row in rows if row.cpu in wanted]
+    parts, missing, info = open_parts(root, mine, program=True, method=method)
     about = native.About("msr", info.smt_methods, lambda _: (info.multipliers, info.base_hz))
     try:
         everything = [*parts, *native.os_parts(root, rows)]

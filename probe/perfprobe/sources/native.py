@@ -45,7 +45,7 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
     """The topology, and which CPUs the user asked for. Raises as open_os."""
     rows = topology.read(root)
     if not rows:
-        raise Unavailable(f"no CPUs can be found below {root}: there is no readable /proc or /sys")
+        raise Unavailable(topology.nothing(root))
     return rows, cpulist.select(cpus, rows) if cpus is not None else None
 
 
@@ -58,9 +58,9 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
 def open_os(root: Path, sample_ns: int, cpus: str | None) -> Native:
     """Raises Unavailable where no CPU can be found, ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
-    why = procfs.no_counters(root)
+    why, fix = procfs.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
-    missing = [Missing(key, why) for key in lacking]
+    missing = [Missing(key, why, fix) for key in lacking]
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing)
 
 

@@ -49,8 +49,8 @@ def open_perf(
     read = [row for row in rows if row.online and row.cpu in wanted]
     core = _Settling(kernel, root, rows, read, planner.core, timed=True).part(perfplan.CORE)
     if not planner.pmus:
-        why = procfs.no_counters(root)
-        core.missing = [Missing(counter.key, why) for counter in perfplan.CORE[:5]]
+        why, fix = procfs.no_counters(root)
+        core.missing = [Missing(counter.key, why, fix) for counter in perfplan.CORE[:5]]
     rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(perfplan.MSR)
     return [core, rest, *perfuncore.parts(root, rows, read, kernel)]
 

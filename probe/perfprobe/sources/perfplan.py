@@ -38,7 +38,9 @@ class Planner:
         root: Path,
         rows: Sequence[Cpu],
         leaves_of: Callable[[int], Leaves] = leaves.of,
+        method: str | None = None,
     ) -> None:
+        """`method`: the SMT method that is asked for."""
         self._root = root
         self.pmus = perfpmu.cores(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
@@ -51,7 +53,7 @@ class Planner:
                     identity.vendor, identity.family, identity.model, identity.stepping,
                     read, row.type,
                 )  # fmt: skip
-                self._types[row.type] = (found, read)
+                self._types[row.type] = (uarch.preferring(found, method), read)
         self._msr = perfpmu.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:

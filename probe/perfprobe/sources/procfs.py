@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfprobe import host
+from perfprobe import access, host
 from perfprobe.sampler import FILE, Slot
 from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -109,11 +109,9 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
     return best
 
 
-def no_counters(root: Path) -> str:
-    """Why there are no cycles, instructions and reference cycles: the machine, or this source."""
+def no_counters(root: Path) -> tuple[str, str | None]:
+    """Why this source has no cycles, instructions and reference cycles, and the mend."""
     pmus = root / "sys/bus/event_source/devices"
     if (pmus / "cpu").exists() or (pmus / "cpu_core").exists():
-        return "the os source does not read the core's counters"
-    if host.virtualisation(root) is not None:
-        return "no core PMU in this guest: the hypervisor does not expose one"
-    return "the kernel offers no core PMU"
+        return "the os source does not read the core's counters", "--source perf"
+    return access.no_pmu(root)

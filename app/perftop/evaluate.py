@@ -1,0 +1,115 @@
+"""The registry bound to a stream: which variant serves which CPU, and values over a span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.metrics import INDEX, METRICS, Metric, Quantities, Variant
+
+
+class Evaluator:
+    """The registry, bound to the counters of one stream."""
+
+    def __init__(self, counters: Counters) -> None:
+        hello = counters.hello
+        self._counters = counters
+        self._base_hz = hello.base_hz.hz if hello.base_hz else float("nan")
+        self._rows = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
+        """For each metric, which variant serves which CPUs (a mask by position)."""
+        for metric in METRICS.values():
+            self.chosen[metric.key] = self._choose(metric)
+
+    def _has(self, key: str) -> Bools:
+        column = self._counters.columns.get(key)
+        n = len(self._rows)
+        if column is None:
+            return np.zeros(n, bool)
+        cpus = column.counter.cpus
+        if cpus is None:
+            return np.ones(n, bool)
+        return np.isin(np.array(list(self._rows)), cpus)
+
+    def _choose(self, metric: Metric) -> list[tuple[Variant, Bools]]:
+        left = np.ones(len(self._rows), bool)
+        chosen = []
+        for variant in metric.variants:
+            if variant.needs_tsc and not self._counters.has_tsc:
+                continue
+            mask = left.copy()
+            for key in variant.needs:
+                mask &= self._has(key)
+            if mask.any():
+                chosen.append((variant, mask))
+                left &= ~mask
+        return chosen
+
+    def origin(self, key: str) -> str | None:
+        """Where a metric comes from on this stream; None if from nowhere."""
+        parts = [f"{v.origin} ({self._sources(v.needs)})" for v, _ in self.chosen[key]]
+        return " | ".join(parts) or None
+
+    def _sources(self, needs: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(self._counters.columns[k].counter.origin for k in needs))
+
+    def serves(self, key: str, row: int) -> bool:
+        """This CPU has the counters for the metric."""
+        return any(mask[row] for _, mask in self.chosen[key])
+
+    def lacking(self, key: str) -> str | None:
+        """The first counter for want of which the metric is not there on any CPU."""
+        if self.chosen[key]:
+            return None
+        needs = METRICS[key].variants[0].needs
+        return next((k for k in needs if k not in self._counters.columns), "tsc")
+
+    def evaluate(self, delta: Delta) -> Values:
+        """All metrics over a span."""
+        q = Quantities(self._counters, delta, self._base_hz)
+        top = np.full((len(METRICS), len(self._rows)), np.nan)
+        bottom = top.copy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            for key, chosen in self.chosen.items():
+                for variant, mask in chosen:
+                    top[INDEX[key], mask] = variant.numerator(q)[mask]
+                    bottom[INDEX[key], mask] = variant.denominator(q)[mask]
+        return Values(top, bottom)
+
+
+class Values:
+    """Metrics over one span, by CPU, and over any group of CPUs."""
+
+    def __init__(self, top: Floats, bottom: Floats) -> None:
+        """Numerators and denominators, (metrics, CPUs)."""
+        self._top, self._bottom = top, bottom
+        self.all = _ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
+        """(metrics, CPUs), in the order of METRICS."""
+
+    def __getitem__(self, key: str) -> Floats:
+        """By position of the CPU; NaN where unknown, also where nothing ran."""
+        values: Floats = self.all[INDEX[key]]
+        return values
+
+    def over(self, key: str, rows: list[int] | slice) -> float:
+        """One value for a group: of those of its CPUs where it is known."""
+        return float(self.group(rows)[INDEX[key]])
+
+    def group(self, rows: list[int] | slice) -> Floats:
+        """All metrics for a group."""
+        top, bottom = self._top[:, rows], self._bottom[:, rows]
+        known = np.isfinite(top) & np.isfinite(bottom)
+        total, base = (np.where(known, part, 0.0).sum(axis=1) for part in (top, bottom))
+        return _ratio(total, base, _LOW, _HIGH)
+
+
+_LOW = np.array([metric.low for metric in METRICS.values()])
+_HIGH = np.array([metric.high for metric in METRICS.values()])
+
+
+def _ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.where(bottom > 0, top / bottom, np.nan)
+    return np.clip(values, low, high)
