@@ -17,6 +17,8 @@ from perftop.smt import STATES
 from perftop.summary import Extremes
 
 Line = dict[str, Any]
+MULTIPLEXED = 0.99
+"""Of the time; closer to all of it, turns are only those of starting."""
 SHOWN = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
 
@@ -85,7 +87,18 @@ def _cpu(session: Session, interval: Interval, row: int) -> Line:
             why[key] = _why(interval, row, key)
     line["counts"] = {key: _count(interval, key, row) for key in ("tsc", *COUNTS)}
     line["suspect"] = sorted(interval.suspect.get(row, ()))
+    if row in multiplexed(interval):
+        line["counted"] = number(float(multiplexed(interval)[row]))
     return line | {"why": why} if why else line
+
+
+def multiplexed(interval: Interval) -> dict[int, float]:
+    """By position of the CPU, where perf counted in turns with others: for which share of the time.
+    Counts are scaled up from it, and so are estimates."""
+    if interval.counted is None:
+        return {}
+    shares = enumerate(interval.counted.tolist())
+    return {row: share for row, share in shares if share < MULTIPLEXED}
 
 
 def _why(interval: Interval, row: int, key: str) -> str:

@@ -214,5 +214,5 @@ METRICS: dict[str, Metric] = {
 
 INDEX = {key: i for i, key in enumerate(METRICS)}
 
-COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
 """Counters that are also given as they are."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from perftop.detect import Episode
-from perftop.export import SHOWN, Line, summary_line
+from perftop.export import SHOWN, Line, multiplexed, summary_line
 from perftop.format import clock, percent, plain, ranges, when
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
@@ -53,7 +53,9 @@ def table(session: Session, interval: Interval) -> list[str]:
     units = [_UNIT[METRICS[key].unit] for key in SHOWN]
     lines = [
         "",
-        f"{when(interval.time)}  {interval.elapsed_s:.3f} s" + _suspects(interval),
+        f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
+        + _suspects(interval)
+        + _turns(interval),
         _row("cpu", titles, list(STATES)),
         _row("", units, ["%"] * len(STATES)),
     ]
@@ -76,6 +78,14 @@ def table(session: Session, interval: Interval) -> list[str]:
 def _suspects(interval: Interval) -> str:
     n = len(interval.suspect)
     return f"  ~ {n} CPUs with suspect samples, left out" if n else ""
+
+
+def _turns(interval: Interval) -> str:
+    shares = multiplexed(interval)
+    if not shares:
+        return ""
+    least = percent(min(shares.values()))
+    return f"  counters shared: counted {least} % of the time at least, and scaled"
 
 
 def _row(name: str, cells: list[str], states: list[str]) -> str:

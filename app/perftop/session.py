@@ -36,6 +36,8 @@ class Interval:
     split: Split
     counts: dict[str, Floats]
     ceiling_hz: Floats  # by core
+    counted: Floats | None
+    """Share of the time for which perf counted; None: all of it, or not perf."""
     online: Bools
     suspect: dict[int, set[str]]
     samples: int
@@ -194,6 +196,7 @@ class Session:
             split=self.splitter.split(span.delta, values, self.online),
             counts=counts,
             ceiling_hz=self._ceiling(span.delta),
+            counted=self.counters.counted(span.delta),
             online=self.online.copy(),
             suspect=span.suspect,
             samples=span.samples,

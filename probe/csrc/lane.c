@@ -70,13 +70,15 @@ static uint64_t read_row_once(struct pp_lane *lane, const struct pp_lane_row *ro
 /*
  * Whether a read took much longer than this row usually does. The median is followed by steps of
  * its own fraction, up or down: one comparison, no history, and outliers weigh no more than others.
+ * But nothing makes a read faster than it is: one of less than half the estimate ends a bad start,
+ * such as a first read that found everything cold.
  */
 static bool is_wide(struct pp_lane_row *row, uint64_t width)
 {
     uint64_t usual = row->median;
     uint64_t step = usual / MEDIAN_STEP + 1;
 
-    if (usual == 0)
+    if (usual == 0 || width < usual / 2)
         row->median = width + 1;
     else if (width > usual)
         row->median += step;

@@ -98,6 +98,11 @@ def _perf(root: Path) -> Check:
     level = host.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
         return Check(what, "usable", f"core PMU {', '.join(core)}; CAP_PERFMON")
+    filtered = "Seccomp:\t2" in (host.text(f"{root}/proc/self/status") or "")
+    if filtered and level is not None and level <= 0:
+        why = f"core PMU {', '.join(core)}; a container's seccomp filter may still refuse it"
+        fix = "allow perf_event_open in the container's seccomp profile"
+        return Check(what, "limited", why, COUNTED, fix)
     if level is not None and level <= 0:
         return Check(what, "usable", f"core PMU {', '.join(core)}; perf_event_paranoid {level}")
     return Check(

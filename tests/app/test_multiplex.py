@@ -8,6 +8,7 @@ import pytest
 from made import frame
 
 from perfprobe import wire
+from perftop import export, report
 from perftop.counters import Counters, Delta
 from perftop.session import Session
 
@@ -105,3 +106,18 @@ def test_metrics_see_the_scaled_counts() -> None:
     assert interval.values["busy_hz"][0] == pytest.approx(3e9)
     assert interval.values["net_hz"][0] == pytest.approx(1.5e9)
     assert interval.suspect == {}
+
+
+def test_estimates_are_marked() -> None:
+    """A scaled count says for how much of the time it was counted."""
+    greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
+    session = Session(greeting)
+    for seq in (0, 1):
+        ran = seq * 40_000_000
+        values = {"perf_enabled_s": [seq * 10**8], "perf_running_s": [ran], "ref": [seq * 10**7]}
+        session.apply(made.frame(greeting, seq, values))
+    interval = session.take()
+    line = export.interval_line(session, interval)
+    assert line["cpus"][0]["counted"] == 0.4
+    assert line["cpus"][0]["util"] == pytest.approx(0.125)
+    assert "counted 40.0 % of the time" in report.table(session, interval)[1]
