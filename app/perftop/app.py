@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
-import locale
-import os
+import asyncio
+import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +19,7 @@ from textual.binding import Binding, BindingType
 from perfprobe import wire
 from perftop import crash, theme
 from perftop.failed import Failed
+from perftop.format import utf8
 from perftop.messages import Refreshed
 from perftop.screens.overview import Overview
 from perftop.stream import Stream, spawn
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""They end the app as `q` does: the terminal is given back, the probe told."""
 COST_NS = 5_000_000_000
 """What perftop itself costs is told as a mean over this long: it is small and jumps."""
 
@@ -67,6 +70,7 @@ class PerfTopApp(App[None]):
         self._session: Session | None = None
         self.interval: Interval | None = None
         self._up = False
+        self._signal: signal.Signals | None = None
         self._costs: deque[tuple[int, float]] = deque()
         for shade in theme.THEMES:
             self.register_theme(shade)
@@ -75,13 +79,23 @@ class PerfTopApp(App[None]):
         self.add_mode("overview", lambda: Overview(ascii_=ascii_))
 
     def on_load(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:  # the loop forgets them when it closes
+            loop.add_signal_handler(number, self._signalled, number)
         self._feed()  # before the first paint: the probe starts while we draw
 
     def on_ready(self) -> None:
         self._up = True
-        if self.failure is not None and self.interval is None:
+        if self._signal is not None:
+            self._signalled(self._signal)
+        elif self.failure is not None and self.interval is None:
             self._end(self.failure)
         self._tell()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._signal = number
+        if self._up:  # an app that is still starting must not be ended
+            self.exit(return_code=128 + number)
 
     @work(exclusive=True)
     async def _feed(self) -> None:
@@ -163,18 +177,30 @@ class PerfTopApp(App[None]):
         self.exit(return_code=1)
 
 
-def utf8(environ: Mapping[str, str]) -> bool:
-    """Whether the user's locale is one in which shapes can be drawn."""
-    if "LC_ALL" not in environ and environ.get("LANG") in {"C", "POSIX"}:
-        # Python has put C.UTF-8 in the place of a C locale; who asked for C by name means it.
-        return environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
-    return codecs.lookup(locale.getencoding()).name == "utf-8"
+@contextmanager
+def _drawing_on_stdout() -> Iterator[None]:
+    """Textual draws on what `sys.__stderr__` is when it starts, and has no setting for it. With
+    `2>file` that is no terminal: while the app runs, it gets the terminal of stdout under that
+    name. `sys.stderr` itself, for messages, stays what the user made it."""
+    shown, terminal = sys.__stderr__, sys.__stdout__
+    if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
+        yield
+        return
+    # Its own stream, as forgiving as stderr's: what cannot be encoded must not end the app.
+    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
+              closefd=False) as screen:  # fmt: skip
+        sys.__stderr__ = screen  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            sys.__stderr__ = shown  # type: ignore[misc]
 
 
 def run(argv: list[str], interval_ns: int, *, mouse: bool = True) -> int:
     """The exit status; Failed if the stream gave out or we did."""
-    app = PerfTopApp(lambda: spawn(argv), interval_ns, ascii_=not utf8(os.environ))
-    app.run(mouse=mouse)
+    app = PerfTopApp(lambda: spawn(argv), interval_ns, ascii_=not utf8())
+    with _drawing_on_stdout():
+        app.run(mouse=mouse)
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0

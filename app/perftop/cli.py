@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perftop.failed import Failed
+from perftop.format import utf8
 
 USAGE = 2
 LIVE_INTERVAL_NS = 500_000_000
@@ -167,7 +168,7 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
 
 
 def _live(options: argparse.Namespace) -> int:
-    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
     argv = _stream(options, sample_ns)
@@ -200,7 +201,7 @@ def _topology(options: argparse.Namespace) -> int:
         return 0
     from perftop import tree
 
-    print("\n".join(tree.draw(answer["cpus"], unicode=_unicode())))
+    print("\n".join(tree.draw(answer["cpus"], unicode=utf8())))
     return 0
 
 
@@ -214,7 +215,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from perftop import doctor
 
     width = shutil.get_terminal_size((100, 24)).columns
-    print("\n".join(doctor.draw(answer, width, unicode=_unicode())))
+    print("\n".join(doctor.draw(answer, width, unicode=utf8())))
     return 0
 
 
@@ -227,8 +228,3 @@ def _ask(verb: str, options: argparse.Namespace) -> dict[str, Any]:
         raise Failed(why.removeprefix("perfprobe: "), max(1, done.returncode))
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def _unicode() -> bool:
-    """Whether the terminal's characters go beyond ASCII."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import locale
 import math
+import os
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 MISSING = "n/a"
 
@@ -44,3 +49,18 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
+    """What an episode rests on, without what its cause already says."""
+    return " · ".join(f"{key}: {value}" for key, value in evidence.items() if key != cause)
+
+
+def utf8() -> bool:
+    """Whether shapes can be drawn: the user's locale has them and stdout can take them."""
+    if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
+        # Python has put C.UTF-8 in the place of a C locale; who asked for C by name means it.
+        named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
+    else:
+        named = codecs.lookup(locale.getencoding()).name == "utf-8"
+    return named and codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"

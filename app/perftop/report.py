@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from perftop.detect import Episode
 from perftop.export import SHOWN, Line, multiplexed, summary_line
-from perftop.format import clock, percent, plain, ranges, when
+from perftop.format import clock, evidence, percent, plain, ranges, when
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
 from perftop.smt import STATES
@@ -115,8 +115,8 @@ def episode(session: Session, found: Episode) -> str:
         length = "still running"
     else:
         length = f"{(found.end_ns - found.start_ns) / 1e9:.1f} s"
-    evidence = " · ".join(f"{key}: {value}" for key, value in found.evidence.items())
-    return f"! {found.kind}  cpu {cpus}  {start}  {length}  {found.cause}  {evidence}".rstrip()
+    told = evidence(found.cause, found.evidence)
+    return f"! {found.kind}  cpu {cpus}  {start}  {length}  {found.cause}  {told}".rstrip()
 
 
 def summary(session: Session, counted: dict[str, dict[str, int]], elapsed_s: float) -> list[str]:

@@ -129,6 +129,20 @@ def test_a_cpu_that_comes_back_starts_anew() -> None:
     assert all(d.suspect == {} for d in steps)
 
 
+def test_a_cpu_that_was_off_has_no_difference_over_the_gap() -> None:
+    """Even if nobody says that its counters started anew."""
+    greeting = made.hello([made.CYCLES], threads=1)
+    steps = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [500]}),
+        frame(greeting, 1, {"cycles": [0]}, flags=[wire.ROW_OFFLINE]),
+        frame(greeting, 2, {"cycles": [700]}),
+        frame(greeting, 3, {"cycles": [710]}),
+    )
+    assert [ticks(d) for d in steps] == [0, 0, 0, TICKS]
+    assert moved(steps[3]) == 10
+
+
 def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
     greeting = made.hello([made.REF, made.CYCLES], threads=1)
     _, lost, back = deltas(

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
+import pty
+import select
+import signal
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
-from fakes import Does, Machine
+from fakes import Does, Feed, Machine
 from playing import INTERVAL_NS, Run, colour, marked, play
 from waiting import until
 
+from perftop import app as perftop_app
 from perftop import crash
-from perftop.app import PerfTopApp, utf8
+from perftop.app import PerfTopApp
 from perftop.failed import Failed
+from perftop.format import utf8
 from perftop.screens.help import Help
 from perftop.widgets.grid import CoreGrid
 
@@ -37,6 +45,55 @@ def test_quit(key: str) -> None:
     run = play(Machine(), act)
     assert run.app.failure is None
     assert run.feed.closed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_app_in_order(number: signal.Signals) -> None:
+    async def act(run: Run) -> None:
+        os.kill(os.getpid(), number)
+        await until(lambda: not run.app.is_running, "the app has ended")
+
+    run = play(Machine(), act)
+    assert run.app.return_code == 128 + number
+    assert run.feed.closed
+
+
+def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
+    feed = Feed(Machine())
+
+    def opener() -> AbstractAsyncContextManager[Any]:  # called before the first paint
+        os.kill(os.getpid(), signal.SIGTERM)
+        return feed.open()
+
+    async def go() -> PerfTopApp:
+        app = PerfTopApp(opener, INTERVAL_NS)
+        async with app.run_test():
+            await until(lambda: not app.is_running, "the app has ended")
+        return app
+
+    assert asyncio.run(go()).return_code == 128 + signal.SIGTERM
+
+
+def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end, terminal = pty.openpty()
+    with os.fdopen(terminal, "w", encoding="utf-8") as stdout, os.fdopen(end, "rb", 0) as seen:
+        stderr = io.StringIO()
+        monkeypatch.setattr(sys, "__stdout__", stdout)
+        monkeypatch.setattr(sys, "__stderr__", stderr)
+
+        def draw(app: PerfTopApp, *, mouse: bool) -> None:
+            assert sys.__stderr__ is not None
+            print("\udcff drawn", file=sys.__stderr__, end="", flush=True)
+
+        monkeypatch.setattr(PerfTopApp, "run", draw)
+        assert perftop_app.run([], INTERVAL_NS) == 0
+        assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
+        assert seen.read(100) == rb"\udcff drawn"
+        assert id(sys.__stderr__) == id(stderr)
+        assert stderr.getvalue() == ""
+        assert not stdout.closed
 
 
 def test_keys_move_the_selected_core() -> None:
@@ -114,12 +171,33 @@ def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
             assert run.grid.selected == 20
-            if size[1] >= 8:
+            if size[1] > 1:
                 assert len(marked(run)) == 1
             screen = run.app.screen
             assert screen.size == size
 
     play(Machine(cores=64), act, (80, 24))
+
+
+def test_where_there_is_no_room_rows_are_what_remains() -> None:
+    async def act(run: Run) -> None:
+        assert run.has("SMT states")
+        await run.pilot.resize_terminal(20, 5)
+        await run.pilot.press("down", "down", "down")
+        await run.intervals(1)
+        assert run.grid.size.height == 3
+        told = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
+        assert all(cpus in line for line, cpus in told)
+        assert marked(run) == [run.text()[4]]
+        await run.pilot.click(CoreGrid, offset=(2, 0))
+        assert run.grid.selected == 1
+        await run.pilot.resize_terminal(80, 24)
+        await run.intervals(1)
+        assert run.has("SMT states")
+        assert run.has("package 0")
+        assert run.has("q quit")
+
+    play(Machine(), act)
 
 
 def test_a_storm_of_keys() -> None:
@@ -242,5 +320,22 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     [({"LANG": "C"}, False), ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, False),
      ({"LANG": "C", "LC_CTYPE": "de_DE.UTF-8"}, True)],
 )  # fmt: skip
-def test_shapes_are_drawn_where_the_locale_has_them(environ: dict[str, str], drawn: bool) -> None:
-    assert utf8(environ) == drawn
+def test_shapes_are_drawn_where_the_locale_has_them(
+    environ: dict[str, str], drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert utf8() == drawn
+
+
+@pytest.mark.parametrize(("encoding", "drawn"), [("utf8", True), ("latin-1", False)])
+def test_shapes_are_drawn_where_stdout_takes_them(
+    encoding: str, drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.setenv("LANG", "C")
+    monkeypatch.setenv("LC_CTYPE", "de_DE.UTF-8")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    assert utf8() == drawn

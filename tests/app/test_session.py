@@ -151,6 +151,33 @@ def test_suspect_samples_are_kept_out_with_their_siblings() -> None:
     assert session.suspect_samples == 1
 
 
+@pytest.mark.parametrize(
+    ("still", "reason"),
+    [
+        ("ref", "ref stands still on a busy CPU"),
+        ("cycles", "cycles stand still while ref moves"),
+        ("instructions", "instructions stand still while cycles move"),
+    ],
+)
+def test_counters_that_are_there_and_do_not_count(still: str, reason: str) -> None:
+    """A hypervisor that answers every read with the same number is not an idle machine."""
+    busy = counter("busy_s", "s", bits=64, scale=1e-9)
+    greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, busy], threads=1)
+    samples = []
+    for seq in (0, 1):
+        values = {key: [seq * TICKS] for key in ("ref", "cycles", "instructions")}
+        samples.append(values | {still: [42], "busy_s": [seq * 90_000_000]})
+    interval = play(greeting, *samples).take()
+    assert reason in interval.suspect[0]
+    assert math.isnan(interval.values["util"][0])
+
+
+def test_an_idle_cpu_is_not_taken_for_one_that_does_not_count() -> None:
+    greeting = made.hello([made.REF, IDLE], threads=1)
+    samples: list[made.Values] = [{"ref": [7], "idle_s": [seq * 99_990]} for seq in (0, 1)]
+    assert play(greeting, *samples).suspect_samples == 0
+
+
 def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
@@ -275,7 +302,7 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     session = Session(greeting)
     session.distribution = Distribution([0], max_bytes=4096)
     rng = np.random.default_rng(1)
-    shares = rng.random(3000)
+    shares = np.sort(rng.random(3000))  # in order: thinned unevenly, the late ones would weigh more
     ref = 0
     session.apply(frame(greeting, 0, {"ref": [0]}))
     for seq, share in enumerate(shares, 1):

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from fakes import Does, Machine, guest, seen, tasks
 
+from perfprobe.wire import Note
 from perftop import theme
+from perftop.detect import Episode
+from perftop.format import evidence
 from perftop.widgets import alert, bars, columns, machine, rows, strips, top
 from perftop.widgets.heading import heading
 from perftop.widgets.places import Line, Order, Places
@@ -230,6 +233,26 @@ def test_the_machines_bar_is_as_wide_as_the_screen(width: int) -> None:
     assert strips.width(machine.bar(session, interval, width)) == width
 
 
+def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
+    session, interval = seen(Machine(cores=2, threads=4))
+    interval.split.states[:, 0] = 0.25
+    runs = machine.bar(session, interval, 80)
+    text = strips.text(runs)
+    assert "any  75  neither  25 %   2.00 of 4 threads active" in text
+    assert strips.width(runs) == 80
+    bar = text[6 : text.index("  any")]
+    assert bar.count(theme.UNKNOWN) == pytest.approx(0.75 * len(bar), abs=1)
+    assert set(bar) == {theme.UNKNOWN, theme.NEITHER}
+
+
+def test_of_more_than_two_threads_that_nothing_counts_neither_is_a_range() -> None:
+    session, interval = seen(Machine(cores=2, threads=4, does={i: Does(0.2) for i in range(8)}))
+    for width in (40, 80, 160):
+        runs = machine.bar(session, interval, width)
+        assert strips.width(runs) == width
+    assert "neither  20–80  %   0.80 of 4 threads active" in strips.text(runs)
+
+
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_who_and_what_and_at_what_cost(width: int) -> None:
     session, interval = seen(Machine())
@@ -245,6 +268,47 @@ def test_a_dead_probe_is_the_worst_there_is() -> None:
     told = alert.line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)
     assert told[0] == (" ▼ the probe ended by signal 9", "alarm")
     assert "q quits" in strips.text(told)
+
+
+@pytest.mark.parametrize(
+    ("length", "end"),
+    [(41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, "")],
+)
+def test_of_a_dead_probe_the_reason_is_what_stays(length: int, end: str) -> None:
+    session, interval = seen(Machine())
+    status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
+    told = alert.line(session, interval, status, 80)
+    assert strips.text(told) == f" ▼ {status.failed}{end}"
+    assert strips.width(alert.line(session, interval, status, 30)) == 30
+
+
+def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
+    m = Machine()
+    session, interval = seen(m)
+
+    def told() -> list[strips.Run]:
+        return alert.line(session, interval, Status(0), 80)
+
+    assert told() == []
+    at_ns = session.now_ns
+    session.apply(Note("warning", at_ns, data={"text": "the clock\x1b was set"}))
+    assert told() == [(" ! the clock? was set", "warn")]
+    session.detector.hotplug(3, at_ns, online=False)  # no harm: the warning goes before it
+    assert told() == [(" ! the clock? was set", "warn")]
+    session.detector.running.append(Episode("throttle", [1], at_ns))
+    assert "throttle" in strips.text(told())
+    session.detector.running.pop()
+    session.now_ns = at_ns + alert.NEW_NS
+    assert "offline" in strips.text(told())
+
+
+def test_a_cause_is_told_once() -> None:
+    counts = {"ref ran backwards": 3, "steal too": 1}
+    assert evidence("ref ran backwards", counts) == "steal too: 1"
+    session, interval = seen(Machine())
+    session.detector.suspects({1: set(counts)}, session.now_ns, 0)
+    text = strips.text(alert.line(session, interval, Status(0), 160))
+    assert text.endswith("  ref ran backwards · steal too: 1")
 
 
 def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:

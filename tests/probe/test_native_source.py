@@ -120,9 +120,21 @@ def test_utilisation_is_what_is_left(machine: Machine) -> None:
     assert interval.values["util"][1] == 1.0
 
 
-def test_a_cpu_goes_and_comes(machine: Machine) -> None:
+def test_a_cpu_goes_and_comes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     source = native.open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
+    heads: list[list[int]] = []
+    poll = source.poll
+
+    def watched() -> list[wire.Frame | wire.Note]:
+        found = poll()
+        for message in found:
+            if isinstance(message, wire.Frame):
+                words = memoryview(message.blocks["cpu"].head).cast("Q")
+                heads.append([words[row * wire.HEAD + 4] for row in (0, 1)])
+        return found
+
+    monkeypatch.setattr(source, "poll", watched)
     frames(source, session, 2)
     trees.put(machine.root, f"{trees.CPU}/online", "0\n")
     drive(source, session, lambda: not session.online[1], "CPU 1 is off")
@@ -130,7 +142,9 @@ def test_a_cpu_goes_and_comes(machine: Machine) -> None:
     machine.idle(1, 0, 5, 5)  # counts anew
     trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
     drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
+    seen = len(heads)
     frames(source, session, 2)
+    assert wire.ROW_REBASED in {head[1] & wire.ROW_REBASED for head in heads[seen:]}
     machine.idle(1, 0, 2_005, 5)
     before = moved(session, "idle_s")
     frames(source, session, 3)

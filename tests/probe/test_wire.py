@@ -149,6 +149,9 @@ DAMAGE = {
     "a claimed array of 10^9": (
         START + msgpack.packb(b"\x82\xa4type\xa5frame\xa6blocks\xdd\x3b\x9a\xca\x00"), "damaged",
     ),
+    "a claimed array of a million": (
+        START + msgpack.packb(b"\xdd\x00\x10\x00\x00" + bytes(2 << 20)), "max_array_len",
+    ),
     "nesting of 10^4": (START + msgpack.packb(b"\x91" * 10_000 + b"\xc0"), "damaged"),
 }  # fmt: skip
 

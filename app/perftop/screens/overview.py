@@ -22,6 +22,10 @@ SHORT = 12
 """Lines below which the head of the screen makes room for rows."""
 
 
+TINY = 8
+"""Lines below which all goes that is not a row, but for the first two lines."""
+
+
 class Overview(Screen[None]):
     CSS_PATH = "overview.tcss"
     AUTO_FOCUS = "#grid"
@@ -53,6 +57,12 @@ class Overview(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height < SHORT, "-short")
+        tiny = event.size.height < TINY
+        self.set_class(tiny, "-tiny")
+        if self._grid.bare != tiny:
+            self._grid.bare = tiny
+            self._grid.lay_out()
+            self._grid.reveal()
 
     def on_refreshed(self, message: Refreshed) -> None:
         newer = message.interval is not self._last.interval

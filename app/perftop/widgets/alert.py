@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.format import ranges
+from perftop.format import evidence, ranges
 from perftop.widgets.status import Status
 from perftop.widgets.strips import Run, fit, foreign
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _WORST = ("turbo-drop", "throttle", "involuntary-halt", "neighbour", "steal", "license", "smi")
 """Kinds of episodes that mean something is wrong, worst first."""
 
+NEW_NS = 10_000_000_000
+"""How long a warning is shown: after that it is no news."""
+
 
 def line(
     session: Session | None, interval: Interval | None, status: Status, width: int
@@ -25,15 +28,21 @@ def line(
     if session is None:
         return []
     running = sorted(session.detector.running, key=_rank)
-    if running:
+    if running and _key(running[0]) != "text":
         return _running(session, running, width)
-    return _missing(session, width)
+    warning = _warning(session, width)
+    if warning or not running:
+        return warning or _missing(session, width)
+    return _running(session, running, width)
 
 
 def _failed(reason: str, interval: Interval | None, width: int) -> list[Run]:
-    last = " · these are the last numbers" if interval is not None else ""
-    end = f"{last} · q quits "
-    text = fit(foreign(reason), max(8, width - len(end) - 3)).rstrip()
+    """The reason comes first: what else there is to say goes where there is no room for both."""
+    text, quits = foreign(reason), " · q quits "
+    last = f" · these are the last numbers{quits}" if interval is not None else quits
+    room = width - 3 - len(text)
+    end = next((end for end in (last, quits, "") if len(end) <= room), "")
+    text = fit(text, min(len(text), max(8, width - 3)))
     return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
 
 
@@ -42,27 +51,38 @@ def _rank(episode: Episode) -> tuple[int, int]:
     return worst, episode.start_ns
 
 
+def _key(episode: Episode) -> str:
+    """How bad it is, as a style."""
+    return "alarm" if episode.kind in _WORST else "warn" if episode.kind == "suspect" else "text"
+
+
 def _running(session: Session, running: list[Episode], width: int) -> list[Run]:
     """The worse one in a sentence with its evidence, and how many more."""
     episode = running[0]
     alike = [e for e in running if e.kind == episode.kind and e.cause == episode.cause]
     cpus = ranges({cpu for e in alike for cpu in e.cpus})
     since_s = max(0.0, (session.now_ns - min(e.start_ns for e in alike)) / 1e9)
-    wrong = episode.kind in _WORST
     what = f"{episode.kind} {since_s:.0f} s  CPU {cpus}"
-    told = {k: v for k, v in episode.evidence.items() if k != episode.cause}
-    evidence = " · ".join(f"{key} {value}" for key, value in told.items())
-    rest = f"  {episode.cause}" + (f" · {evidence}" if evidence else "")
+    rests_on = evidence(episode.cause, episode.evidence)
+    rest = f"  {episode.cause}" + (f" · {rests_on}" if rests_on else "")
     others = len(running) - len(alike)
     more = f"  and {others} more" if others else ""
-    key = "alarm" if wrong else "warn" if episode.kind == "suspect" else "text"
-    sign = theme.DROPPED if wrong else theme.SUSPECT if episode.kind == "suspect" else " "
+    key = _key(episode)
+    sign = {"alarm": theme.DROPPED, "warn": theme.SUSPECT}.get(key, " ")
     room = width - len(more) - 4
     what, rest = foreign(what), foreign(rest)
     shown = fit(what, min(len(what), room))
     left = max(0, room - len(shown))
     return [(f" {sign} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
             (more, "text")]  # fmt: skip
+
+
+def _warning(session: Session, width: int) -> list[Run]:
+    """The newest thing that the probe has warned of, while it is new."""
+    if not session.warnings or session.now_ns - session.warned_ns >= NEW_NS:
+        return []
+    text = f" ! {foreign(session.warnings[-1])}"
+    return [(fit(text, min(len(text), width)), "warn")]
 
 
 _COLUMNS = {"busy_hz": "clock", "ipc": "IPC", "halt": "halts", "kernel_cycles": "kernel share",

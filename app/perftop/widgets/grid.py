@@ -47,6 +47,8 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
         super().__init__(id=id)
         self.order: Order = "topology"
         self.stale = False
+        self.bare = False
+        """Rows only: there is no room for the heads of columns or for headings."""
         self.selected: int | None = None
         """The first CPU of the selected row: it outlives sorts, resizes and regrouping."""
         self._ascii = ascii_
@@ -134,8 +136,13 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
         if not places.pairs and places.places:
             tall = max(1, min(TALLEST, (self.size.height - 2) // len(places.places)))
         self._picture.tall = tall
-        self._lines = places.lines(self.order, self._picture.sheet.score, tall)
-        self.virtual_size = Size(self._wide, len(self._lines) + 1)
+        self._lines = places.lines(self.order, self._picture.sheet.score, tall, bare=self.bare)
+        self.virtual_size = Size(self._wide, len(self._lines) + self._above)
+
+    @property
+    def _above(self) -> int:
+        """Lines above the rows."""
+        return 0 if self.bare else 1
 
     def _forget(self) -> None:
         self._made.clear()
@@ -146,7 +153,7 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
     def _paint(self) -> None:
         """Build the visible lines; have those painted that are not as they were."""
         top = self.scroll_offset.y
-        last = min(top + max(0, self.size.height - 1), len(self._lines))
+        last = min(top + max(0, self.size.height - self._above), len(self._lines))
         fresh = {y: self._line(self._lines[y]) for y in range(top, last)}
         dirty = [y for y, made in fresh.items() if self._shown.get(y) is not made]
         gone = len(self._shown) > len(fresh)
@@ -154,7 +161,7 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
         if gone:
             self.refresh()
         elif dirty:
-            self.refresh(*(Region(0, y - top + 1, self._wide, 1) for y in dirty))
+            self.refresh(*(Region(0, y - top + self._above, self._wide, 1) for y in dirty))
 
     def _line(self, line: Line) -> Strip:
         """The line as it is now; the strip from before if nothing in it has changed."""
@@ -187,9 +194,9 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
         return [made.crop_extend(crop.x, crop.right, None) for made in lines]
 
     def render_line(self, y: int) -> Strip:
-        if y == 0:
+        if y < self._above:
             return self._heads
-        at = self.scroll_offset.y + y - 1
+        at = self.scroll_offset.y + y - self._above
         made = self._shown.get(at)
         if made is None:
             if at >= len(self._lines):
@@ -228,7 +235,7 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
         y = first = self._at()
         while first > 0 and self._lines[first - 1].kind != "row":
             first -= 1
-        top, height = self.scroll_offset.y, self.size.height - 1
+        top, height = self.scroll_offset.y, self.size.height - self._above
         if first < top:
             self.scroll_to(y=first, animate=False, immediate=True)
         elif y >= top + height:
@@ -250,8 +257,8 @@ class CoreGrid(ScrollView, can_focus=True, inherit_bindings=False):
         self.select(0 if to < 0 else len(self._lines) - 1, -to)
 
     def on_click(self, event: events.Click) -> None:
-        y = self.scroll_offset.y + event.y - 1
-        if event.y > 0 and y < len(self._lines) and self._lines[y].kind == "row":
+        y = self.scroll_offset.y + event.y - self._above
+        if event.y >= self._above and y < len(self._lines) and self._lines[y].kind == "row":
             self.select(y)
 
     # --- what makes lines anew

@@ -73,15 +73,37 @@ def bar(session: Session, interval: Interval, width: int) -> list[Run]:
         return [(" SMT  ", "dim"), *bars.smt((neither, lp0, lp1, both), room), *words]
     low = _mean(interval.split.low[cores])
     if not low:
-        return [(" SMT  ", "dim"), ("n/a", "faint")]
+        return _neither(session, interval, cores, width)
     words = [("  ", "text"), ("SMT states not counted here: ", "dim"), ("▒", "unknown"),
              (" may be any of them ", "dim")]  # fmt: skip
     words, room = _room(words, width)
     return [(" SMT  ", "dim"), *bars.possible(low, room), *words]
 
 
+def _neither(session: Session, interval: Interval, cores: list[int], width: int) -> list[Run]:
+    """Cores with more than two threads: whether any of them is active, and how many are."""
+    split, name = interval.split, (" SMT  ", "dim")
+    share = _mean(split.states[cores][:, :1])
+    if share:
+        words = _words([("any", 1 - share[0], "unknown"), ("neither", share[0], "dim")], width)
+    elif share := _mean(split.low[cores][:, :1]):
+        (high,) = _mean(split.high[cores][:, :1])
+        between = f"{100 * share[0]:3.0f}–{100 * high:<3.0f}"
+        words = [("  ▒", "unknown"), (" may be either  ", "dim"), ("neither ", "dim"),
+                 (between, "text"), (" % ", "dim")]  # fmt: skip
+    else:
+        return [name, ("n/a", "faint")]
+    (active,) = _mean(split.active_threads[cores][:, None])
+    threads = max(len(session.splitter.cores[i]) for i in cores)
+    mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
+    told, room = _room([*words, *mean], width)
+    if not told:
+        told, room = _room(words, width)
+    return [name, *bars.possible([share[0], 0.0, 0.0, 0.0], room), *told]
+
+
 def _mean(shares: Floats) -> list[float]:
-    """Of the cores of which all four are known; empty if there is none."""
+    """Of the cores of which every share is known; empty if there is none."""
     total = shares.sum(axis=1)
     known = shares[total == total]  # noqa: PLR0124 - not NaN, without numpy for one function
     found: list[float] = known.mean(axis=0).tolist() if len(known) else []

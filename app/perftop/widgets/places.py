@@ -63,9 +63,13 @@ class Places:
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
 
-    def lines(self, order: Order, score: Callable[[int], float], tall: int = 1) -> list[Line]:
+    def lines(self, order: Order, score: Callable[[int], float], tall: int = 1, *,
+              bare: bool = False) -> list[Line]:  # fmt: skip
+        """`bare`: rows and nothing between them."""
         if order == "topology":
             lines = self._by_topology(tall)
+            if bare:
+                lines = [line for line in lines if line.kind == "row"]
         else:
             rows = list(range(len(self.places)))
             rows.sort(key=score if order == "worst first" else self._first_cpu)
