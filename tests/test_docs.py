@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import textual
 
 from perfprobe.sources import sim
 from perftop import cli
@@ -14,6 +17,7 @@ from perftop.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PICTURED = "8.2.8"
 OTHERS = {"--duration"}
 """Flags of other programs, or of perfprobe, that the README names too."""
 
@@ -79,3 +83,14 @@ def test_help_has_no_verb_that_readme_keeps_silent_about() -> None:
     for parser in parsers(cli._parser())[1:]:
         verb = parser.prog.split()[-1]
         assert verb == "live" or f"perftop {verb}" in README, verb
+
+
+def test_pictures_are_current() -> None:
+    """`python screenshots/make.py` would change none. They are pictures of one Textual."""
+    if textual.__version__ != PICTURED:
+        pytest.skip(f"drawn with Textual {PICTURED}, here is {textual.__version__}")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "screenshots/make.py"), "--check"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
