@@ -140,7 +140,7 @@ def test_utilisation_agrees_with_the_kernel_under_a_known_load() -> None:
 
 
 def test_what_this_machine_cannot_tell_is_null_with_a_reason() -> None:
-    found = command.stat("--source", "os", "-n", "1", "-i", "200ms")
+    found = command.stat("--source", "os", "-n", "1", "-i", "1s")
     hello, interval = found[0], found[1]
     why = {m["what"]: m["why"] for m in hello["missing"]}
     for key in ("busy_hz", "ipc", "halt", "kernel_cycles"):
@@ -272,7 +272,7 @@ def test_output_goes_to_the_file(tmp_path: Path) -> None:
 
 
 def test_text_has_a_row_a_cpu_and_says_what_is_missing() -> None:
-    done = command.run("stat", "-i", "200ms", "-n", "1", "--source", "os")
+    done = command.run("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
     assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)
     for cpu in os.sched_getaffinity(0):

@@ -76,7 +76,7 @@ def test_counters_in_use_are_left_alone(
 
 def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
     with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
-        done = stat(kernel, "-n", "2", "-i", "100ms")
+        done = stat(kernel, "-n", "2", "-i", "400ms")
         assert missing(done)["cycles"]["cpus"] == [2]
         *_, interval = lines(done.stdout, "interval")
         assert [row["ipc"] is None for row in interval["cpus"]] == [False, False, True, False]
@@ -88,7 +88,7 @@ def test_what_is_left_over_is_no_use_and_comes_back(tmp_path: Path) -> None:
     """A select without its global bit, and global bits without a select."""
     stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
-        done = stat(kernel, "-n", "2", "-i", "100ms")
+        done = stat(kernel, "-n", "2", "-i", "400ms")
         assert "cycles" not in missing(done)
         assert kernel.changed() == {}
         assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
@@ -97,7 +97,7 @@ def test_what_is_left_over_is_no_use_and_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["drop", "eperm"])
 def test_writes_that_do_not_take(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with FakeKernel(tmp_path / "root", writes=policy) as kernel:
-        done = stat(kernel, "-n", "2", "-i", "100ms")
+        done = stat(kernel, "-n", "2", "-i", "400ms")
         lost = missing(done)
         reason = {"drop": "writes are dropped", "eperm": "msr.allow_writes"}[policy]
         for key in ("instructions", "kernel_cycles", "one_thread"):
