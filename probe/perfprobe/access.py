@@ -190,7 +190,7 @@ def _watchdog(root: Path) -> Check:
             what,
             "limited",
             "on: it holds one counter of every CPU",
-            "perhaps the SMT event, where counters are few",
+            "kernel instructions or the SMT event, where counters are few",
             "sudo sysctl kernel.nmi_watchdog=0",
         )
     return Check(what, "usable", "off: it holds no counter")

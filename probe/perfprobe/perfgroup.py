@@ -14,8 +14,9 @@ from pathlib import Path
 
 from perfprobe.perfevent import LEADER, Event, Group, Kernel, Trial, Trouble, shortage, trouble
 
-DROPPED = ("smt", "kernel_cycles", "kernel_instructions", "instructions", "cycles")
-"""By role, first to last."""
+DROPPED = ("kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
+"""By role, first to last. The SMT states are what no other tool shows: of what needs a general
+counter they go last."""
 SPINS_NS = (2_000_000, 10_000_000)
 """The second only if the group was not on the counters in the first: the kernel takes turns with
 what others count every 4 ms."""
