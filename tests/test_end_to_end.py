@@ -148,7 +148,9 @@ def test_what_this_machine_cannot_tell_is_null_with_a_reason() -> None:
         assert all(row[key] is None for row in interval["cpus"])
     for row in interval["cpus"]:
         assert 0 <= row["util"] <= 1
-        assert row["util"] + row["idle"] + (row["poll"] or 0) + row["steal"] == pytest.approx(1)
+        # Not exact: cpuidle times its polling apart from the transitions that give the rest.
+        whole = row["util"] + row["idle"] + (row["poll"] or 0) + row["steal"]
+        assert whole == pytest.approx(1, abs=0.01)
 
 
 # --- ends -----------------------------------------------------------------------------------------
