@@ -62,13 +62,14 @@ def topology_row(row: wire.Cpu) -> Line:
 
 
 def interval_line(session: Session, interval: Interval) -> Line:
+    shares = multiplexed(interval)
     return {
         "type": "interval",
         "seq": interval.seq,
         "time": interval.time,
         "elapsed_s": number(interval.elapsed_s),
         "skew_s": number(interval.skew_s),
-        "cpus": [_cpu(session, interval, row) for row in session.shown],
+        "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
         "multipliers": {
             key: {"factor": number(found.factor), "state": found.state}
@@ -78,7 +79,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
     }
 
 
-def _cpu(session: Session, interval: Interval, row: int) -> Line:
+def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
     line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
     why = {}
     for key in SHOWN:
@@ -87,8 +88,8 @@ def _cpu(session: Session, interval: Interval, row: int) -> Line:
             why[key] = _why(interval, row, key)
     line["counts"] = {key: _count(interval, key, row) for key in ("tsc", *COUNTS)}
     line["suspect"] = sorted(interval.suspect.get(row, ()))
-    if row in multiplexed(interval):
-        line["counted"] = number(float(multiplexed(interval)[row]))
+    if counted is not None:
+        line["counted"] = number(counted)
     return line | {"why": why} if why else line
 
 
