@@ -7,6 +7,7 @@ do nothing, so there is no setcap among them.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,8 +16,10 @@ from perfprobe import cpulist, host, journal, topology
 
 State = Literal["usable", "limited", "not usable"]
 
-CAP_SYS_RAWIO, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 17, 21, 38, 39
+CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 17, 19, 21, 38, 39
 COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
+MOUNTS = 1 << 20  # of mountinfo: some thousand mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
         _traced(root),
         _idle(root),
         _cpufreq(root),
+        _tasks(root),
         _watchdog(root),
         _clock(root),
     ]
@@ -45,14 +49,19 @@ def checks(root: Path = Path("/")) -> list[Check]:
 
 def capable(root: Path, *capabilities: int) -> bool:
     """The effective set has one of these (or the one that stands for all)."""
+    try:
+        effective = int(_status(root, "CapEff")[0], 16)
+    except (IndexError, ValueError):
+        return False
+    return any(effective >> bit & 1 for bit in capabilities)
+
+
+def _status(root: Path, field: str) -> list[str]:
+    """The words of a field of our own status."""
     for line in (host.text(f"{root}/proc/self/status") or "").splitlines():
-        if line.startswith("CapEff:"):
-            try:
-                effective = int(line.split()[1], 16)
-            except (IndexError, ValueError):
-                return False
-            return any(effective >> bit & 1 for bit in capabilities)
-    return False
+        if line.startswith(f"{field}:"):
+            return line.split()[1:]
+    return []
 
 
 def no_pmu(root: Path) -> tuple[str, str | None]:
@@ -65,17 +74,36 @@ def no_pmu(root: Path) -> tuple[str, str | None]:
     return why, "ask for a vPMU, or use a metal instance"
 
 
+def hidden_tasks(root: Path) -> tuple[str, str] | None:
+    """Why some processes do not show in /proc, and the mend; None: all of them do."""
+    with suppress(OSError):
+        if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
+            why = "in a PID namespace: processes outside this container are hidden"
+            return why, "start perftop outside the container"
+    options = ""
+    for line in (host.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
+        place, _, about = line.partition(" - ")
+        if place.split()[4:5] == ["/proc"]:  # what was mounted there last is what is seen
+            options = about.split()[-1] if about else ""
+    given = dict(option.partition("=")[::2] for option in options.split(","))
+    level = given.get("hidepid", "off")
+    if level in {"off", "0"} or capable(root, CAP_SYS_PTRACE):
+        return None
+    groups = {*_status(root, "Gid")[-1:], *_status(root, "Groups")}
+    if given.get("gid", "0") in groups and level not in {"ptraceable", "4"}:
+        return None
+    why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
+    return why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc"
+
+
 def _cpus(root: Path) -> Check:
     rows = topology.read(root)
     online = {row.cpu for row in rows if row.online}
     what = "CPUs"
     if root != Path("/"):
         return Check(what, "usable", f"{len(online)} on, as the files below {root} say")
-    ours = os.sched_getaffinity(0)
-    allowed = host.text("/proc/self/status") or ""
-    for line in allowed.splitlines():
-        if line.startswith("Cpus_allowed_list:"):
-            ours = set(cpulist.parse(line.split()[1]))
+    allowed = _status(root, "Cpus_allowed_list")
+    ours = set(cpulist.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
     outside = sorted(online - ours)
     if outside:
         return Check(
@@ -181,6 +209,16 @@ def _cpufreq(root: Path) -> Check:
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
     governor = (host.text(f"{base}/cpu0/cpufreq/scaling_governor") or "").strip()
     return Check("cpufreq", "usable", f"driver {driver}, governor {governor or 'unknown'}")
+
+
+def _tasks(root: Path) -> Check:
+    what, lost = "tasks", "who runs on a CPU"
+    if next(root.glob("proc/[0-9]*"), None) is None:
+        return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
+    hidden = hidden_tasks(root)
+    if hidden is not None:
+        return Check(what, "limited", hidden[0], f"{lost}, if it is one of these", hidden[1])
+    return Check(what, "usable", "every process shows in /proc")
 
 
 def _watchdog(root: Path) -> Check:

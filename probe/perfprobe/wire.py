@@ -36,7 +36,14 @@ all little-endian u64 and C order:
 - `valid`: ceil(columns/64) words a row; bit i says whether column i holds data. Without ROW_SAMPLED
   the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
 - `values`: columns words a row. What is not valid is to be ignored.
-`records` maps names to any msgpack value: tasks, pressure, watched threads.
+`records` maps names to any msgpack value:
+- `tasks`: {CPU as text: [pid, comm, share]}: of the tasks that last ran on a CPU the one that ran
+  most, and for what share of elapsed time. It is in a frame only if it was looked at anew, about
+  once a second, and replaces the one before; on a CPU that is not in it nobody ran to speak of. Of
+  a thread, `pid` is its process, `comm` its own name.
+- `details`: {pid as text: {"user", "command", "threads", "affinity"}}, of processes that `tasks`
+  names, when it first does and now and then again. Fields may be missing; `affinity` is a list of
+  CPUs as text ("0-3,8").
 
 **note**: `kind`, `time_ns`, `author` (`probe` or `recorder`), `data` (a map). Kinds so far:
 `hotplug` {"cpu", "online", "row": the CPU's topology row as it is now}, `warning` {"text"},

@@ -89,6 +89,47 @@ def test_idle_and_cpufreq(tree: Path) -> None:
     assert check(tree, "cpufreq").why == "driver intel_pstate, governor performance"
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "hidden"),
+    [("rw", "", False), ("rw,hidepid=0", "", False), ("rw,hidepid=off", "", False),
+     ("rw,hidepid=1", "", True), ("rw,hidepid=2,gid=27", "", True), ("hidepid=invisible", "", True),
+     ("rw,hidepid=2", "CapEff:\t0000000000080000\n", False),
+     ("rw,gid=27,hidepid=2", "Groups:\t4 27 1000 \n", False),
+     ("rw,hidepid=2", "Gid:\t1000\t0\t0\t0\n", False),
+     ("rw,gid=27,hidepid=ptraceable", "Groups:\t4 27 1000 \n", True)],
+)  # fmt: skip
+def test_hidden_processes(tree: Path, options: str, status: str, hidden: bool) -> None:
+    """Of a /proc so mounted, over another; to CAP_SYS_PTRACE and to a group they may show."""
+    assert (check(tree, "tasks").state, check(tree, "tasks").fix) == ("not usable", None)
+    trees.put(tree, "proc/1/stat", "")
+    lines = (
+        "21 27 0:20 / /proc rw,relatime shared:5 - proc proc rw,hidepid=2\n"
+        f"22 21 0:21 / /proc rw,relatime shared:5 - proc proc {options}\n"
+        "23 21 0:22 / /proc/sys rw - proc proc rw,hidepid=2\n"
+        "garbage\n"
+    )
+    trees.put(tree, "proc/self/mountinfo", lines)
+    if status:
+        trees.put(tree, "proc/self/status", status)
+    found = check(tree, "tasks")
+    assert found.state == ("limited" if hidden else "usable")
+    if hidden:
+        assert found.why.endswith(next(o for o in options.split(",") if o.startswith("hidepid")))
+        assert "remount,hidepid=0" in (found.fix or "")
+
+
+def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
+    trees.put(tree, "proc/1/stat", "")
+    (tree / "proc/self/ns").mkdir()
+    link = tree / "proc/self/ns/pid"
+    link.symlink_to("pid:[4026531836]")
+    assert check(tree, "tasks").state == "usable"
+    link.unlink()
+    link.symlink_to("pid:[4026532201]")
+    found = check(tree, "tasks")
+    assert (found.state, found.fix) == ("limited", "start perftop outside the container")
+
+
 def test_every_refusal_says_what_is_lost(tmp_path: Path) -> None:
     """On an empty tree nothing is there, and nothing is raised."""
     for found in access.checks(tmp_path):

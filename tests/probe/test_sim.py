@@ -452,6 +452,20 @@ def test_tasks() -> None:
     assert [f.seq for f in big if f.records] == [10, 20, 30]
 
 
+def test_details_of_tasks_come_when_they_are_new() -> None:
+    def told(text: str) -> list[tuple[int, str, Any]]:
+        """Frame, PID and details."""
+        found = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
+        return [(seq, pid, detail) for seq, details in found for pid, detail in details.items()]
+
+    first = {pid: detail for seq, pid, detail in told("smt-mix") if seq == 1}
+    assert first["4000"].keys() == {"user", "command", "threads", "affinity"}
+    assert first["4000"]["affinity"] == "0"
+    assert first["4004"]["user"] == "postgres"
+    assert told("smt-mix") == told("smt-mix") != told("smt-mix,seed=2")
+    assert len(told("steady")) == len({pid for _, pid, _ in told("steady")}), "each of them once"
+
+
 def test_memory_does_not_grow() -> None:
     source = open_sim("sim:hotplug,speed=max", SAMPLE)
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from perfprobe import __version__, clock, cpulist, host, layout, topology, wire
+from perfprobe import __version__, access, clock, cpulist, host, layout, topology, wire
 from perfprobe.sampler import Sampler, stamp_now
 from perfprobe.sources import Unavailable, procfs, traced
 from perfprobe.sources.part import Part
 from perfprobe.sources.procstat import STAT_BLOCK, ProcStat
 from perfprobe.sources.reading import Reading
+from perfprobe.tasks import Tasks
 from perfprobe.wire import Counter, Cpu, Frame, Missing, Multiplier, Note, Rate
 
 MACHINE_BLOCK = wire.Block(
@@ -90,6 +91,7 @@ class Native:
         self._places = {place.block.name: place for place in places}
         self._reading.place(self._places)
         self._stat = ProcStat(root, list(self._position))
+        self._tasks = Tasks(root, self._position.keys())
         stamp = "tsc" if self._real else "raw"
         self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real)  # type: ignore[arg-type]
         for row in rows:
@@ -102,7 +104,7 @@ class Native:
         return self._hello
 
     def due(self) -> float:
-        return time.monotonic() if self._notes else self._sampler.due()
+        return time.monotonic() if self._notes else min(self._sampler.due(), self._tasks.due())
 
     def poll(self) -> list[Frame | Note]:
         """At most one frame a call: its blocks are views that the next one overwrites."""
@@ -110,6 +112,8 @@ class Native:
         self._notes.clear()
         drained = None if notes else self._sampler.drain()
         if drained is None:
+            if not notes:
+                self._tasks.work()
             return notes
         raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
         time_ns = drained.deadline_ns + raw_ns - time.monotonic_ns()
@@ -120,13 +124,15 @@ class Native:
         self._fill_machine(frame, self._places["machine"])
         blocks = {name: place.data(frame) for name, place in self._places.items()}
         self._seq += 1
-        return [Frame(self._seq, time_ns, blocks, late=self._sampler.late)]
+        records = self._tasks.take()
+        return [Frame(self._seq, time_ns, blocks, late=self._sampler.late, records=records)]
 
     def close(self) -> None:
         self._sampler.close()
         for part in self._parts:
             part.close()
         self._stat.close()
+        self._tasks.close()
 
     # --- CPUs --------------------------------------------------------------------------------
 
@@ -227,7 +233,7 @@ class Native:
             multipliers=multipliers,
             smt_methods=self._methods(about) if threads else ["single"],
             selected=selected,
-            missing=[*missing, *self._missing(), *self._not_ours(unpinned)],
+            missing=[*missing, *self._missing(), *self._not_ours(unpinned), *self._hidden()],
         )
 
     def _methods(self, about: About) -> list[str]:
@@ -264,6 +270,10 @@ class Native:
         why = "outside the CPU set of perftop: no thread of it may run there"
         fix = "start perftop outside the container or cpuset"
         return [Missing(c.key, why, fix, unpinned) for p in self._parts for c in p.counters]
+
+    def _hidden(self) -> list[Missing]:
+        hidden = access.hidden_tasks(self._root)
+        return [Missing("tasks", *hidden)] if hidden else []
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:

@@ -17,6 +17,7 @@ from perfprobe.sources.sim.reading import Reading
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
 from perfprobe.sources.sim.script import CELL_NS
 from perfprobe.sources.sim.spec import Spec, parse
+from perfprobe.sources.sim.tasks import Tasks
 from perfprobe.wire import (
     HEAD,
     ROW_OFFLINE,
@@ -68,6 +69,7 @@ class Sim:
             cores = sorted({cpu % self._machine.cores for cpu in hello.selected})
             self._wanted[:] = False
             self._wanted[[cpu for core in cores for cpu in self._machine.threads(core)]] = True
+        self._tasks = Tasks(self._spec.seed, cpus)
         self._number = 0
         self._start_ns = self._clock.monotonic_ns
         self._base = np.zeros((len(Row), cpus), np.int64)
@@ -126,7 +128,7 @@ class Sim:
             self._table.values(totals - self._base).tobytes(),
         )
         blocks = {"cpu": rows, **self._shared(time_ns, totals, online)}
-        records = self._tasks(stage, totals)
+        records = self._records(stage, totals)
         self._last = totals
         at_ns = self._clock.raw_ns + time_ns
         frame = Frame(self._number, at_ns, blocks, records=records)
@@ -183,21 +185,14 @@ class Sim:
             ),
         }
 
-    def _tasks(self, stage: int, totals: Ints) -> dict[str, object]:
+    def _records(self, stage: int, totals: Ints) -> dict[str, object]:
         if self._last is None or (
             self._machine.cpus > TASKS_CPUS and self._number % TASKS_EVERY != 0
         ):
             return {}
         busy_ns = totals[Row.BUSY] - self._last[Row.BUSY]
-        shares = np.minimum(busy_ns / self._sample_ns, 1.0).round(4).tolist()
-        comms = self._schedule.tables.comms[stage]
-        return {
-            "tasks": {
-                str(cpu): [4000 + cpu, comms[cpu], share]
-                for cpu, share in enumerate(shares)
-                if share > 0 and comms[cpu]
-            }
-        }
+        shares = np.minimum(busy_ns / self._sample_ns, 1.0)
+        return self._tasks.records(self._schedule.tables.comms[stage], shares)
 
 
 def _blocks(machine: Machine) -> list[Block]:

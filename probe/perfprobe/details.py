@@ -1,0 +1,68 @@
+"""What psutil tells of the few tasks that are shown: user, command, threads, affinity."""
+
+from __future__ import annotations
+
+import functools
+import pwd
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from perfprobe import cpulist
+
+MOST_COMMAND = 200
+AGAIN_NS = 60_000_000_000
+"""Then they are told anew: frames get lost, threads and affinities change."""
+AT_ONCE = 32  # in one record: each costs some 0.1 ms
+
+Who = tuple[int, int, str]
+"""PID, birth and name of a process: of one, before it runs another program."""
+
+
+class Told:
+    """Of whom something was told, and when."""
+
+    def __init__(self) -> None:
+        self._at_ns: dict[Who, int] = {}
+
+    def wanted(self, shown: Iterable[Who], now_ns: int) -> list[Who]:
+        """Those of whom nothing was, or not lately; they count as told now."""
+        self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < AGAIN_NS}
+        new = [who for who in dict.fromkeys(shown) if who not in self._at_ns][:AT_ONCE]
+        self._at_ns |= dict.fromkeys(new, now_ns)
+        return new
+
+
+def describe(pid: int) -> dict[str, str | int]:
+    """What cannot be told is left out; the kernel's threads have no command."""
+    import psutil
+
+    troubles = (psutil.Error, OSError, ValueError, LookupError)
+    asked: dict[str, Callable[[psutil.Process], Any]] = {
+        "user": lambda process: _user(process.uids().real),
+        "command": lambda process: _sendable(" ".join(process.cmdline())[:MOST_COMMAND]),
+        "threads": lambda process: process.num_threads(),
+        "affinity": lambda process: cpulist.format(process.cpu_affinity()),
+    }
+    found: dict[str, str | int] = {}
+    with suppress(*troubles):
+        process = psutil.Process(pid)
+        with process.oneshot():
+            for key, ask in asked.items():
+                with suppress(*troubles):
+                    found[key] = ask(process)
+    return {key: value for key, value in found.items() if value}
+
+
+@functools.lru_cache(maxsize=256)
+def _user(uid: int) -> str:
+    """Kept, because a directory service may have to be asked."""
+    try:
+        return _sendable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return str(uid)
+
+
+def _sendable(text: str) -> str:
+    """Without the surrogates that stand for bytes which are no text: they cannot be encoded."""
+    return text.encode(errors="replace").decode()

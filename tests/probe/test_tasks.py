@@ -1,0 +1,294 @@
+"""Who runs where, on trees whose files the test writes and with clocks that it moves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trees
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import tasks
+from perfprobe.tasks import BATCH, COST, PERIOD_NS, Tasks
+
+S = 1_000_000_000
+CPUS = range(64)
+
+
+def line(
+    pid: int, ticks: int, cpu: int = 0, comm: bytes = b"job", threads: int = 1, start: int = 500
+) -> bytes:
+    """As the kernel prints it."""
+    before = b"R 1 1 1 0 -1 4194304 95 0 0 0"
+    after = b"12582912 210 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17"
+    return b"%d (%b) %b %d %d 0 0 20 0 %d 0 %d %b %d 0 0 0 0 0\n" % (
+        pid, comm, before, ticks // 3, ticks - ticks // 3, threads, start, after, cpu,
+    )  # fmt: skip
+
+
+class Machine:
+    """A tree with processes, and two clocks. `step_ns`, `spend_ns`: what each look at one takes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.now_ns = self.step_ns = self.spent_ns = self.spend_ns = 0
+        self.tasks = Tasks(root, CPUS, self._time_ns, self._cpu_ns)
+
+    def _time_ns(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+    def _cpu_ns(self) -> int:
+        self.spent_ns += self.spend_ns
+        return self.spent_ns
+
+    def runs(self, pid: int, ticks: int, cpu: int = 0, **more: Any) -> None:
+        trees.put(self.root, f"proc/{pid}/stat", line(pid, ticks, cpu, **more))
+
+    def thread(self, pid: int, tid: int, ticks: int, cpu: int, **more: Any) -> None:
+        trees.put(self.root, f"proc/{pid}/task/{tid}/stat", line(tid, ticks, cpu, **more))
+
+    def scan(self, after_ns: int = S) -> Any:
+        """The tasks that a scan tells of; None if it tells nothing."""
+        self.now_ns += after_ns
+        while True:
+            self.tasks.work()
+            if self.tasks.due() > 0:
+                return self.tasks.take().get("tasks")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    (tmp_path / "proc").mkdir()
+    return Machine(tmp_path)
+
+
+# --- stat files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "comm",
+    [b"a b", b"", b")", b") R 1 (", b"((", b"x\ny", b"1) S 2 3\n", b"\xff\xfe", "ü".encode()],
+)
+def test_any_name(comm: bytes) -> None:
+    stat = tasks.parse(line(7, 31, 5, comm, threads=3, start=99))
+    assert stat == (comm.decode(errors="replace"), 31, 3, 99, 5)
+
+
+def test_what_is_no_stat_file() -> None:
+    whole = line(7, 31)
+    halves = (whole[:90], whole.replace(b"(", b""), whole.replace(b")", b""))
+    for data in (b"", b")" * 50, b"7 (job)" + b" x" * 50, *halves):
+        assert tasks.parse(data) is None
+
+
+@given(comm=st.binary(max_size=64), ticks=st.integers(0, 10**12), cpu=st.integers(0, 8191))
+def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
+    stat = tasks.parse(line(4194304, ticks, cpu, comm)[: tasks.LIMIT])
+    assert stat is not None
+    assert (stat.ticks, stat.cpu) == (ticks, cpu)
+
+
+@given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: line(7, 31)[:n])))
+def test_garbage_is_nobody(data: bytes) -> None:
+    stat = tasks.parse(data)
+    assert stat is None or data.count(b" ") > 30
+
+
+# --- who is told ---------------------------------------------------------------------------------
+
+
+def test_who_ran_most_is_told_on_each_cpu(machine: Machine) -> None:
+    for pid, cpu in ((10, 0), (11, 0), (12, 3), (13, 4), (14, 99)):
+        machine.runs(pid, 1000, cpu)
+    assert machine.scan() is None, "nothing to compare with as yet"
+    for pid, ticks, cpu in ((10, 30, 0), (11, 60, 0), (12, 150, 3), (13, 1, 4), (14, 90, 99)):
+        machine.runs(pid, 1000 + ticks, cpu, comm=b"%d" % pid)
+    told = machine.scan(2 * S)
+    # 12 can have run for no more than all the time; a tick of 13 is noise; there is no CPU 99.
+    assert told == {"0": [11, "11", 0.3], "3": [12, "12", 0.75]}
+    assert machine.scan() == {}, "nobody ran"
+    machine.runs(12, 9999, 3)
+    assert machine.scan() == {"3": [12, "job", 1.0]}
+
+
+def test_a_number_with_another_birth_is_another_task(machine: Machine) -> None:
+    machine.runs(10, 50, start=500)
+    machine.scan()
+    machine.runs(10, 90, start=700)
+    assert machine.scan() == {}
+    machine.runs(10, 140, start=700)
+    assert machine.scan() == {"0": [10, "job", 0.5]}
+    machine.runs(10, 20, start=700)  # time does not run backwards: no share, and none below 0
+    assert machine.scan() == {}
+
+
+def test_a_job_of_many_threads_is_on_many_cpus(machine: Machine) -> None:
+    def run(ticks: int) -> Any:
+        machine.runs(10, 63 * ticks, 0, comm=b"leader", threads=65)
+        machine.thread(10, 10, 0, 0, comm=b"leader")
+        machine.thread(10, 9, ticks // 50, 63)
+        for n in range(63):
+            machine.thread(10, 11 + n, ticks, n, comm=b"worker-%d" % n)
+        return machine.scan()
+
+    assert [run(0), run(50)] == [None, {}], "its threads were not looked at while it slept"
+    assert run(100) == {str(n): [10, f"worker-{n}", 0.5] for n in range(63)}, "not the idlers"
+
+
+def test_a_thread_is_followed_by_its_own_birth(machine: Machine) -> None:
+    for ticks, start in ((0, 1), (50, 1), (100, 1), (150, 2), (200, 2)):
+        machine.runs(10, ticks, threads=2)
+        machine.thread(10, 11, ticks, 5, start=start)
+        told = machine.scan()
+        if start == 2:
+            assert told == ({} if ticks == 150 else {"5": [10, "job", 0.5]})
+
+
+def test_the_time_of_threads_that_ended_is_not_their_leaders(machine: Machine) -> None:
+    machine.runs(10, 0, threads=2)
+    machine.scan()
+    machine.runs(10, 90, threads=1)
+    assert machine.scan() == {}
+    machine.runs(10, 180, threads=1)
+    assert machine.scan() == {"0": [10, "job", 0.9]}
+
+
+def test_a_process_that_sleeps_is_not_read(machine: Machine) -> None:
+    """Whose CPU clock stands still; its share counts from there when it wakes up."""
+    clocks = {"10": 5}
+    machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
+
+    def run(pid: int, ticks: int) -> None:
+        machine.runs(pid, ticks, threads=2)
+        machine.thread(pid, 11, ticks, 7)
+
+    run(10, 0)
+    machine.scan()
+    for clocks["10"], ticks in ((6, 50), (7, 100)):
+        run(10, ticks)
+        told = machine.scan()
+    assert told == {"7": [10, "job", 0.5]}
+    trees.put(machine.root, "proc/10/stat", "not to be read")
+    for _ in range(5):
+        assert machine.scan() == {}
+    run(10, 180)
+    clocks["10"] = 8
+    assert machine.scan() == {"7": [10, "job", 0.8]}
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read_hide_nobody_else(machine: Machine) -> None:
+    proc = machine.root / "proc"
+    for name in ("self", "12x", "٣x", "-5"):
+        (proc / name).mkdir()
+    (proc / "20/stat").mkdir(parents=True)  # as EACCES, for root too: cannot be read
+    (proc / "21").mkdir()  # gone before it was read
+    (proc / "22").write_bytes(b"")
+    (proc / "23").mkdir()
+    os.mkfifo(proc / "23/stat")
+    trees.put(machine.root, "proc/24/stat", b"\xff" * 5000)
+    trees.put(machine.root, "proc/25/stat", line(25, 10**400))
+    machine.runs(26, 0, 1, threads=2)
+    machine.thread(26, 27, 0, 1)
+    (proc / "26/task/28").mkdir()
+    for ticks in (0, 40, 80):
+        machine.runs(10, ticks)
+        machine.runs(10**12, ticks, 2)
+        machine.runs(26, ticks, 1, threads=2)
+        machine.thread(26, 27, ticks, 1)
+        told = machine.scan()
+    assert told == {"0": [10, "job", 0.4], "1": [26, "job", 0.4]}
+
+
+def test_some_vanish_during_a_scan(machine: Machine) -> None:
+    pids = range(100, 100 + 5 * BATCH)
+    for pid in pids:
+        machine.runs(pid, 0, 1)
+    machine.scan()
+    for pid in pids:
+        machine.runs(pid, 50, 1)
+    machine.now_ns += S
+    machine.step_ns = tasks.SLICE_NS  # every slice ends after its first batch
+    machine.tasks.work()
+    assert machine.tasks.due() == 0
+    for pid in pids:
+        shutil.rmtree(machine.root / f"proc/{pid}")
+    told = machine.scan(0)
+    assert list(told) == ["1"]
+    assert told["1"][0] in pids
+    assert machine.scan() is None, "there are no processes"
+
+
+def test_without_processes_nothing_is_told(machine: Machine) -> None:
+    assert [machine.scan() for _ in range(3)] == [None] * 3
+    shutil.rmtree(machine.root / "proc")
+    assert machine.scan() is None
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
+    machine.runs(10, 0)
+    machine.scan()
+    assert machine.tasks.due() == (S + PERIOD_NS) / 1e9
+    machine.runs(10, 50)
+    assert machine.scan(PERIOD_NS - 1) is None
+    assert machine.scan(1) == {"0": [10, "job", 0.5]}
+    assert machine.tasks.take() == {}, "in one frame only"
+    machine.spend_ns = 40_000_000  # for a slice, and the scan is one
+    machine.scan()
+    assert machine.tasks.due() == (machine.now_ns + COST * 40_000_000) / 1e9
+
+
+def test_a_slice_is_short(machine: Machine) -> None:
+    for pid in range(100, 100 + 10 * BATCH):
+        machine.runs(pid, 0)
+    machine.step_ns = tasks.SLICE_NS // (2 * BATCH)  # two batches a slice
+    machine.now_ns += S
+    slices = 0
+    while not slices or machine.tasks.due() == 0:
+        begun_ns = machine.now_ns
+        machine.tasks.work()
+        assert machine.now_ns - begun_ns < 2 * tasks.SLICE_NS
+        slices += 1
+    assert slices >= 4
+    machine.tasks.close()
+
+
+# --- details -------------------------------------------------------------------------------------
+
+
+def test_details_come_with_who_is_shown_first(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.tasks._ours = True
+    monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
+
+    def describe(pid: int) -> dict[str, str]:
+        if pid == 11:  # it is another one by now
+            machine.runs(11, 0, start=900)
+        return {"user": f"u{pid}"}
+
+    monkeypatch.setattr(tasks, "describe", describe)
+    machine.runs(10, 0, 0)
+    machine.runs(11, 0, 1)
+    machine.scan()
+    machine.runs(10, 50, 0)
+    machine.runs(11, 50, 1)
+    machine.now_ns += S
+    machine.tasks.work()
+    records = machine.tasks.take()
+    assert records["tasks"].keys() == {"0", "1"}
+    assert records["details"] == {"10": {"user": "u10"}}
+    machine.runs(10, 99, 0)
+    machine.now_ns += S
+    machine.tasks.work()
+    assert machine.tasks.take().keys() == {"tasks"}

@@ -1,0 +1,135 @@
+"""Who runs where, in the stream; and what is told of processes, of this machine's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe import details, tasks, wire
+from perfprobe.sources import native
+
+S = 1_000_000_000
+STAT = "10 (job) R 1 1 1 0 -1 0 9 0 0 0 {ticks} 0 0 0 20 0 1 0 500" + " 0" * 16 + " 0 0 0 0\n"
+BURN = """
+import os, threading, time
+def burn():
+    os.sched_setaffinity(0, {CPU})
+    while True: pass
+print("ready", flush=True)
+THREAD
+"""
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts Python programs, and ends them."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(code: str, *arguments: str | bytes) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def frames(source: native.Native, found: Callable[[wire.Frame], bool]) -> wire.Frame:
+    deadline = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < deadline, "it was never told"
+        time.sleep(max(0, source.due() - time.monotonic()))
+        for message in source.poll():
+            if isinstance(message, wire.Frame) and found(message):
+                return message
+
+
+@pytest.mark.parametrize("how", ["burn()", "threading.Thread(target=burn).start()"])
+def test_a_busy_child_is_named_on_its_cpu(
+    how: str, child: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
+    source = native.open_os(Path("/"), 20_000_000, None)
+
+    def named(frame: wire.Frame) -> bool:
+        pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
+        return bool(pid == busy.pid)
+
+    frame = frames(source, named)
+    source.close()
+    _, comm, share = frame.records["tasks"][str(cpu)]
+    assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
+    assert tasks.LEAST_SHARE <= share <= 1
+    if "details" in frame.records:
+        assert "while True" in frame.records["details"][str(busy.pid)]["command"]
+
+
+def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its hello of those that it hides. Records are in the frames that follow a scan only."""
+    monkeypatch.setattr(tasks, "PERIOD_NS", 50_000_000)
+    monkeypatch.setattr(tasks, "COST", 0)
+    trees.single(tmp_path)
+    mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
+    trees.put(tmp_path, "proc/self/mountinfo", mounts)
+    trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
+    source = native.open_os(tmp_path, 10_000_000, None)
+    assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
+    first = frames(source, lambda frame: "tasks" in frame.records)
+    trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6))
+    second = frames(source, lambda frame: bool(frame.records.get("tasks")))
+    source.close()
+    assert first.seq > 1
+    assert first.records == {"tasks": {}}
+    assert second.records == {"tasks": {"0": [10, "job", 1.0]}}
+
+
+def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
+    trees.single(tmp_path)
+    source = native.open_os(tmp_path, 1000 * S, None)
+    assert source.due() < time.monotonic() + 500
+    source.close()
+
+
+def test_psutil_waits_until_it_is_needed() -> None:
+    code = "import perfprobe.sources.native, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
+    found = details.describe(process.pid)
+    command = found.pop("command")
+    assert isinstance(command, str)
+    assert len(command) == details.MOST_COMMAND
+    assert " ? xxx" in command
+    message = wire.Frame(1, 0, {}, records={"details": {"1": found | {"command": command}}})
+    assert wire.encode(message), "bytes that are no text do not stop the stream"
+    assert found.keys() == {"user", "threads", "affinity"}
+    assert found["threads"] == 1
+    process.kill()
+    process.wait()
+    assert details.describe(process.pid) == {}
+
+
+def test_details_are_told_once_a_minute() -> None:
+    told = details.Told()
+    who = [(pid, 5, "job") for pid in range(details.AT_ONCE + 3)]
+    assert told.wanted([*who, *who], 0) == who[:-3]
+    assert told.wanted(who, 1 * S) == who[-3:]
+    assert told.wanted(who, 2 * S) == []
+    assert told.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
+    assert told.wanted(who, details.AGAIN_NS) == who[:-3]
