@@ -1,0 +1,180 @@
+"""Frames and notes in few bytes, exactly, each frame as its difference to the one before it.
+
+A column of a block moves alike on all rows, and by little. So of each column's differences (signed:
+gauges fall, and all is modulo 2**64) every one takes the same number of bytes: the fewest of 0, 1,
+2, 4 and 8 that hold the largest. What does not change takes none, the first frame of a run is its
+difference to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgpack
+import numpy as np
+
+from perfprobe import wire
+from perftop.counters import Words
+
+WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
+_LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
+_ONE = np.uint64(1)
+MOST_LAYOUTS = 64
+"""Kept: no probe leaves its blocks out in so many ways."""
+
+
+class Layout:
+    """Tables of u64 one behind the other, sorted into their columns."""
+
+    def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Shapes are rows and columns."""
+        columns, first = [np.zeros(0, int)], 0
+        for rows, width in shapes:
+            columns.append(first + np.tile(np.arange(width), rows))
+            first += width if rows else 0
+        column = np.concatenate(columns)
+        self.words = len(column)
+        self.order = np.argsort(column, kind="stable")
+        self.back = np.argsort(self.order)
+        self.heights = np.bincount(column, minlength=first)
+        self.starts = np.cumsum(self.heights) - self.heights
+
+
+def pack(layout: Layout, old: Words, new: Words) -> bytes:
+    """The difference between two tables of words; both sorted into columns."""
+    if not layout.words:
+        return b""
+    moved = (new - old).view(np.int64)
+    folded = ((moved << 1) ^ (moved >> 63)).view(np.uint64)  # small either way: small
+    largest = np.bitwise_or.reduceat(folded, layout.starts)
+    widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
+    of_word = np.repeat(widths, layout.heights)
+    parts = [widths.tobytes()]
+    parts += [folded[of_word == width].astype(kind).tobytes() for width, kind in WIDTHS]
+    return b"".join(parts)
+
+
+def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
+    """The newer words."""
+    if not layout.words:
+        return old
+    widths = np.frombuffer(packed, np.uint8, len(layout.heights))
+    of_word = np.repeat(widths, layout.heights)
+    folded = np.zeros(layout.words, np.uint64)
+    at = len(widths)
+    for width, kind in WIDTHS:
+        mask = of_word == width
+        part = np.frombuffer(packed, kind, np.count_nonzero(mask), at)
+        folded[mask] = part
+        at += part.nbytes
+    new: Words = old + ((folded >> _ONE) ^ (~(folded & _ONE) + _ONE))
+    return new
+
+
+class Layouts:
+    """Of the frames of one stream: one may lack a block, and one head may stand for all rows."""
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
+        self._made: dict[bytes, Layout] = {}
+
+    @property
+    def nbytes(self) -> int:
+        made = self._made.values()
+        return sum(part.nbytes for m in made for part in (m.order, m.back, m.heights, m.starts))
+
+    def form(self, frame: wire.Frame) -> bytes:
+        """One byte a block of hello: 0, it is not there; 1, with one head; 2, a head a row."""
+        form = []
+        for block, _ in self._blocks:
+            rows = frame.blocks.get(block.name)
+            form.append(0 if rows is None else 1 if len(rows.head) == 8 * wire.HEAD else 2)
+        return bytes(form)
+
+    def of(self, form: bytes) -> Layout:
+        layout = self._made.get(form)
+        if layout is None:
+            if len(self._made) >= MOST_LAYOUTS:
+                self._made.clear()
+            layout = self._made[form] = Layout(self._shapes(form))
+        return layout
+
+    def words(self, frame: wire.Frame) -> Words:
+        """All of a frame's words, as they come."""
+        parts = []
+        for block, _ in self._blocks:
+            rows = frame.blocks.get(block.name)
+            if rows is not None:
+                parts += [rows.head, rows.valid, rows.values]
+        return np.frombuffer(b"".join(parts), "<u8")
+
+    def blocks(self, form: bytes, words: Words) -> dict[str, wire.Rows]:
+        """The blocks that these words are."""
+        ends = np.cumsum([0, *(8 * rows * width for rows, width in self._shapes(form))]).tolist()
+        data = words.tobytes()
+        parts = iter([data[start:end] for start, end in pairwise(ends)])
+        return {
+            block.name: wire.Rows(next(parts), next(parts), next(parts))
+            for (block, _), there in zip(self._blocks, form, strict=True)
+            if there
+        }
+
+    def _shapes(self, form: bytes) -> list[tuple[int, int]]:
+        shapes = []
+        for (block, n), there in zip(self._blocks, form, strict=True):
+            if there:
+                heads = 1 if there == 1 else n
+                shapes += [(heads, wire.HEAD), (n, block.valid_words), (n, block.columns)]
+        return shapes
+
+
+class Packer:
+    """One run of messages, packed or unpacked from its first on."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self._layouts = layouts
+        self._last: dict[bytes, Words] = {}
+        """The newest words of each form, sorted into columns."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(words.nbytes for words in self._last.values())
+
+    def pack(self, message: wire.Frame | wire.Note) -> bytes:
+        if isinstance(message, wire.Note):
+            return _bytes((message.kind, message.time_ns, message.author, message.data))
+        form = self._layouts.form(message)
+        layout = self._layouts.of(form)
+        new = self._layouts.words(message)[layout.order]
+        packed = pack(layout, self._old(form, layout), new)
+        self._last[form] = new
+        head = message.seq, message.time_ns, message.lost, message.late
+        return _bytes((*head, message.records, form, packed))
+
+    def unpack(self, data: bytes) -> wire.Frame | wire.Note:
+        body = msgpack.unpackb(data)
+        if isinstance(body[0], str):
+            return wire.Note(*body)
+        *head, records, form, packed = body
+        layout = self._layouts.of(form)
+        new = self._last[form] = unpack(layout, self._old(form, layout), packed)
+        seq, time_ns, lost, late = head
+        blocks = self._layouts.blocks(form, new[layout.back])
+        return wire.Frame(seq, time_ns, blocks, lost, late, records)
+
+    def _old(self, form: bytes, layout: Layout) -> Words:
+        old = self._last.get(form)
+        return np.zeros(layout.words, np.uint64) if old is None else old
+
+
+def _bytes(body: tuple[object, ...]) -> bytes:
+    data = msgpack.packb(body)
+    assert isinstance(data, bytes)
+    return data
+
+
+def records(data: bytes) -> tuple[int, dict[str, object]]:
+    """When a packed message was, and its records: without unpacking the rest."""
+    body = msgpack.unpackb(data)
+    return body[1], {} if isinstance(body[0], str) else body[4]

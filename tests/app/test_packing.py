@@ -1,0 +1,144 @@
+"""Packed frames and notes come back as they were, to the bit, in whatever order and shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.wire import Block, Frame, Note, Rows
+from perftop.counters import Words
+from perftop.packing import Layout, Layouts, Packer, pack, records, unpack
+
+WORD = st.one_of(
+    st.integers(0, 2**64 - 1),
+    st.sampled_from([0, 1, 127, 128, 2**15, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1]),
+)
+HELLO = made.hello(
+    cores=2, stat=[made.counter("stat_user_s", "s", columns=65)], core=[made.counter("both_s", "s")]
+)
+HELLO.blocks.append(Block("nothing", "machine", []))
+LAYOUTS = Layouts(HELLO)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])) | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab0", max_size=3), inner),
+    max_leaves=6,
+)  # fmt: skip
+RECORDS = st.dictionaries(st.sampled_from(["tasks", "details", "x"]), JSON, max_size=2)
+NUMBER = st.integers(-(2**63), 2**64 - 1)
+
+
+def data(draw: st.DrawFn, words: int) -> bytes:
+    """Anything; or what differs in one place only from nothing, as counters at rest."""
+    if draw(st.booleans()):
+        return np.array(draw(st.lists(WORD, min_size=words, max_size=words)), "<u8").tobytes()
+    some = np.zeros(words, "<u8")
+    if words:
+        some[draw(st.integers(0, words - 1))] = draw(WORD)
+    return some.tobytes()
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    blocks = {}
+    for block in HELLO.blocks:
+        n = HELLO.rows(block.scope)
+        heads = draw(st.sampled_from([0, 1, n]))
+        if heads:
+            sizes = (heads * wire.HEAD, n * block.valid_words, n * block.columns)
+            blocks[block.name] = Rows(*(data(draw, words) for words in sizes))
+    seq, time_ns, lost, late = (draw(NUMBER) for _ in range(4))
+    return Frame(seq, time_ns, blocks, lost, late, draw(RECORDS))
+
+
+NOTES = st.builds(Note, st.sampled_from(["hotplug", "mark"]), NUMBER, st.just("probe"), RECORDS)
+
+
+@given(st.lists(st.one_of(frames(), NOTES), max_size=6))
+def test_every_run_of_messages_comes_back(messages: list[Frame | Note]) -> None:
+    there, back = Packer(LAYOUTS), Packer(LAYOUTS)
+    assert [back.unpack(there.pack(message)) for message in messages] == messages
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4), st.data())
+def test_tables_of_any_shape_come_back(
+    shapes: list[tuple[int, int]], given_: st.DataObject
+) -> None:
+    layout = Layout(shapes)
+    size = sum(rows * width for rows, width in shapes)
+    words = st.lists(WORD, min_size=size, max_size=size)
+    old, new = (np.array(given_.draw(words), np.uint64) for _ in range(2))
+    sorted_old, sorted_new = old[layout.order], new[layout.order]
+    found = unpack(layout, sorted_old, pack(layout, sorted_old, sorted_new))
+    assert found[layout.back].tolist() == new.tolist()
+
+
+@pytest.mark.parametrize(
+    ("moves", "width"),
+    [([0] * 8, 0), ([127, -128] * 4, 1), ([0] * 7 + [128], 2), ([-(2**15)] + [0] * 7, 2),
+     ([2**15] * 8, 4), ([-(2**31)] * 8, 4), ([2**31] * 8, 8), ([-(2**31) - 1] * 8, 8)],
+)  # fmt: skip
+def test_a_column_takes_what_its_largest_move_needs(moves: list[int], width: int) -> None:
+    layout = Layout([(8, 1)])
+    old: Words = np.full(8, 2**63 + 2**62, np.uint64)
+    new = old + np.array(moves, np.int64).view(np.uint64)
+    assert len(pack(layout, old, new)) == 1 + 8 * width
+
+
+def test_one_column_that_leaps_does_not_cost_the_others() -> None:
+    layout = Layout([(64, 3)])
+    old = np.zeros(192, np.uint64)
+    new = np.tile(np.array([1, 2**40, 1], np.uint64), 64)[layout.order]
+    assert len(pack(layout, old, new)) == 3 + 64 * (1 + 8 + 1)
+
+
+def test_a_frame_in_which_nothing_moved_is_small() -> None:
+    packer = Packer(LAYOUTS)
+    values = dict.fromkeys(("ref", "cycles", "instructions", "both_s"), [1 << 40] * 4)
+    first = plain(values)
+    sizes = [len(packer.pack(dataclasses.replace(first, seq=seq))) for seq in range(2)]
+    assert sizes[0] > 4 * 3 * 8
+    assert sizes[1] < 60
+
+
+def plain(values: dict[str, list[int]], **more: Any) -> Frame:
+    blocks = {
+        block.name: made.rows(block, HELLO.rows(block.scope), values, [0] * 4)
+        for block in HELLO.blocks
+        if block.name in {"cpu", "core"}
+    }
+    return Frame(0, 0, blocks, **more)
+
+
+def test_records_are_read_without_the_rest() -> None:
+    told = {"tasks": {"0": [1, "a", 0.5]}}
+    packed = Packer(LAYOUTS).pack(Frame(0, 7, {}, records=told))
+    assert records(packed) == (7, told)
+    assert records(Packer(LAYOUTS).pack(Note("mark", 8, data={"label": "x"}))) == (8, {})
+
+
+def test_layouts_are_not_kept_without_end() -> None:
+    """A stream may leave out blocks in more ways than are worth remembering."""
+    counters = [made.counter("a")]
+    blocks = [Block(f"b{i}", "machine", counters) for i in range(8)]
+    hello = dataclasses.replace(HELLO, blocks=blocks)
+    layouts = Layouts(hello)
+    there, back = Packer(layouts), Packer(Layouts(hello))
+    sizes = []
+    for mask in range(256):
+        rows = {
+            block.name: made.rows(block, 1, {"a": [mask]}, [mask])
+            for i, block in enumerate(blocks)
+            if mask >> i & 1
+        }
+        frame = Frame(mask, mask, rows)
+        assert back.unpack(there.pack(frame)) == frame
+        sizes.append(layouts.nbytes)
+    assert max(sizes[128:]) <= 2 * max(sizes[:64])
