@@ -40,12 +40,16 @@ class Picture:
 
 
 PICTURES = [
-    Picture("overview", "smt-mix,cpus=48,packages=2", 6, (160, 50), ("down",) * 5),
+    Picture("overview", "smt-mix,cpus=48,packages=2", 12, (160, 40), ("down",) * 5),
     Picture("turbo-drop", "turbo-drop,cpus=32,packages=2", 9, (160, 44)),
-    Picture("small", "smt-mix,cpus=16", 6, (80, 24)),
-    Picture("wide-256", "smt-mix,cpus=256", 6, (240, 70)),
-    Picture("light", "smt-mix,cpus=16", 6, (120, 30), theme="perftop-light"),
-    Picture("no-color", "smt-mix,cpus=16", 6, (120, 30), no_color=True),
+    Picture("heat-map", "smt-mix,cpus=256,packages=2", 12, (120, 32), ("2", "w")),
+    Picture("time", "neighbour,cpus=32", 40, (160, 32), ("3", "[")),
+    Picture("table", "smt-mix,cpus=32", 12, (160, 40), ("4", "down")),
+    Picture("core", "turbo-drop,cpus=32,packages=2", 40, (160, 46), ("enter", "[")),
+    Picture("small", "smt-mix,cpus=16", 12, (80, 24)),
+    Picture("wide-256", "smt-mix,cpus=256", 12, (240, 70)),
+    Picture("light", "smt-mix,cpus=16", 12, (120, 30), theme="perftop-light"),
+    Picture("no-color", "smt-mix,cpus=16", 12, (120, 30), no_color=True),
 ]
 
 

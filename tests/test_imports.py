@@ -14,8 +14,10 @@ APP = Path(__file__).parents[1] / "app" / "perftop"
 PROBE = Path(__file__).parents[1] / "probe" / "perfprobe"
 
 MODEL = ["counters", "metrics", "evaluate", "calibrate", "smt", "gates", "detect", "summary",
-         "session", "format"]  # fmt: skip
-HEADLESS = [*MODEL, "export", "report", "stat", "stream", "tree", "doctor", "failed"]
+         "session", "format", "filter", "believe", "history", "interval", "limits", "packing",
+         "trail", "tabular", "moment", "playhead"]  # fmt: skip
+HEADLESS = [*MODEL, "export", "report", "stat", "stream", "tree", "doctor", "failed", "keys",
+            "config", "launch"]  # fmt: skip
 
 
 def loaded(code: str) -> set[str]:
@@ -37,7 +39,9 @@ def test_the_probe_is_small() -> None:
     assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["stat", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["--default-config"], ["stat", "--help"]]
+)
 def test_help_is_quick(arguments: list[str]) -> None:
     code = (
         "import contextlib, io\nfrom perftop.cli import main\n"
@@ -85,17 +89,7 @@ def test_nothing_imports_upward() -> None:
                 n for n in imports(path) if any(n == f or n.startswith(f + ".") for f in names)
             }
             assert not found, f"{folder}/{path.name} imports {found}"
-    for name in (
-        "counters",
-        "metrics",
-        "evaluate",
-        "smt",
-        "gates",
-        "detect",
-        "summary",
-        "session",
-        "format",
-    ):
+    for name in MODEL:
         assert not imports(APP / f"{name}.py") & {"asyncio", "socket", "subprocess", "textual"}
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
+import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import App
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from perfprobe import wire
-from perftop import crash, theme
+from perftop import crash, keys, theme
+from perftop.config import Config
 from perftop.failed import Failed
 from perftop.format import utf8
-from perftop.messages import Refreshed
-from perftop.screens.overview import Overview
-from perftop.stream import Stream, spawn
+from perftop.messages import Jumped, Refreshed
+from perftop.playhead import Playhead
+from perftop.screens.monitor import Monitor
+from perftop.stream import Stream, attached
+from perftop.terminal import drawing_on_stdout
+from perftop.widgets.choice import Choice
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
@@ -40,23 +44,14 @@ class PerfTopApp(App[None]):
     TITLE = "perftop"
     CSS_PATH = "perftop.tcss"
     ENABLE_COMMAND_PALETTE = False
-    DEFAULT_MODE = "overview"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10", "quit", "quit", id="quit", tooltip="Quit"),
-        Binding("ctrl+c", "quit", "quit", id="interrupt", priority=True, tooltip="Quit"),
-        Binding("space", "pause", "pause", id="pause",
-                tooltip="Numbers stand still; sampling goes on"),
-        Binding("plus,equals_sign", "interval(1)", "longer", id="longer",
-                tooltip="Longer interval: what one step of the numbers covers"),
-        Binding("minus,underscore", "interval(-1)", "shorter", id="shorter",
-                tooltip="Shorter interval, down to the sampling interval"),
-        Binding("T", "theme", "theme", id="theme", tooltip="Dark or light"),
-    ]  # fmt: skip
+    DEFAULT_MODE = "monitor"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
 
     def __init__(
         self,
         opener: Opener,
         interval_ns: int,
+        config: Config | None = None,
         *,
         ascii_: bool = False,
         cpu_clock: Callable[[], float] = time.process_time,
@@ -65,18 +60,28 @@ class PerfTopApp(App[None]):
         self._open = opener
         self._cpu_clock = cpu_clock
         self.status = Status(interval_ns)
+        self._usual_ns = interval_ns
         self.failure: Failed | None = None
         """Why the stream ended, if it was not we who ended it."""
         self._session: Session | None = None
-        self.interval: Interval | None = None
+        self.playhead = Playhead()
         self._up = False
         self._signal: signal.Signals | None = None
         self._costs: deque[tuple[int, float]] = deque()
         for shade in theme.THEMES:
             self.register_theme(shade)
-        self.theme = theme.THEMES[0].name
+        config = config or Config()
+        themes = theme.names(no_color=self.no_color)
+        self.theme = config.theme if config.theme in themes else themes[0]
         self.animation_level = "none"
-        self.add_mode("overview", lambda: Overview(ascii_=ascii_))
+        self.set_keymap(config.keys)
+        choice = Choice(units=config.units, columns=config.columns, ascii=ascii_)
+        self.add_mode("monitor", lambda: Monitor(choice, config.keys))
+
+    @property
+    def interval(self) -> Interval | None:
+        """What is shown."""
+        return self.playhead.shown
 
     def on_load(self) -> None:
         loop = asyncio.get_running_loop()
@@ -109,9 +114,10 @@ class PerfTopApp(App[None]):
 
     def _take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
-            from perftop.session import Session  # brings numpy, while the probe takes its first
+            from perftop.history import History  # brings numpy, while the probe takes its first
+            from perftop.session import Session
 
-            self._session = Session(message)
+            self._session = Session(message, History(message))
             return
         session = self._session
         assert session is not None
@@ -119,8 +125,8 @@ class PerfTopApp(App[None]):
         # The first numbers come after one sample, not after a whole interval.
         due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
         if session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1:
-            self.interval = session.take()
-            if self.status.paused is None:
+            self.playhead.arrived(session, session.take())
+            if not self.playhead.paused:
                 self.status = replace(self.status, own=self._own(session))
                 self._tell()
 
@@ -148,25 +154,55 @@ class PerfTopApp(App[None]):
         if self.is_running and self.screen_stack:
             self.screen_stack[0].post_message(Refreshed(self._session, self.interval, self.status))
 
-    def action_pause(self) -> None:
-        if self.interval is None:
-            return
-        moment = self.interval.time if self.status.paused is None else None
+    def _looked(self) -> None:
+        """The user has gone to another moment."""
+        at = self.interval
+        moment = at.time if at is not None and self.playhead.paused else None
         self.status = replace(self.status, paused=moment)
         self._tell()
+
+    def action_pause(self) -> None:
+        if self.playhead.paused:
+            self.playhead.resume()
+        else:
+            self.playhead.step(0, self.status.interval_ns)
+        self._looked()
+
+    def action_step(self, by: int) -> None:
+        self.playhead.step(by, self.status.interval_ns)
+        self._looked()
+
+    def action_leap(self, seconds: float) -> None:
+        self.playhead.leap(seconds, self.status.interval_ns)
+        self._looked()
+
+    def on_jumped(self, message: Jumped) -> None:
+        self.playhead.go(message.time_ns, self.status.interval_ns)
+        self._looked()
 
     def action_interval(self, by: int) -> None:
         """The next longer or shorter one that is not below the sampling interval."""
         now_ns = self.status.interval_ns
+        if not by:
+            self.status = replace(self.status, interval_ns=self._usual_ns)
+            self._tell()
+            return
         least_ns = self._session.hello.sample_ns if self._session else 0
         steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
         if steps:
             self.status = replace(self.status, interval_ns=min(steps) if by > 0 else max(steps))
             self._tell()
 
-    def action_theme(self) -> None:
-        names = [shade.name for shade in theme.THEMES]
-        self.theme = names[(names.index(self.theme) + 1) % len(names)]
+    def action_theme(self, name: str = "") -> None:
+        """That theme; without a name the next one."""
+        names = theme.names(no_color=self.no_color)
+        self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
+
+    def action_command_palette(self) -> None:
+        from perftop.commands import Palette, palette
+
+        if not any(isinstance(screen, Palette) for screen in self.screen_stack):
+            self.push_screen(palette(self._session))
 
     def _handle_exception(self, error: Exception) -> None:
         """A mistake of ours: keep a report, give the terminal back, say where the report lies."""
@@ -177,29 +213,12 @@ class PerfTopApp(App[None]):
         self.exit(return_code=1)
 
 
-@contextmanager
-def _drawing_on_stdout() -> Iterator[None]:
-    """Textual draws on what `sys.__stderr__` is when it starts, and has no setting for it. With
-    `2>file` that is no terminal: while the app runs, it gets the terminal of stdout under that
-    name. `sys.stderr` itself, for messages, stays what the user made it."""
-    shown, terminal = sys.__stderr__, sys.__stdout__
-    if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
-        yield
-        return
-    # Its own stream, as forgiving as stderr's: what cannot be encoded must not end the app.
-    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
-              closefd=False) as screen:  # fmt: skip
-        sys.__stderr__ = screen  # type: ignore[misc]
-        try:
-            yield
-        finally:
-            sys.__stderr__ = shown  # type: ignore[misc]
-
-
-def run(argv: list[str], interval_ns: int, *, mouse: bool = True) -> int:
+def run(
+    probe: subprocess.Popen[bytes], interval_ns: int, config: Config, *, mouse: bool = True
+) -> int:
     """The exit status; Failed if the stream gave out or we did."""
-    app = PerfTopApp(lambda: spawn(argv), interval_ns, ascii_=not utf8())
-    with _drawing_on_stdout():
+    app = PerfTopApp(lambda: attached(probe), interval_ns, config, ascii_=not utf8())
+    with drawing_on_stdout():
         app.run(mouse=mouse)
     if app.failure is not None and app.failure.status:
         raise app.failure

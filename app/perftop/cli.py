@@ -25,7 +25,7 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_
 
 def main(argv: list[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    general = {"-h", "--help", "--version"}
+    general = {"-h", "--help", "--version", "--default-config"}
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in general):
         arguments.insert(0, "live")
     if sys.stdout is None:
@@ -36,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         status: int = options.verb(options)
         sys.stdout.flush()
     except Failed as failed:
-        print(f"perftop: {failed}", file=sys.stderr)
+        for line in str(failed).splitlines():
+            print(f"perftop: {line}", file=sys.stderr)
         return failed.status
     except KeyboardInterrupt:
         return 130
@@ -76,7 +77,18 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        parser.exit(message=f"perftop {version('perftop')}\n")
+        print(f"perftop {version('perftop')}", flush=True)
+        parser.exit()
+
+
+class _DefaultConfig(argparse.Action):
+    """A config file to begin with."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from perftop import config
+
+        print(config.default(), end="", flush=True)
+        parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,12 +98,18 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Without a verb: live. `perftop VERB --help` tells a verb's options.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument(
+        "--default-config", action=_DefaultConfig, nargs=0, help="print a config file to begin with"
+    )
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
     machine = _machine_options()
     watch = _watch_options(machine)
 
     live = verbs.add_parser("live", parents=[watch], help="the terminal app (default)")
     live.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    live.add_argument(
+        "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
+    )
     live.set_defaults(verb=_live)
 
     stat = verbs.add_parser("stat", parents=[watch], help="the same numbers as text or JSON")
@@ -140,12 +158,12 @@ def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _probe(options: argparse.Namespace, *arguments: str) -> list[str]:
     """The probe's command line, once it may be run."""
-    from perftop import stream
+    from perftop import launch
 
     if options.sudo:
-        stream.authorize()
+        launch.authorize()
     below = [] if options.sysroot is None else ["--sysroot", options.sysroot]
-    return stream.probe_command(*arguments, *below, sudo=options.sudo)
+    return launch.probe_command(*arguments, *below, sudo=options.sudo)
 
 
 def _stream(options: argparse.Namespace, sample_ns: int) -> list[str]:
@@ -170,11 +188,16 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
 def _live(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
-    interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
-    argv = _stream(options, sample_ns)
-    from perftop import app
+    from perftop import config
 
-    return app.run(argv, interval_ns, mouse=not options.no_mouse)
+    settings = config.load(options.config)
+    interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
+    from perftop import launch
+
+    process = launch.launch(_stream(options, sample_ns))
+    from perftop import app  # takes longer to import than a probe to start: side by side
+
+    return app.run(process, interval_ns, settings, mouse=not options.no_mouse)
 
 
 def _stat(options: argparse.Namespace) -> int:

@@ -13,28 +13,18 @@ to the whole span, and unknown if they were not counted at all.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfprobe import wire
+from perftop.limits import TIMES, Limits
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
-
-MAX_HZ = 10e9
-"""No clock is faster; a counter of cycles that moved more has been rewritten, not wrapped."""
-MAX_IPC = 16.0
-TIME_SLACK_S = 0.05
-"""A counter of seconds may run ahead of its span: ticks of 10 ms, an idle period booked at once."""
-
-UNLIMITED = 1e30
-"""Finite, so that nothing times nothing stays nothing."""
-
-TIMES = ("perf_enabled_s", "perf_running_s")
 
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
@@ -64,13 +54,42 @@ class Delta:
             self.suspect.setdefault(row, set()).update(reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A block of one frame."""
+
+    head: Words
+    valid: Bools
+    values: Words
+    read: Bools
+    """(rows) read now, and good to take a difference with."""
+
+
 @dataclass(slots=True)
 class _Baseline:
+    """What the next reading is compared with."""
+
     stamp: Words
     values: Words
     valid: Bools
     known: Bools
     """(rows) there is something to take a difference with."""
+
+    def advance(self, to: _Reading) -> None:
+        read = to.read
+        self.stamp[read] = to.head[read, 0]
+        self.values[read] = to.values[read]
+        self.valid[read] = to.valid[read]
+        self.known |= read
+        self.known &= to.head[:, 4] & np.uint64(wire.ROW_OFFLINE) == 0
+
+    def copy(self) -> _Baseline:
+        parts = self.stamp, self.values, self.valid, self.known
+        return _Baseline(*(part.copy() for part in parts))  # type: ignore[arg-type]
+
+    @property
+    def nbytes(self) -> int:
+        return self.stamp.nbytes + self.values.nbytes + self.valid.nbytes + self.known.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +107,7 @@ class Counters:
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
         self.columns: dict[str, Column] = {}
-        self._limits: dict[str, _Limits] = {}
+        self._limits: dict[str, Limits] = {}
         self._baselines: dict[str, _Baseline] = {}
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         self._core_of = np.array([core.get(row.cpu, -1) for row in hello.topology], int)
@@ -97,8 +116,21 @@ class Counters:
             for counter in block.counters:
                 self.columns.setdefault(counter.key, Column(counter, block.name, first))
                 first += counter.columns
-            self._limits[block.name] = _Limits(block)
+            self._limits[block.name] = Limits(block)
             self._baselines[block.name] = self._no_baseline(block)
+
+    def copy(self) -> Counters:
+        """The same state, to go on from apart."""
+        twin = copy.copy(self)
+        twin._baselines = {  # noqa: SLF001
+            name: base.copy() for name, base in self._baselines.items()
+        }
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        """Of the state that a copy has for itself."""
+        return sum(base.nbytes for base in self._baselines.values())
 
     @property
     def stamp_hz(self) -> float:
@@ -139,6 +171,24 @@ class Counters:
                 self._step_block(block, rows, delta)
         return delta
 
+    def skip(self, frame: wire.Frame) -> None:
+        """Leave out what moved until now: the next difference is with this frame, as it would be
+        after a step."""
+        for block in self.hello.blocks:
+            rows = frame.blocks.get(block.name)
+            if rows is not None:
+                self._baselines[block.name].advance(self._read(block, rows))
+
+    def moved(self, delta: Delta, key: str) -> Floats | None:
+        """How far a counter moved, all its parts together, by row; None: there is none such."""
+        column = self.columns.get(key)
+        if column is None:
+            return None
+        last = column.first + column.counter.columns
+        parts: Floats = delta.tables[column.block].moved[:, column.first : last]
+        moved: Floats = parts[:, 0] if column.counter.columns == 1 else parts.sum(axis=1)
+        return moved
+
     def counted(self, delta: Delta) -> Floats | None:
         """Share of the time for which perf counted, by position of the CPU: below 1 it took turns
         and the counts are estimates. None: the stream does not say."""
@@ -175,21 +225,26 @@ class Counters:
             np.zeros(n, bool),
         )  # fmt: skip
 
-    def _step_block(self, block: wire.Block, rows: wire.Rows, delta: Delta) -> None:
+    def _read(self, block: wire.Block, rows: wire.Rows) -> _Reading:
         head, valid, values = unpack(block, rows, self.hello.rows(block.scope))
-        base = self._baselines[block.name]
-        limits = self._limits[block.name]
         flags = head[:, 4]
         sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
         read = sampled & (flags & _USELESS == 0)
         if block.scope == "cpu":
-            read &= ~self._held(base.known, sampled, flags)
-        usable = read & base.known & (flags & np.uint64(wire.ROW_REBASED) == 0)
+            read &= ~self._held(self._baselines[block.name].known, sampled, flags)
+        return _Reading(head, valid, values, read)
+
+    def _step_block(self, block: wire.Block, rows: wire.Rows, delta: Delta) -> None:
+        reading = self._read(block, rows)
+        head, values = reading.head, reading.values
+        base = self._baselines[block.name]
+        limits = self._limits[block.name]
+        usable = reading.read & base.known & (head[:, 4] & np.uint64(wire.ROW_REBASED) == 0)
         table = delta.tables[block.name]
 
         ticks = (head[:, 0] - base.stamp).astype(np.float64)
         backwards = usable & ((head[:, 0] < base.stamp) | (head[:, 1] < head[:, 0]))
-        both = valid & base.valid
+        both = reading.valid & base.valid
         moved = limits.moved(base.values, values, ticks)
         seconds = ticks / self.stamp_hz
         wrong = limits.wrong(moved, seconds) & both
@@ -204,66 +259,7 @@ class Counters:
             for row in np.flatnonzero(bad):
                 keys = limits.keys[np.flatnonzero(wrong[row])]
                 delta.suspect.setdefault(int(row), set()).update(f"{key} jumped" for key in keys)
-
-        base.stamp[read] = head[read, 0]
-        base.values[read] = values[read]
-        base.valid[read] = valid[read]
-        base.known |= read
-        base.known &= flags & np.uint64(wire.ROW_OFFLINE) == 0
-
-
-class _Limits:
-    """Per column of a block: how to take a difference and how much of it can be true."""
-
-    def __init__(self, block: wire.Block) -> None:
-        per_column = [c for c in block.counters for _ in range(c.columns)]
-        self.keys: npt.NDArray[Any] = np.array([c.key for c in per_column])
-        self._scale = np.array([c.scale for c in per_column])
-        self._gauge = np.array([c.kind == "gauge" for c in per_column])
-        self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)
-        self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column])
-        limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "s": 1.0}
-        self._limit = np.array(
-            [
-                limit.get(c.unit, UNLIMITED)
-                if c.kind == "counter" and block.scope == "cpu"
-                else UNLIMITED
-                for c in per_column
-            ]
-        )
-        self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c in per_column])
-
-        self._times = [np.flatnonzero(self.keys == key) for key in TIMES]
-        self._turns = np.array(
-            [c.origin.startswith("perf") and c.key not in TIMES for c in per_column], bool
-        )
-
-    def moved(self, old: Words, new: Words, ticks: Floats) -> Floats:
-        """Differences at each counter's own width; a wrap is a difference like any other."""
-        plain = ((new - old) & self._mask).astype(np.float64)
-        if self._full.any():  # the kernel's own sums may step back a little: signed, not a wrap
-            signed = (new - old).view(np.int64).astype(np.float64)
-            plain = np.where(self._full, signed, plain)
-        if self._gauge.any():  # signed, and weighted with time
-            level = new.view(np.int64).astype(np.float64) * ticks[:, None]
-            plain = np.where(self._gauge, level, plain)
-        result: Floats = plain * self._scale
-        return result
-
-    def scaled(self, moved: Floats) -> Floats:
-        """What would have been counted all the time, for what perf counted in turns."""
-        if any(len(column) == 0 for column in self._times):
-            return moved
-        enabled, running = (moved[:, column] for column in self._times)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.where(running > 0, enabled / running, np.nan)
-        return np.where(self._turns, moved * factor, moved)
-
-    def wrong(self, moved: Floats, seconds: Floats) -> Bools:
-        """Moved more than can be: somebody wrote the counter, or the read is not to be trusted."""
-        too_far = moved > self._limit * seconds[:, None] + self._slack
-        result: Bools = too_far | (self._full & (moved < -self._slack))
-        return result
+        base.advance(reading)
 
 
 def unpack(block: wire.Block, rows: wire.Rows, n: int) -> tuple[Words, Bools, Words]:

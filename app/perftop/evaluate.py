@@ -83,10 +83,9 @@ class Values:
     """Metrics over one span, by CPU, and over any group of CPUs."""
 
     def __init__(self, top: Floats, bottom: Floats) -> None:
-        """Numerators and denominators, (metrics, CPUs)."""
-        self._top, self._bottom = top, bottom
-        self.all = _ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
-        """(metrics, CPUs), in the order of METRICS."""
+        self.top, self.bottom = top, bottom
+        """Numerators and denominators, (metrics, CPUs), in the order of METRICS."""
+        self.all = ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
 
     def __getitem__(self, key: str) -> Floats:
         """By position of the CPU; NaN where unknown, also where nothing ran."""
@@ -99,17 +98,17 @@ class Values:
 
     def group(self, rows: list[int] | slice) -> Floats:
         """All metrics for a group."""
-        top, bottom = self._top[:, rows], self._bottom[:, rows]
+        top, bottom = self.top[:, rows], self.bottom[:, rows]
         known = np.isfinite(top) & np.isfinite(bottom)
         total, base = (np.where(known, part, 0.0).sum(axis=1) for part in (top, bottom))
-        return _ratio(total, base, _LOW, _HIGH)
+        return ratio(total, base, _LOW, _HIGH)
 
 
 _LOW = np.array([metric.low for metric in METRICS.values()])
 _HIGH = np.array([metric.high for metric in METRICS.values()])
 
 
-def _ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
+def ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(bottom > 0, top / bottom, np.nan)
     return np.clip(values, low, high)

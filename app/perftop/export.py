@@ -19,8 +19,6 @@ from perftop.summary import Extremes
 Line = dict[str, Any]
 MULTIPLEXED = 0.99
 """Of the time; closer to all of it, turns are only those of starting."""
-SHOWN = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
-         "kernel_cycles", "kernel_instructions")  # fmt: skip
 
 
 def number(value: float) -> float | None:
@@ -82,7 +80,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
 def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
     line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
     why = {}
-    for key in SHOWN:
+    for key in METRICS:
         line[key] = number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
             why[key] = _why(interval, row, key)
@@ -169,7 +167,7 @@ def summary_line(session: Session, counted: dict[str, dict[str, int]], elapsed_s
         "run": None,
         "machine": {
             key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
-            for key in SHOWN
+            for key in METRICS
         },
         "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
         "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
@@ -182,7 +180,7 @@ def summary_line(session: Session, counted: dict[str, dict[str, int]], elapsed_s
 
 def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
     line: Line = {"cpu": session.topology[row].cpu}
-    for key in SHOWN:
+    for key in METRICS:
         line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
     return line
 

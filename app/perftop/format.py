@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 MISSING = "n/a"
 
@@ -22,6 +22,29 @@ def percent(share: float) -> str:
 def clock(hz: float) -> str:
     """GHz to 0.01."""
     return f"{hz / 1e9:.2f}" if math.isfinite(hz) else MISSING
+
+
+class ClockUnit(NamedTuple):
+    """How clocks are told: the user's choice."""
+
+    name: str
+    per_hz: float
+    digits: int
+
+
+def clock_unit(units: str, base_hz: float) -> ClockUnit:
+    """`units`: GHz, MHz, or base. Where the base clock is not known (NaN) no multiple of it is."""
+    if units == "MHz":
+        return ClockUnit("MHz", 1e-6, 0)
+    if units == "base":
+        return ClockUnit("×base", 1 / base_hz if base_hz > 0 else math.nan, 2)
+    return ClockUnit("GHz", 1e-9, 2)
+
+
+def clock_in(hz: float, units: str, base_hz: float) -> str:
+    """A clock in the chosen units, without their name."""
+    _, per_hz, digits = clock_unit(units, base_hz)
+    return f"{hz * per_hz:.{digits}f}" if math.isfinite(hz * per_hz) else MISSING
 
 
 def plain(value: float) -> str:

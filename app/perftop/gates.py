@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.counters import MAX_IPC, Bools, Counters, Delta, Floats
+from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.limits import MAX_IPC
 
 SLACK = 0.01
 """Of the span: stamps surround a read, the counters are read somewhere between."""
@@ -23,16 +24,16 @@ RUNNING_TICKS = 1e6
 def check(counters: Counters, delta: Delta) -> None:
     """Note reasons in `delta.suspect`, by position of the CPU."""
     found: dict[str, Bools] = {}
-    ref = _moved(counters, delta, "ref")
+    ref = counters.moved(delta, "ref")
     if ref is not None and counters.has_tsc:
         ticks = counters.tsc_ticks(delta, counters.columns["ref"].block)
         found["ref ran faster than the TSC"] = ref > ticks * (1 + SLACK) + SLACK_TICKS
-    cycles = _moved(counters, delta, "cycles")
-    instructions = _moved(counters, delta, "instructions")
+    cycles = counters.moved(delta, "cycles")
+    instructions = counters.moved(delta, "instructions")
     if cycles is not None and instructions is not None:
         found["impossible IPC"] = instructions > MAX_IPC * cycles + SLACK_TICKS
     for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
-        moved = _moved(counters, delta, part)
+        moved = counters.moved(delta, part)
         if moved is not None and whole is not None:
             found[f"{part} exceed the whole"] = moved > whole * (1 + SLACK) + SLACK_TICKS
     found |= _standstill(counters, delta)
@@ -45,13 +46,13 @@ def _standstill(counters: Counters, delta: Delta) -> dict[str, Bools]:
     """Counters that are there and do not count: a hypervisor may answer every read with the same
     number, or drop what was programmed."""
     found = {}
-    ref, cycles = _moved(counters, delta, "ref"), _moved(counters, delta, "cycles")
+    ref, cycles = counters.moved(delta, "ref"), counters.moved(delta, "cycles")
     busy = _busy_s(counters, delta)
     if ref is not None and busy is not None:
         found["ref stands still on a busy CPU"] = (ref == 0) & (busy > BUSY_S)
     if ref is not None and cycles is not None:
         found["cycles stand still while ref moves"] = (cycles == 0) & (ref > RUNNING_TICKS)
-    instructions = _moved(counters, delta, "instructions")
+    instructions = counters.moved(delta, "instructions")
     if cycles is not None and instructions is not None:
         still = (instructions == 0) & (cycles > RUNNING_TICKS)
         found["instructions stand still while cycles move"] = still
@@ -60,11 +61,11 @@ def _standstill(counters: Counters, delta: Delta) -> dict[str, Bools]:
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
     """Seconds that the system did not idle, by whichever account there is."""
-    busy = _moved(counters, delta, "busy_s")
-    idle = _moved(counters, delta, "idle_s")
+    busy = counters.moved(delta, "busy_s")
+    idle = counters.moved(delta, "idle_s")
     if busy is not None or idle is None:
         return busy
-    poll = _moved(counters, delta, "poll_s")
+    poll = counters.moved(delta, "poll_s")
     block = counters.columns["idle_s"].block
     elapsed: Floats = delta.tables[block].ticks / counters.stamp_hz
     return elapsed - idle - (0.0 if poll is None else poll)
@@ -76,12 +77,3 @@ def remove(counters: Counters, delta: Delta, rows: list[int]) -> None:
         if block.scope == "cpu":
             delta.tables[block.name].ticks[rows] = 0.0
             delta.tables[block.name].moved[rows] = 0.0
-
-
-def _moved(counters: Counters, delta: Delta, key: str) -> Floats | None:
-    column = counters.columns.get(key)
-    if column is None:
-        return None
-    parts = delta.tables[column.block].moved[:, column.first :]
-    moved: Floats = parts[:, : column.counter.columns].sum(axis=1)
-    return moved

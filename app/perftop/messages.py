@@ -24,3 +24,11 @@ class Refreshed(Message):
 
     def can_replace(self, message: MessagePump | Message) -> bool:
         return isinstance(message, Refreshed)
+
+
+class Jumped(Message):
+    """The user wants to see another moment."""
+
+    def __init__(self, time_ns: int) -> None:
+        super().__init__()
+        self.time_ns = time_ns  # raw

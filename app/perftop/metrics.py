@@ -26,9 +26,8 @@ class Quantities:
         self.base_hz = base_hz
 
     def __getitem__(self, key: str) -> Floats:
-        column = self._counters.columns[key]
-        parts = self._delta.tables[column.block].moved[:, column.first :]
-        moved: Floats = parts[:, : column.counter.columns].sum(axis=1)
+        moved = self._counters.moved(self._delta, key)
+        assert moved is not None, key
         return moved
 
     @property
@@ -187,6 +186,31 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
             (Variant(("stat_steal_s",), "/proc/stat", lambda q: q["stat_steal_s"],
                      lambda q: q.seconds("stat_steal_s")),),
+            high=1.0,
+        ),
+        Metric(
+            "user", "user", "ratio",
+            "Share of elapsed time in user space, niced or not, by the system's account: it looks "
+            "once a tick, good for a bar and not for a decimal.",
+            (Variant(("stat_user_s", "stat_nice_s"), "/proc/stat user + nice",
+                     lambda q: q["stat_user_s"] + q["stat_nice_s"],
+                     lambda q: q.seconds("stat_user_s")),),
+            high=1.0,
+        ),
+        Metric(
+            "system", "sys", "ratio",
+            "Share of elapsed time in the kernel, interrupts included, by the system's account.",
+            (Variant(("stat_system_s", "stat_irq_s", "stat_softirq_s"),
+                     "/proc/stat system + irq + softirq",
+                     lambda q: q["stat_system_s"] + q["stat_irq_s"] + q["stat_softirq_s"],
+                     lambda q: q.seconds("stat_system_s")),),
+            high=1.0,
+        ),
+        Metric(
+            "iowait", "iowait", "ratio",
+            "Share of elapsed time idle with a task of this CPU waiting for a disk: part of idle.",
+            (Variant(("stat_iowait_s",), "/proc/stat", lambda q: q["stat_iowait_s"],
+                     lambda q: q.seconds("stat_iowait_s")),),
             high=1.0,
         ),
         Metric(

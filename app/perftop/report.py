@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from perftop.detect import Episode
-from perftop.export import SHOWN, Line, multiplexed, summary_line
+from perftop.export import Line, multiplexed, summary_line
 from perftop.format import clock, evidence, percent, plain, ranges, when
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
@@ -15,6 +15,9 @@ from perftop.smt import STATES
 Show = Callable[[float], str]
 _SHOW: dict[str, Show] = {"ratio": percent, "Hz": clock, "1": plain}
 _UNIT = {"ratio": "%", "Hz": "GHz", "1": ""}
+SHOWN = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
+         "kernel_cycles", "kernel_instructions")  # fmt: skip
+"""Columns: what fits into a line and is worth it."""
 WIDTH = 8
 
 
@@ -128,8 +131,8 @@ def summary(session: Session, counted: dict[str, dict[str, int]], elapsed_s: flo
         f"{elapsed_s:.3f} s, {session.frames - 1} samples of {_count(len(session.shown), 'CPU')}",
     ]
     lines.append(f"{'':>24}" + "".join(f"{name:>9}" for name in spans))
-    for key, measure in line["machine"].items():
-        metric = METRICS[key]
+    for key in SHOWN:
+        metric, measure = METRICS[key], line["machine"][key]
         title = f"{metric.label} {_UNIT[metric.unit]}".rstrip()
         lines.append(f"{title:>24}" + _spans(measure, _SHOW[metric.unit]))
     lines += _core_lines(line)

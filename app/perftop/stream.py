@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import IO, Protocol
 
 from perfprobe import wire
 from perftop.failed import Failed
+from perftop.launch import launch
 
-UNAVAILABLE = 3
-"""Exit status: what was asked for cannot be had here."""
 READ_BYTES = 1 << 18
 STDERR_BYTES = 4096
 """Of a dying probe's last words: enough for its one line, bounded whatever it says."""
@@ -31,32 +27,16 @@ class Stream(Protocol):
     def __aiter__(self) -> AsyncIterator[wire.Message]: ...
 
 
-def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """The argv of a probe on this machine: the same interpreter, never what PATH may hold. With
-    `sudo` it alone runs as root; the password must have been given before (`authorize`)."""
-    # -P: a perfprobe/ in the working directory must not be what runs with our rights.
-    own = [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
-    return ["sudo", "-n", "--", *own] if sudo else own
-
-
-def authorize() -> None:
-    """Has sudo ask for the password now, while the terminal is still the user's."""
-    if shutil.which("sudo") is None:
-        raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
-    if subprocess.run(["sudo", "-v"], check=False).returncode:
-        raise Failed("--sudo: sudo did not let the probe run as root", UNAVAILABLE)
-
-
 class _Probe:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._words = b""
+        self._transports: list[asyncio.BaseTransport] = []
 
     async def __aiter__(self) -> AsyncIterator[wire.Message]:
         decoder = wire.Decoder()
-        stdout, stderr = self._process.stdout, self._process.stderr
-        assert stdout is not None
-        assert stderr is not None
+        stdout = await self._reader(self._process.stdout)
+        stderr = await self._reader(self._process.stderr)
         listening = asyncio.create_task(self._listen(stderr))
         try:
             while data := await stdout.read(READ_BYTES):
@@ -71,6 +51,14 @@ class _Probe:
             raise Failed(await self._why(decoder), self._status())
         listening.cancel()
 
+    async def _reader(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
+        reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        self._transports.append(transport)
+        return reader
+
     async def _listen(self, stderr: asyncio.StreamReader) -> None:
         while data := await stderr.read(STDERR_BYTES):
             self._words = (self._words + data)[-STDERR_BYTES:]
@@ -80,8 +68,8 @@ class _Probe:
         return code if code is not None and code > 0 else 1
 
     async def _why(self, decoder: wire.Decoder) -> str:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), GRACE_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, GRACE_S)
         lines = self._words.decode(errors="replace").strip().splitlines()
         code = self._process.returncode
         if lines and code is not None and code > 0:
@@ -94,35 +82,30 @@ class _Probe:
         process = self._process
         if process.stdin is not None:
             process.stdin.close()  # the probe ends when its stdin does
-        if process.stdout is not None:
-            process.stdout._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+        for transport in self._transports:
+            transport.close()
         try:
-            await asyncio.wait_for(process.wait(), GRACE_S)
-        except TimeoutError:
+            await asyncio.to_thread(process.wait, GRACE_S)
+        except subprocess.TimeoutExpired:
             with contextlib.suppress(PermissionError):  # it is root's: its stdin has told it
                 process.kill()
-                await process.wait()
+                await asyncio.to_thread(process.wait)
 
 
 @asynccontextmanager
-async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
-    """A probe as a child, in a process group of its own: the terminal's signals are for us."""
-    if shutil.which(argv[0]) is None:
-        raise Failed(f"{argv[0]} is not here")
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        process_group=0,
-        limit=READ_BYTES,
-        env=os.environ | {"PYTHONWARNINGS": "ignore"},
-    )
+async def attached(process: subprocess.Popen[bytes]) -> AsyncIterator[Stream]:
+    """A probe that has been launched; at the end it is told to end, and has."""
     probe = _Probe(process)
     try:
         yield probe
     finally:
         await probe.close()
+
+
+@asynccontextmanager
+async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
+    async with attached(launch(argv)) as stream:
+        yield stream
 
 
 async def replay(data: bytes, chunk: int = READ_BYTES) -> AsyncIterator[wire.Message]:

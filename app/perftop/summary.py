@@ -6,12 +6,14 @@ import numpy as np
 
 from perftop.counters import Floats
 from perftop.evaluate import Values
-from perftop.metrics import METRICS
+from perftop.metrics import INDEX, METRICS
 from perftop.smt import STATES, Split
 
 MAX_BYTES = 64 << 20
 """Of samples kept. Past that every second one is dropped and only every second taken from then on:
 an even choice, so percentiles stay unbiased; minimum and maximum still see every sample."""
+LIVE_BYTES = 4 << 20
+"""The same where history is kept too."""
 
 
 class Distribution:
@@ -65,11 +67,11 @@ class Extremes:
         self._cpus = cpus
 
     def machine(self, key: str) -> dict[str, float]:
-        return self._at(list(METRICS).index(key))
+        return self._at(INDEX[key])
 
     def cpu(self, key: str, row: int) -> dict[str, float]:
         first = len(METRICS)
-        return self._at(first + list(METRICS).index(key) * self._cpus + row)
+        return self._at(first + INDEX[key] * self._cpus + row)
 
     def core(self, state: str, core: int) -> dict[str, float]:
         first = len(METRICS) * (1 + self._cpus)

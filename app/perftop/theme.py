@@ -6,6 +6,8 @@ nothing. Where the locale is not UTF-8 every shape has a plain stand-in.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -16,36 +18,90 @@ from textual.theme import Theme
 Mood = Literal["calm", "chosen", "stale"]
 """How a line is drawn: as usual, as the selected one, or as numbers that no longer move."""
 
-_DARK = {
+_HEAT_DARK = (
+    "#16263d", "#163a5f", "#17527a", "#1b6f86", "#24887f", "#3f9d6d",
+    "#72ab54", "#a9b544", "#d6b83c", "#efc04f", "#f8d27a", "#fde9b3",
+)  # fmt: skip
+HEAT = len(_HEAT_DARK)
+"""Steps of the ramp for values that are a field; `heat0` is the lowest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colours by key, as rich names them."""
+
+    colors: dict[str, str]
+    heat: tuple[str, ...]
+    """From low to high; ordered in luminance, away from the ground."""
+    ground: str
+    chosen: str
+    """Ground of the selected line."""
+    dark: bool = True
+    ansi: bool = False
+    """Only colours of the terminal's own palette, on its own ground."""
+
+
+_GREY = {
     "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "faint": "#484f58",
-    "rule": "#30363d", "both": "#f0b429", "lp0": "#58a6ff", "lp1": "#bc8cff",
-    "neither": "#484f58", "unknown": "#6e7681", "clock": "#3fb950", "alarm": "#ff6b5e",
-    "warn": "#f0b429", "cyan": "#39c5cf", "key": "#58a6ff",
+    "rule": "#30363d", "neither": "#484f58", "unknown": "#6e7681",
+}  # fmt: skip
+_DARK = _GREY | {
+    "both": "#f0b429", "lp0": "#58a6ff", "lp1": "#bc8cff", "clock": "#3fb950", "alarm": "#ff6b5e",
+    "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff",
+}  # fmt: skip
+_SAFE = _GREY | {
+    "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
+    "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff",
 }  # fmt: skip
 _LIGHT = {
     "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#8c959f",
     "rule": "#d0d7de", "both": "#bf8700", "lp0": "#0969da", "lp1": "#8250df",
     "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
-    "warn": "#9a6700", "cyan": "#1b7c83", "key": "#0969da",
+    "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da",
 }  # fmt: skip
-_HEAT_DARK = (
-    "#16263d", "#163a5f", "#17527a", "#1b6f86", "#24887f", "#3f9d6d",
-    "#72ab54", "#a9b544", "#d6b83c", "#efc04f", "#f8d27a", "#fde9b3",
-)  # fmt: skip
-_HEAT_LIGHT = (
-    "#fbf3dc", "#f3e2ae", "#e6cf7f", "#cfbe5c", "#a8ae54", "#7f9f5c",
-    "#56906a", "#348074", "#226d79", "#1b5876", "#17426a", "#122b52",
-)  # fmt: skip
-HEAT = len(_HEAT_DARK)
-"""Steps of the ramp for values that are a field; `heat0` is the lowest."""
-_GROUND = {True: ("#0d1117", "#1a212b"), False: ("#ffffff", "#e8eef5")}
+# Many palettes have normal and bright colours alike, some have grey for bright black, and the
+# ground may be light: so every meaning has a hue of its own, and what is quiet is dimmed.
+_ANSI = {
+    **dict.fromkeys(("text", "bright", "both", *_GREY), "default"),
+    "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
+    "warn": "yellow", "cyan": "cyan", "key": "bright_blue",
+}  # fmt: skip
+PALETTES = {
+    "perftop-dark": Palette(_DARK, _HEAT_DARK, "#0d1117", "#1a212b"),
+    "perftop-light": Palette(
+        _LIGHT,
+        ("#fbf3dc", "#f3e2ae", "#e6cf7f", "#cfbe5c", "#a8ae54", "#7f9f5c",
+         "#56906a", "#348074", "#226d79", "#1b5876", "#17426a", "#122b52"),
+        "#ffffff", "#e8eef5", dark=False,
+    ),
+    "perftop-safe": Palette(  # nothing hangs on red against green
+        _SAFE,
+        ("#012a52", "#1f3b60", "#354d6f", "#4b5f7b", "#66717f", "#7f8383",
+         "#979483", "#b0a581", "#c8b67d", "#dcc87b", "#f0d978", "#ffeb74"),
+        "#0d1117", "#1a212b",
+    ),
+    "perftop-ansi": Palette(
+        _ANSI,
+        tuple(name for name in ("blue", "cyan", "bright_green", "bright_yellow") for _ in range(3)),
+        "default", "default", ansi=True,
+    ),
+}  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
+_QUIET = frozenset({"dim", "faint", "rule", "neither", "unknown"})
+_GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
+"""Styles with a ground of their own: which colour that is."""
 _STALE = 0.55
 """How far towards the background the colours of a dead stream go: still readable."""
 
 
-def _theme(name: str, *, dark: bool) -> Theme:
-    colors, (ground, chosen) = (_DARK if dark else _LIGHT), _GROUND[dark]
+def _theme(name: str, palette: Palette) -> Theme:
+    colors = palette.colors
+    if palette.ansi:
+        colors = {key: f"ansi_{color}" for key, color in colors.items()}
+        ground, variables = "ansi_default", _ANSI_VARIABLES
+    else:
+        ground = palette.ground
+        variables = {"rule": colors["rule"], "dim": colors["dim"], "chosen": palette.chosen}
     return Theme(
         name,
         primary=colors["lp0"],
@@ -57,33 +113,83 @@ def _theme(name: str, *, dark: bool) -> Theme:
         foreground=colors["text"],
         background=ground,
         surface=ground,
-        panel=chosen,
-        dark=dark,
-        variables={"rule": colors["rule"], "dim": colors["dim"], "chosen": chosen},
+        panel="ansi_default" if palette.ansi else palette.chosen,
+        dark=palette.dark,
+        variables=variables,
+        ansi=palette.ansi,
     )
 
 
-THEMES = (_theme("perftop-dark", dark=True), _theme("perftop-light", dark=False))
+_ANSI_VARIABLES = {
+    "rule": "ansi_blue", "dim": "ansi_bright_blue", "chosen": "ansi_blue",
+    "block-cursor-foreground": "ansi_black", "block-cursor-background": "ansi_cyan",
+    # Textual uses these, but does not make them for a theme of its own kind.
+    "ansi-background": "ansi_default", "ansi-foreground": "ansi_default",
+    "foreground-disabled": "ansi_default", "surface-active": "ansi_default",
+}  # fmt: skip
+THEMES = tuple(_theme(name, palette) for name, palette in PALETTES.items())
 
 
-@lru_cache(maxsize=8)
-def styles(*, dark: bool, mood: Mood = "calm") -> dict[str, Style]:
+def names(*, no_color: bool) -> tuple[str, ...]:
+    """Themes to choose from. How bright the terminal's own colours are, and so which grey could
+    stand for one, is not known."""
+    return tuple(name for name, palette in PALETTES.items() if not (palette.ansi and no_color))
+
+
+@lru_cache(maxsize=32)
+def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     """Rich styles by key. Every one has a background: nothing is left for the compositor to mix."""
-    colors = dict(_DARK if dark else _LIGHT)
-    heat = _HEAT_DARK if dark else _HEAT_LIGHT
-    colors |= {f"heat{i}": color for i, color in enumerate(heat)}
-    ground, chosen = _GROUND[dark]
-    back = chosen if mood == "chosen" else ground
+    palette = PALETTES[name]
+    colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
+    colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
+    made = (_of_terminal if palette.ansi else _mixed)(palette, colors, mood)
+    for key, color in _GROUNDED.items():
+        ink = "black" if palette.ansi else palette.ground
+        made[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
+    made["mark"] = made["key"]
+    return made
+
+
+_LETTERS = {"black": "#000000", "white": "#ffffff"}
+"""What can be read on any step of a ramp is one of these."""
+
+
+def letters(name: str) -> tuple[str, ...]:
+    """By step of the ramp: the key of letters on it, as `upper/lower` of a cell with two halves."""
+    palette = PALETTES[name]
+    deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
+    return tuple(f"{'white' if it else 'black'}/heat{i}" for i, it in enumerate(deep))
+
+
+def _is_deep(color: str) -> bool:
+    """White stands out from it more than black does."""
+    r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
+
+
+def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
+    back = palette.ground
     if mood == "chosen":  # faint on the brighter row would be lost
-        colors |= {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
+        back = palette.chosen
+        raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
+        colors = colors | raised
     made = {}
     for key, color in colors.items():
-        fore = _muted(color, ground) if mood == "stale" else color
+        fore = _muted(color, palette.ground) if mood == "stale" else color
         made[key] = Style(color=fore, bgcolor=back, bold=key in _BOLD and mood != "stale")
-    made["badge"] = Style(color=ground, bgcolor=colors["lp0"], bold=True)
-    made["paused"] = Style(color=ground, bgcolor=colors["warn"], bold=True)
-    made["lost"] = Style(color=ground, bgcolor=colors["alarm"], bold=True)
-    made["mark"] = made["key"]
+    return made
+
+
+def _of_terminal(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
+    """Whose colours cannot be mixed: the selected line is bold, a dead stream dimmed."""
+    made = {}
+    for key, color in colors.items():
+        stale, quiet = mood == "stale", key in _QUIET
+        bold = not stale and (key in _BOLD or (mood == "chosen" and not quiet))
+        field = key.startswith(("heat", "black", "white"))
+        fore = color if field or not stale else palette.colors["text"]
+        dim = stale or (quiet and mood == "calm")
+        made[key] = Style(color=fore, bgcolor=palette.ground, bold=bold, dim=dim)
     return made
 
 
@@ -107,6 +213,7 @@ PLAIN = str.maketrans({
     "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
     "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",
     "°": " ", "↑": "^", "↓": "v", "→": ">", "←": "<", "–": "-", "−": "-", "—": "-", "┄": "-",
+    "▲": "^",
 })  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from waiting import until
 
 from perftop.app import PerfTopApp
 from perftop.widgets.grid import CoreGrid
-from perftop.widgets.keys import Keys
+from perftop.widgets.keyline import KeyLine
 from perftop.widgets.top import Top
 
 INTERVAL_NS = 200_000_000
@@ -33,7 +33,7 @@ class Run:
     def text(self) -> list[str]:
         """The overview, line by line."""
         screen = self.app.screen_stack[0]
-        parts = (screen.query_one(Top), self.grid, screen.query_one(Keys))
+        parts = (screen.query_one(Top), self.grid, screen.query_one(KeyLine))
         return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
 
     def has(self, text: str) -> bool:
@@ -50,7 +50,7 @@ class Run:
         await self.pilot.pause()
 
     def seq(self) -> int:
-        return self.app.interval.seq if self.app.interval else 0
+        return self.app.playhead.newest.seq if self.app.playhead.newest else 0
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from waiting import until
 from perftop import app as perftop_app
 from perftop import crash
 from perftop.app import PerfTopApp
+from perftop.config import Config
 from perftop.failed import Failed
 from perftop.format import utf8
 from perftop.screens.help import Help
@@ -88,7 +89,8 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
             print("\udcff drawn", file=sys.__stderr__, end="", flush=True)
 
         monkeypatch.setattr(PerfTopApp, "run", draw)
-        assert perftop_app.run([], INTERVAL_NS) == 0
+        none: Any = None  # it is never asked
+        assert perftop_app.run(none, INTERVAL_NS, Config()) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
         assert id(sys.__stderr__) == id(stderr)
@@ -101,7 +103,7 @@ def test_keys_move_the_selected_core() -> None:
         where = []
         for key in ("down", "j", "up", "k", "end", "G", "home", "g", "pagedown", "pageup"):
             await run.pilot.press(key)
-            where.append(run.grid.selected)
+            where.append(run.grid.choice.cpu)
             assert len(marked(run)) == 1
         assert where == [1, 2, 1, 0, 31, 31, 0, 0, 17, 0]
 
@@ -111,7 +113,7 @@ def test_keys_move_the_selected_core() -> None:
 def test_a_click_selects() -> None:
     async def act(run: Run) -> None:
         await run.pilot.click(CoreGrid, offset=(20, 4))
-        assert run.grid.selected == 2
+        assert run.grid.choice.cpu == 2
 
     play(Machine(), act)
 
@@ -123,14 +125,14 @@ def test_an_order_keeps_the_selected_core() -> None:
         await run.pilot.press(*["down"] * 7)
         for order in ("CPU number", "worst first", "topology"):
             await run.pilot.press("o")
-            assert run.grid.selected == 7
+            assert run.grid.choice.cpu == 7
             assert run.has(f"o {order}")
             assert [line.split()[1] for line in marked(run)] == ["7"]
             if order == "worst first":
                 await run.pilot.press("home")
-                assert run.grid.selected == 5  # below the others' clock: before all busier ones
-                run.grid.selected = 7
-                run.grid.reveal()
+                assert run.grid.choice.cpu == 5  # below the others' clock: before all busier ones
+                run.grid.choice.cpu = 7
+                run.grid.show_cursor()
 
     play(Machine(cores=32, does=does), act, (100, 24))
 
@@ -170,7 +172,7 @@ def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
         for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
-            assert run.grid.selected == 20
+            assert run.grid.choice.cpu == 20
             if size[1] > 1:
                 assert len(marked(run)) == 1
             screen = run.app.screen
@@ -190,7 +192,7 @@ def test_where_there_is_no_room_rows_are_what_remains() -> None:
         assert all(cpus in line for line, cpus in told)
         assert marked(run) == [run.text()[4]]
         await run.pilot.click(CoreGrid, offset=(2, 0))
-        assert run.grid.selected == 1
+        assert run.grid.choice.cpu == 1
         await run.pilot.resize_terminal(80, 24)
         await run.intervals(1)
         assert run.has("SMT states")
@@ -291,7 +293,7 @@ def test_only_what_changed_is_made_anew() -> None:
         await run.intervals(2)
         assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
 
-    play(m, act)
+    play(m, act, (100, 50))  # where no strips of the past move on
 
 
 def test_a_locale_without_shapes_gets_plain_ones() -> None:

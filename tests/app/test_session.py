@@ -39,7 +39,9 @@ def test_metrics_from_counters() -> None:
         counter("kernel_instructions", "instructions"),
         IDLE,
     ]
-    greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, *extra], threads=1, stat=STAT)
+    stat = [*STAT, *(counter(f"stat_{f}_s", "s", bits=64, scale=0.01)
+                     for f in ("nice", "system", "irq", "softirq"))]  # fmt: skip
+    greeting = made.hello([made.REF, made.CYCLES, made.INSTRUCTIONS, *extra], threads=1, stat=stat)
     samples = [
         {
             "ref": [seq * TICKS * 2 // 5],
@@ -49,9 +51,11 @@ def test_metrics_from_counters() -> None:
             "kernel_instructions": [seq * TICKS * 3 // 200],
             "idle_s": [seq * 50_000],  # half of each 0.1 s
             "stat_idle_s": [seq * 5],
-            "stat_iowait_s": [0],
-            "stat_steal_s": [seq * 1 // 2],
-            "stat_user_s": [0],
+            "stat_iowait_s": [seq // 2],
+            "stat_steal_s": [seq // 2],
+            "stat_user_s": [seq],
+            "stat_nice_s": [seq],
+            **{f"stat_{field}_s": [seq // 2] for field in ("system", "irq", "softirq")},
         }
         for seq in range(3)
     ]
@@ -67,6 +71,9 @@ def test_metrics_from_counters() -> None:
             "poll": math.nan,
             "involuntary": 0.05,  # .6 halted - .5 idle - .05 steal
             "steal": 0.05,
+            "user": 0.2,
+            "system": 0.15,
+            "iowait": 0.05,
             "ipc": 0.5,
             "kernel_cycles": 0.1,
             "kernel_instructions": 0.05,
@@ -193,6 +200,15 @@ def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
     assert session.detector.running == []
 
 
+def test_episodes_that_nobody_takes_are_bounded() -> None:
+    greeting = made.hello([made.REF], cores=1)
+    session = Session(greeting)
+    for n in range(12_000):
+        session.apply(wire.Note("hotplug", n, data={"cpu": 1, "online": n % 2 == 1}))
+    assert len(session.ended) == 8192
+    assert session.ended[-1].end_ns == 11_999
+
+
 def test_a_cpu_goes_and_comes() -> None:
     greeting = made.hello([made.REF], cores=2, threads=1)
     session = Session(greeting)
@@ -262,6 +278,33 @@ def test_only_the_cpus_asked_for_are_shown() -> None:
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
     summary = export.summary_line(session, {}, 0.1)
     assert summary["machine"]["util"]["mean"] == 0.5
+
+
+def test_core_types_have_ceilings_of_their_own() -> None:
+    greeting = made.hello([made.REF], cores=3, threads=1)
+    gauges = [
+        wire.Counter(key, key, "Hz", "made", kind="gauge", cpus=cpus)
+        for key, cpus in (("ceiling_hz", [0]), ("e_ceiling_hz", [1]))
+    ]
+    greeting.blocks.append(wire.Block("package", "package", gauges))
+    hz: made.Values = {"ref": [0] * 3, "ceiling_hz": [5_000_000_000], "e_ceiling_hz": [4 * 10**9]}
+    found = play(greeting, hz, hz).take().ceiling_hz
+    assert found.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
+
+
+def test_details_of_processes_are_bounded() -> None:
+    greeting = made.hello([made.REF])
+    session = play(greeting, {"ref": [0, 0]})
+    for seq in range(1, 6):
+        details: dict[str, object] = {str(pid): {"user": "u"} for pid in range(10, 1200 * seq)}
+        details |= {"7": {"user": f"newest {seq}"}, "8": {"command": "x" * 10**6}, "9": "no map"}
+        records = {"details": details}
+        session.apply(frame(greeting, seq, {"ref": [0, 0]}, records=records))
+    session.apply(frame(greeting, 6, {"ref": [0, 0]}, records={"details": ["no map"]}))
+    assert len(session.details) == 4096
+    assert session.details["7"] == {"user": "newest 5"}
+    assert "5999" in session.details
+    assert not session.details.keys() & {"10", "8", "9"}
 
 
 def test_skew_is_the_spread_of_the_wake_ups() -> None:

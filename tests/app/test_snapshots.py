@@ -6,7 +6,7 @@ After a change that was meant: `pytest tests/app/test_snapshots.py --snapshot-up
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,7 @@ def taken(app: PerfTopApp, seq: int) -> bool:
 
 
 def shot(
-    compare: Check, machine: Machine, size: tuple[int, int], keys: str = "", **more: Any
+    compare: Check, machine: Machine, size: tuple[int, int], keys: Sequence[str] = "", **more: Any
 ) -> None:
     feed = Feed(machine)
     app = PerfTopApp(feed.open, 200_000_000, cpu_clock=lambda: 0.0)
@@ -85,3 +85,23 @@ def test_without_colour(snap_compare: Check, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_light(snap_compare: Check) -> None:
     shot(snap_compare, mixed(8), (120, 30), "T")
+
+
+def test_heat_map(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(64), (80, 24), "2v")
+
+
+def test_time(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(16), (120, 30), "3[[[")
+
+
+def test_table(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(8), (160, 30), "4j")
+
+
+def test_core_page(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(8), (160, 50), ["j", "j", "enter", "[", "[", "["])
+
+
+def test_filter_with_an_error(snap_compare: Check) -> None:
+    shot(snap_compare, mixed(8), (120, 30), ["/", *"util>"])

@@ -13,7 +13,7 @@ import made
 import pytest
 
 from perfprobe import wire
-from perftop import stream
+from perftop import launch, stream
 from perftop.failed import Failed
 
 GREETING = made.hello([made.REF])
@@ -108,5 +108,5 @@ def test_a_perfprobe_in_the_working_directory_is_not_run(
     (tmp_path / "perfprobe/__init__.py").write_text("print('trap')\n", encoding="ascii")
     (tmp_path / "perfprobe/__main__.py").write_text("raise SystemExit(5)\n", encoding="ascii")
     monkeypatch.chdir(tmp_path)
-    argv = stream.probe_command("stream", "--source", "sim:idle,speed=max")
+    argv = launch.probe_command("stream", "--source", "sim:idle,speed=max")
     assert isinstance(asyncio.run(read(argv, stop_after=2))[1], wire.Frame)

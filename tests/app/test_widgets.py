@@ -14,19 +14,19 @@ from perftop.detect import Episode
 from perftop.format import evidence
 from perftop.widgets import alert, bars, columns, machine, rows, strips, top
 from perftop.widgets.heading import heading
-from perftop.widgets.places import Line, Order, Places
+from perftop.widgets.places import Line, Places
 from perftop.widgets.reader import Reader
 from perftop.widgets.status import Status
 
 NAN = math.nan
 
 
-def picture(of: Machine, width: int = 160, order: Order = "topology", **more: Any) -> rows.Picture:
+def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> rows.Picture:
     session, interval = seen(of, **more)
     places = Places(session)
-    sheet = Reader(session, places).read(session, interval)
+    sheet = Reader(session, places).read(interval)
     known = columns.known(session, places, who=bool(session.tasks), steal=False)
-    return rows.Picture(places, sheet, columns.layout(known, width - 2), order)
+    return rows.Picture(places, sheet, columns.layout(known, width - 2), order=order)
 
 
 def lines(p: rows.Picture) -> list[str]:
@@ -173,7 +173,7 @@ def test_a_suspect_value_is_marked() -> None:
         session.apply(m.frame(seq))
     interval = session.take()
     places = Places(session)
-    sheet = Reader(session, places).read(session, interval)
+    sheet = Reader(session, places).read(interval)
     known = columns.known(session, places, who=False, steal=False)
     p = rows.Picture(places, sheet, columns.layout(known, 120))
     assert theme.SUSPECT in strips.text(rows.row(p, 1))
@@ -328,7 +328,7 @@ def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
 
 def test_themes_keep_the_order_of_luminance() -> None:
     for dark in (True, False):
-        styles = theme.styles(dark=dark)
+        styles = theme.styles("perftop-dark" if dark else "perftop-light")
         colors = [styles[f"heat{i}"].color for i in range(theme.HEAT)]
         light = [
             0.2126 * t.red + 0.7152 * t.green + 0.0722 * t.blue

@@ -11,16 +11,13 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from perftop import theme
+from perftop import keys, theme
+from perftop.widgets.ready import ink
 from perftop.widgets.strips import Run, foreign
 
 if TYPE_CHECKING:
     from perftop.session import Session
 
-_KEYS = {"question_mark": "?", "plus": "+", "equals_sign": "=", "minus": "-", "underscore": "_",
-         "space": "Space", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
-         "up": "↑", "down": "↓", "ctrl+c": "Ctrl-C", "f1": "F1", "f10": "F10",
-         "ctrl+q": "Ctrl-Q"}  # fmt: skip
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     (theme.BOTH, "both", "both siblings of the core are active"),
     (theme.LP0, "lp0", "only the first sibling (lp0): the upper half of the core"),
@@ -38,11 +35,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
 
 class Help(Screen[None]):
     ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark,h,f1", "dismiss", "back", tooltip="Back"),
-        Binding("j", "scroll_down", "Down", show=False),
-        Binding("k", "scroll_up", "Up", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
 
     def __init__(
         self, session: Session | None, bindings: list[Binding], *, ascii_: bool = False
@@ -56,7 +49,7 @@ class Help(Screen[None]):
         with VerticalScroll() as scroll:
             if self._ascii:
                 scroll.styles.scrollbar_size_vertical = 0
-            colors = theme.styles(dark=self.app.current_theme.dark)
+            colors = ink(self.app).styles
             text = Text()
             for part, key in page(self._session, self._shown):
                 text.append(theme.plain(part) if self._ascii else part, colors[key])
@@ -70,12 +63,22 @@ def page(session: Session | None, bindings: list[Binding]) -> list[Run]:
         if binding.tooltip:
             actions.setdefault(binding.action, []).append(binding)
     for group in actions.values():
-        names = " ".join(dict.fromkeys(_KEYS.get(b.key, b.key) for b in group))
+        names = " ".join(dict.fromkeys(keys.caption(b.key) for b in group))
         runs += [(f"   {names:<22}", "key"), (f"{group[0].tooltip}\n", "text")]
     runs.append(("\n Shapes\n", "bright"))
     for shape, key, what in _SHAPES:
         runs += [(f"   {shape * 3:<22}", key), (f"{what}\n", "text")]
+    runs += _filters()
     return runs if session is None else [*runs, *_metrics(session), *_missing(session)]
+
+
+def _filters() -> list[Run]:
+    from perftop.filter import HELP
+
+    runs: list[Run] = [("\n Filters\n", "bright")]
+    for example, what in HELP:
+        runs += [(f"   {example:<22}", "key"), (f"{what}\n", "text")]
+    return runs
 
 
 def _metrics(session: Session) -> list[Run]:

@@ -27,8 +27,8 @@ def line(
         return _failed(status.failed, interval, width)
     if session is None:
         return []
-    running = sorted(session.detector.running, key=_rank)
-    if running and _key(running[0]) != "text":
+    running = sorted(session.detector.running, key=rank)
+    if running and severity(running[0]) != "text":
         return _running(session, running, width)
     warning = _warning(session, width)
     if warning or not running:
@@ -46,12 +46,12 @@ def _failed(reason: str, interval: Interval | None, width: int) -> list[Run]:
     return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
 
 
-def _rank(episode: Episode) -> tuple[int, int]:
+def rank(episode: Episode) -> tuple[int, int]:
     worst = _WORST.index(episode.kind) if episode.kind in _WORST else len(_WORST)
     return worst, episode.start_ns
 
 
-def _key(episode: Episode) -> str:
+def severity(episode: Episode) -> str:
     """How bad it is, as a style."""
     return "alarm" if episode.kind in _WORST else "warn" if episode.kind == "suspect" else "text"
 
@@ -67,7 +67,7 @@ def _running(session: Session, running: list[Episode], width: int) -> list[Run]:
     rest = f"  {episode.cause}" + (f" · {rests_on}" if rests_on else "")
     others = len(running) - len(alike)
     more = f"  and {others} more" if others else ""
-    key = _key(episode)
+    key = severity(episode)
     sign = {"alarm": theme.DROPPED, "warn": theme.SUSPECT}.get(key, " ")
     room = width - len(more) - 4
     what, rest = foreign(what), foreign(rest)

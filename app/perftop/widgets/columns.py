@@ -12,6 +12,8 @@ from perftop.widgets.places import Places, spans
 if TYPE_CHECKING:
     from perftop.session import Session
 
+STRIP = 8
+"""Cells of a sibling's history at the least: fewer are no picture."""
 MOST_THREADS = 4
 """Utilisations side by side; more threads than this are told as one mean."""
 
@@ -96,7 +98,8 @@ def _core_wishes(known: Known) -> list[_Wish]:
         utils = [(Column("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)]
     else:
         utils = [(Column("util", "util %", 8, arg=-1), 0, 0, -1)]
-    return [*ids, *utils, *_clocks(known), *_halts(known), *_works(known), *_who(known)]
+    past = _past(known) if known.threads <= MOST_THREADS else []
+    return [*ids, *utils, *past, *_clocks(known), *_halts(known), *_works(known), *_who(known)]
 
 
 def _cpu_wishes(known: Known) -> list[_Wish]:
@@ -115,6 +118,12 @@ def _cpu_wishes(known: Known) -> list[_Wish]:
     halts = [(c, 3, share, most) for c, _, share, most in _halts(replace(known, steal=False))]
     past = [(Column("history", "history → now", 14 + 2, left=True), 0, 0, 0)]
     return [*ids, *_clocks(known), *halts, *steal, *account, *_works(known), *past, *_who(known)]
+
+
+def _past(known: Known) -> list[_Wish]:
+    """A strip for each sibling. The first to go where there is no room, the first to grow."""
+    width = (STRIP + 2) * known.threads
+    return [(Column("history", "history → now", width, left=True), 6, 40, 3 * width)]
 
 
 def _clocks(known: Known) -> list[_Wish]:

@@ -6,14 +6,16 @@ from math import isnan
 
 from perftop import theme
 from perftop.format import ranges
+from perftop.widgets import bars
 from perftop.widgets.places import Line
 from perftop.widgets.rows import Picture
 from perftop.widgets.strips import Run
 
-INDENT = 1
+LEAST = 16
+"""Cells below which a bar is no picture."""
 
 
-def heading(picture: Picture, line: Line, width: int) -> list[Run]:
+def heading(picture: Picture, line: Line, width: int, *, chosen: bool = False) -> list[Run]:
     if line.kind == "off":
         return [(f" off   CPUs {ranges(picture.places.strays)}", "dim")]
     place = picture.places.places[line.row]
@@ -23,14 +25,33 @@ def heading(picture: Picture, line: Line, width: int) -> list[Run]:
     else:
         rows = picture.places.of_package(place.package)
         name = "package " + ("?" if place.package is None else str(place.package))
-        runs = [(" " * INDENT, "text"), (name, "bright"), *_size(picture, rows)]
+        mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
+        runs = [mark, (name, "bright"), *_size(picture, rows)]
     runs += _work(picture, rows)
-    if line.kind == "package":
-        runs += _clock(picture, place.package, rows)
-    else:
+    if line.kind == "l3":
         return runs
+    runs += _clock(picture, place.package, rows)
+    if line.kind == "folded":
+        runs += _differing(picture, rows)
     used = sum(len(text) for text, _ in runs)
-    return [*runs, (" " + theme.RULE * max(0, width - used - 2), "rule")]
+    room = max(0, width - used - 2)
+    bar = _states(picture, rows, room) if line.kind == "folded" else []
+    return [*runs, *(bar or [(" " + theme.RULE * room, "rule")])]
+
+
+def _differing(picture: Picture, rows: list[int]) -> list[Run]:
+    """What would be red in the rows that are not there."""
+    alone = sum(picture.sheet.alone[row] for row in rows)
+    return [(f"  {alone} slower than the others", "alarm")] if alone else []
+
+
+def _states(picture: Picture, rows: list[int], width: int) -> list[Run]:
+    """The bar of all its cores together."""
+    known = [picture.sheet.states[row] for row in rows if not isnan(picture.sheet.states[row][3])]
+    if not known or width < LEAST:
+        return []
+    mean = [sum(parts) / len(known) for parts in zip(*known, strict=True)]
+    return [("  ", "text"), *bars.smt(mean, width - 2)]
 
 
 def _size(picture: Picture, rows: list[int]) -> list[Run]:

@@ -24,12 +24,14 @@ LEAST = 12
 def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
     """Line 2: only what this source can tell."""
     pieces: list[tuple[int, list[Run]]] = []
+    values = dict(zip(session.evaluator.chosen, interval.values.group(session.shown).tolist(),
+                      strict=True))  # fmt: skip
 
     def add(rank: int, name: str, key: str, scale: float, digits: int, wide: int, unit: str,
             least: float = 2.0) -> None:  # fmt: skip
         if not session.evaluator.chosen[key]:
             return
-        value = interval.values.over(key, session.shown)
+        value = values[key]
         style = "warn" if least <= value <= 1 else "bright" if rank < 2 else "text"
         text, style = number(value * scale, digits, wide, style)
         runs: list[Run] = [(f"{name} ", "dim"), (text, style)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from perftop.session import Session
 
-Order = Literal["topology", "CPU number", "worst first"]
-ORDERS: tuple[Order, ...] = ("topology", "CPU number", "worst first")
+ORDERS = ("topology", "CPU number", "worst first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Place:
 class Line:
     """What a line of the grid shows: a row, or the heading of a package or L3."""
 
-    kind: Literal["row", "package", "l3", "off"]
+    kind: Literal["row", "package", "folded", "l3", "off"]
     row: int = -1
     """Index of the row; of a heading: the index of the first row below it."""
     part: int = 0
@@ -42,9 +41,11 @@ class Line:
 class Places:
     """All rows of one topology."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
+        """`mask`: positions of CPUs; a core is there if one of its CPUs is among them."""
         cores = session.splitter.cores
-        self.places = [_place(session, core) for core in session.shown_cores()]
+        places = [_place(session, core) for core in session.shown_cores()]
+        self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.cores = cores
         self.pairs = any(len(core) > 1 for core in cores)
         """Some cores have siblings, so rows are cores."""
@@ -52,7 +53,7 @@ class Places:
         self.strays = [
             session.topology[row].cpu
             for row in session.shown
-            if row not in known and not session.online[row]
+            if mask is None and row not in known and not session.online[row]
         ]
         """CPUs that are off and of which nobody says to which core they belong."""
         self.cpus = [",".join(map(str, place.cpus)) for place in self.places]
@@ -63,46 +64,35 @@ class Places:
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
 
-    def lines(self, order: Order, score: Callable[[int], float], tall: int = 1, *,
-              bare: bool = False) -> list[Line]:  # fmt: skip
-        """`bare`: rows and nothing between them."""
-        if order == "topology":
-            lines = self._by_topology(tall)
-            if bare:
-                lines = [line for line in lines if line.kind == "row"]
-        else:
-            rows = list(range(len(self.places)))
-            rows.sort(key=score if order == "worst first" else self._first_cpu)
-            lines = [Line("row", row, part) for row in rows for part in range(tall)]
+    def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[Line]:
+        """By topology, with headings; packages in `fold` are a line each."""
+        lines: list[Line] = []
+        packages = list(dict.fromkeys(package for package, _ in self.groups))
+        headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
+        for package in packages:
+            caches = {key: rows for key, rows in self.groups.items() if key[0] == package}
+            first = next(iter(caches.values()))[0]
+            if package in fold:
+                lines.append(Line("folded", first))
+                continue
+            if headings:
+                lines.append(Line("package", first))
+            for rows in caches.values():
+                if len(caches) > 1:
+                    lines.append(Line("l3", rows[0]))
+                lines += [Line("row", row, part) for row in rows for part in range(tall)]
         return [*lines, Line("off")] if self.strays else lines
 
     def of_package(self, package: int | None) -> list[int]:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
 
-    def name(self, row: int, order: Order) -> str:
+    def name(self, row: int, order: str) -> str:
         """The core as people call it; with its package where no heading says it."""
         place = self.places[row]
         if not self.pairs:
             return str(place.cpus[0])
         core = "-" if place.core is None else str(place.core)
         return core if order == "topology" or self.packages == 1 else f"{place.package}:{core}"
-
-    def _first_cpu(self, row: int) -> int:
-        return self.places[row].cpus[0]
-
-    def _by_topology(self, tall: int) -> list[Line]:
-        lines: list[Line] = []
-        packages = list(dict.fromkeys(package for package, _ in self.groups))
-        headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
-        for package in packages:
-            caches = {key: rows for key, rows in self.groups.items() if key[0] == package}
-            if headings:
-                lines.append(Line("package", next(iter(caches.values()))[0]))
-            for rows in caches.values():
-                if len(caches) > 1:
-                    lines.append(Line("l3", rows[0]))
-                lines += [Line("row", row, part) for row in rows for part in range(tall)]
-        return lines
 
 
 def _place(session: Session, at: int) -> Place:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perftop.counters import Bools, Floats
-from perftop.widgets.account import Account
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import AWAKE, Sheet
 
@@ -35,13 +34,12 @@ class Reader:
             self._rows[i, : len(place.rows)] = place.rows
             self._there[i, : len(place.rows)] = True
         self._at = np.array([place.at for place in self._places], np.intp)
-        self._account = Account(session)
         self._ceiled = self._has_ceiling(session)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = [np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)]
         self._packages = [place.package for place in self._places]
 
-    def read(self, session: Session, interval: Interval) -> Sheet:
+    def read(self, interval: Interval) -> Sheet:
         values, split = interval.values, interval.split
         online = interval.online[self._rows] & self._there
         util = self._by_cpu(values["util"], online)
@@ -53,7 +51,9 @@ class Reader:
         awake: Bools = (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
         dropped, alone = self._drops(busy, ceiling, awake)
         cpus = [place.rows for place in self._places]
-        user, system, iowait = (self._mean(v, one, online) for v in self._account.shares(session))
+        user, system, iowait = (
+            self._mean(values[key], one, online) for key in ("user", "system", "iowait")
+        )
         return Sheet(
             util=[row[: len(c)] for row, c in zip(util.tolist(), cpus, strict=True)],
             online=[row[: len(c)] for row, c in zip(online.tolist(), cpus, strict=True)],
@@ -74,7 +74,7 @@ class Reader:
             limited=self._limited(awake, dropped),
             top_hz=float(np.nanmax(np.concatenate([busy, ceiling, [1e9]]))),
             awake=awake.tolist(),
-            tasks=session.tasks,
+            tasks=interval.tasks,
             user=user.tolist(),
             system=system.tolist(),
             iowait=iowait.tolist(),

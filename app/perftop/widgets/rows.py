@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import isnan
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import TYPE_CHECKING
 
 from perftop import theme
 from perftop.format import MISSING
 from perftop.widgets import bars
+from perftop.widgets.choice import Units
 from perftop.widgets.columns import Column
-from perftop.widgets.places import Order, Places
+from perftop.widgets.places import Places
 from perftop.widgets.sheet import INVOLUNTARY, STEAL, Sheet
 from perftop.widgets.strips import Run, fit, foreign
+
+if TYPE_CHECKING:
+    from perftop.widgets.recent import Recent
 
 QUIET = 0.01
 """A share below this is drawn dim: rows where nothing happens recede."""
@@ -25,9 +30,10 @@ class Picture:
     places: Places
     sheet: Sheet
     columns: Sequence[Column]
-    order: Order = "topology"
-    past: Sequence[list[float]] = field(default_factory=list)
-    """Utilisation by row, one list an interval, oldest first."""
+    recent: Recent | None = None
+    order: str = "topology"
+    units: Units = "GHz"
+    base_hz: float = nan
     ascii_: bool = False
     tall: int = 1
     """Lines to a row."""
@@ -190,14 +196,16 @@ def _history(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
 
 
 def _graph(p: Picture, i: int, column: Column, runs: list[Run], part: int) -> None:
-    width = column.width - 2
     high = p.tall - 1 if p.tall > 2 else p.tall  # an empty line below sets tall rows apart
-    runs.append(("  ", "text"))
-    if part < high:
-        values = [past[i] for past in list(p.past)[-width:]]
-        runs += bars.history(values, width, part, high, ascii_=p.ascii_)
-    else:
-        runs.append((" " * width, "text"))
+    place = p.places.places[i]
+    width = column.width // len(place.rows) - 2
+    for row in place.rows:
+        runs.append(("  ", "text"))
+        if part < high and p.recent is not None:
+            runs += bars.history(p.recent.of(row), width, part, high, ascii_=p.ascii_)
+        else:
+            runs.append((" " * width, "text"))
+    runs.append((" " * (column.width - (width + 2) * len(place.rows)), "text"))
 
 
 def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:

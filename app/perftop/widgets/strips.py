@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 from rich.cells import cell_len
-from rich.segment import Segment
-from rich.style import Style
-from textual.strip import Strip
 
 from perftop import theme
 
@@ -16,7 +13,11 @@ Run = tuple[str, str]
 """Text whose every character is one cell wide, and the key of its style."""
 
 _GROUNDED = frozenset({"badge", "paused", "lost"})
-"""Styles with a ground of their own."""
+"""Styles with a ground of their own; so has every `upper/lower`."""
+
+
+def _grounded(key: str) -> bool:
+    return key in _GROUNDED or "/" in key
 
 
 def text(runs: Iterable[Run]) -> str:
@@ -27,28 +28,24 @@ def width(runs: Iterable[Run]) -> int:
     return sum(len(part) for part, _ in runs)
 
 
-def strip(runs: Iterable[Run], styles: Mapping[str, Style], size: int, *, ascii_: bool) -> Strip:
-    """A line of exactly `size` cells; neighbours of one style become one segment."""
-    merged: list[Run] = []
+def merged(runs: Iterable[Run], size: int) -> list[Run]:
+    """A line of exactly `size` cells; neighbours of one style become one run."""
+    done: list[Run] = []
     held, key = "", "text"
     for part, style in runs:
         # A space looks the same in every style of one ground.
-        if style == key or (part.isspace() and key not in _GROUNDED):
+        if style == key or (part.isspace() and not (_grounded(key) or _grounded(style))):
             held += part
         elif part:
             if held:
-                merged.append((held, key))
+                done.append((held, key))
             held, key = part, style
-    left = size - sum(len(part) for part, _ in merged) - len(held)
-    if key in _GROUNDED:
-        merged.append((held, key))
+    left = size - sum(len(part) for part, _ in done) - len(held)
+    if _grounded(key):
+        done.append((held, key))
         held, key = "", "text"
-    merged.append((held + " " * left, key))
-    if left < 0:
-        merged = _cut(merged, size)
-    if ascii_:
-        merged = [(theme.plain(part), key) for part, key in merged]
-    return Strip([Segment(part, styles[key]) for part, key in merged if part], size)
+    done.append((held + " " * left, key))
+    return [run for run in (_cut(done, size) if left < 0 else done) if run[0]]
 
 
 def _cut(runs: list[Run], size: int) -> list[Run]:

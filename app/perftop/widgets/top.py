@@ -6,13 +6,15 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop import theme
 from perftop.widgets import alert, machine
+from perftop.widgets.ready import ink, line
 from perftop.widgets.status import Status
-from perftop.widgets.strips import Run, foreign, shed, spread, strip
+from perftop.widgets.strips import Run, foreign, shed, spread
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session
@@ -45,17 +47,23 @@ class Top(Widget):
             lines.append(machine.bar(session, interval, width))
         lines += [[] for _ in range(LINES - 1 - len(lines))]
         lines.append(alert.line(session, interval, self._status, width))
-        if lines != self._runs:
+        changed = [y for y in range(LINES) if lines[y : y + 1] != self._runs[y : y + 1]]
+        if changed:
             self._runs = lines
-            self._strips = [self._strip(line, i, width) for i, line in enumerate(lines)]
-            self.refresh()
+            self._strips = [self._strip(runs, y, width) if y in changed else self._strips[y]
+                            for y, runs in enumerate(lines)]  # fmt: skip
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def _strip(self, runs: list[Run], y: int, width: int) -> Strip:
         # What is wrong keeps its colour when all else is grey.
         stale = self._status.failed is not None and 0 < y < LINES - 1
-        dark = self.app.current_theme.dark
-        colors = theme.styles(dark=dark, mood="stale" if stale else "calm")
-        return strip(runs, colors, width, ascii_=self._ascii)
+        mood: theme.Mood = "stale" if stale else "calm"
+        return line(runs, ink(self.app, mood), width, ascii_=self._ascii)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """As they are: see Canvas."""
+        lines = (self.render_line(y) for y in crop.line_range)
+        return [made.crop_extend(crop.x, crop.right, None) for made in lines]
 
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip([])

@@ -1,0 +1,289 @@
+"""The config file: what may be in it, what holds without one, and what is wrong with one.
+
+What is wrong is told all at once, each with its line and with what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perftop import keys
+from perftop.failed import Failed
+from perftop.widgets.choice import UNITS, Units
+
+THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
+_USAGE = 2
+_ENTRIES = ("theme", "units", "columns", "keys")
+_TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
+          list: "a list", dict: "a table"}  # fmt: skip
+_At = tuple[str, ...]
+"""Where an entry is: the tables around it, and its name."""
+_Wrong = Iterator[tuple[_At, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    theme: str = "perftop-dark"
+    units: Units = "GHz"
+    columns: tuple[str, ...] = ()
+    """Keys of the table's columns, in their order; empty: all."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """By id of an action, its keys in Textual's names, separated by commas: those that differ."""
+
+
+def load(path: Path | None) -> Config:
+    """From this file; None: from the usual one, if it is there."""
+    chosen = path or usual()
+    try:
+        raw = chosen.read_bytes()
+    except OSError as error:
+        if path is None and isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return Config()
+        raise Failed(f"cannot read {chosen}: {error.strerror}", _USAGE) from None
+    return read(raw, str(chosen))
+
+
+def usual() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    if not Path(base).is_absolute():  # then its specification has it ignored
+        base = os.path.expanduser("~/.config")  # noqa: PTH111 - does not fail where nobody has a home
+    return Path(base) / "perftop" / "config.toml"
+
+
+def read(raw: bytes, name: str) -> Config:
+    """The settings in a file; `name` is what messages call it."""
+    import tomllib  # most users have no file
+
+    try:
+        text = raw.decode("utf-8-sig")
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Failed(name + _syntax(error, raw), _USAGE) from None
+    wrong = list(_wrong(document))
+    if wrong:
+        lines = _lines(text)
+        told = sorted({(lines.get(at, lines.get(at[:1], 1)), what) for at, what in wrong})
+        raise Failed("\n".join(f"{name}:{line}: {what}" for line, what in told), _USAGE)
+    plain = Config()
+    return Config(
+        document.get("theme", plain.theme),
+        document.get("units", plain.units),
+        tuple(document.get("columns", ())),
+        _keymap(document.get("keys", {})),
+    )
+
+
+def default() -> str:
+    """A file in which all is as it is without one."""
+    plain = Config()
+    lines = [
+        "# Settings of perftop. Here all are at their defaults, and may as well be left out.",
+        "# Their place: ~/.config/perftop/config.toml, or wherever --config says.",
+        "",
+        f"# {', '.join(THEMES)}: the last two are for colour-blind eyes,",
+        "# and of the 16 colours that the terminal has",
+        f'theme = "{plain.theme}"',
+        f"# Of clocks: {', '.join(UNITS)} (multiples of the base clock)",
+        f'units = "{plain.units}"',
+        '# Of the table, in their order, called as in `stat --json`: ["util", "ipc"]; [] is all',
+        "columns = []",
+        "",
+        '# What keys do what, with commas between them; "" is none. A sign is itself, or its name:',
+        "# question_mark is ?, and a comma is always comma. Others are space, enter, escape, tab,",
+        "# f1, up, pageup, home, shift+left, ctrl+p.",
+        "[keys]",
+    ]
+    for place, where in _PLACES.items():
+        mine = [key for key in keys.KEYS if key.place == place]
+        lines += [f"# {where}"] if mine else []
+        lines += [f"{_pair(key):<38} # {key.tooltip}" for key in mine]
+    return "\n".join(lines) + "\n"
+
+
+_PLACES: dict[keys.Place, str] = {
+    "app": "Everywhere",
+    "monitor": "In all views",
+    "rows": "Overview, time, table",
+    "heat": "Heat map",
+    "time": "Time",
+    "table": "Table",
+    "core": "Page of a core",
+    "help": "Help",
+    "menu": "Lists to choose from",
+    "chooser": "Lists to choose some of",
+    "prompt": "The line to type into",
+}
+
+
+def _pair(key: keys.Key) -> str:
+    return f'{key.id} = "{key.keys}"'
+
+
+# --- what is wrong
+
+
+def _wrong(document: dict[str, Any]) -> _Wrong:
+    for name, value in document.items():
+        if name not in _ENTRIES:
+            what = "table" if isinstance(value, dict) else "entry"
+            yield (name,), f"unknown {what} {name!r}{_instead(name, _ENTRIES)}"
+    yield from _wrong_choice(document, "theme", THEMES)
+    yield from _wrong_choice(document, "units", UNITS)
+    yield from _wrong_columns(document.get("columns", []))
+    table = document.get("keys", {})
+    if isinstance(table, dict):
+        bad = list(_wrong_keys(table))
+        yield from bad
+        yield from _wrong_together(_keymap(table), {at[-1] for at, _ in bad})
+    else:
+        yield ("keys",), f"keys is {_type(table)}: it must be a table, [keys]"
+
+
+def _wrong_choice(document: dict[str, Any], name: str, known: tuple[str, ...]) -> _Wrong:
+    value = document.get(name, known[0])
+    if not isinstance(value, str):
+        yield (name,), f'{name} is {_type(value)}: it must be a string such as "{known[0]}"'
+    elif value not in known:
+        yield (name,), f"unknown {name} {value!r}: there are {', '.join(known)}"
+
+
+def _wrong_columns(columns: object) -> _Wrong:
+    at = ("columns",)
+    if not isinstance(columns, list):
+        yield at, f'columns is {_type(columns)}: it must be a list such as ["util", "ipc"]'
+        return
+    if columns:
+        from perftop.tabular import ALL  # brings numpy
+
+        known = [column.key for column in ALL]
+        for name in columns:
+            if not isinstance(name, str):
+                yield at, f'a column is {_type(name)}: it must be a string such as "util"'
+            elif name not in known:
+                yield at, f"unknown column {name!r}{_instead(name, known)}"
+
+
+def _wrong_keys(table: dict[str, Any]) -> _Wrong:
+    ids = [key.id for key in keys.KEYS]
+    for name, value in table.items():
+        at = ("keys", name)
+        if name not in ids:
+            lists = "perftop --default-config lists them"
+            yield at, f"unknown action {name!r}{_instead(name, ids, lists)}"
+        elif not isinstance(value, str):
+            yield at, f'{name} is {_type(value)}: it must be a string such as "q,f10"'
+        else:
+            for part, known in zip(value.split(","), _named(value), strict=False):
+                if known is None:
+                    yield at, f"{name}: {_no_key(part.strip())}"
+
+
+def _no_key(name: str) -> str:
+    if not name:
+        return "a key is missing beside a comma; a comma itself is comma, a space is space"
+    usual = [part for key in keys.KEYS for part in key.keys.split(",") if len(part) > 1]
+    return f"there is no key {name!r}{_instead(name, usual, 'such as q, Q, f1, ctrl+p')}"
+
+
+def _wrong_together(keymap: dict[str, str], bad: set[str]) -> _Wrong:
+    """`bad`: actions of whose keys nothing can be said as yet."""
+    usual = set(keys.clashes({}))
+    for name, one, other in dict.fromkeys(keys.clashes(keymap)):
+        if (name, one, other) not in usual and not bad & {one.id, other.id}:
+            mine, theirs = (other, one) if other.id in keymap else (one, other)
+            what = f"{mine.id}: {name} is a key of {theirs.id}, too, in the same view"
+            yield ("keys", mine.id), f"{what}: one of them needs another"
+    if keymap.get("quit") == keys.NONE:
+        yield ("keys", "quit"), "quit has no key: it needs one, such as q"
+
+
+def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
+    """What differs and can be used."""
+    made = {}
+    for key in keys.KEYS:
+        value = table.get(key.id)
+        named = _named(value) if isinstance(value, str) else [None]
+        wanted = ",".join(dict.fromkeys(name for name in named if name)) or keys.NONE
+        if None not in named and wanted != key.keys:
+            made[key.id] = wanted
+    return made
+
+
+def _named(value: str) -> list[str | None]:
+    """Keys as Textual calls them; None where it knows none."""
+    return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
+
+
+def _instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    from difflib import get_close_matches
+
+    names = list(known)
+    near = get_close_matches(name, names, 1)
+    return (
+        f": did you mean {near[0]}?"
+        if near
+        else f": {otherwise or 'there are ' + ', '.join(names)}"
+    )
+
+
+def _type(value: object) -> str:
+    return _TYPES.get(type(value), "a date or time")
+
+
+# --- where
+
+
+def _syntax(error: Exception, raw: bytes) -> str:
+    """Line and reason of what is no TOML."""
+    import tomllib
+
+    if isinstance(error, UnicodeDecodeError):
+        return f":{raw[: error.start].count(10) + 1}: this is no UTF-8"
+    if isinstance(error, RecursionError):
+        return ": lists or tables in one another, too many"
+    what, _, where = str(error).rpartition(" (at ")
+    if not isinstance(error, tomllib.TOMLDecodeError):
+        return ": a number has too many digits"
+    found = re.match(r"line ([0-9]+)", where)
+    line = int(found[1]) if found else raw.count(10) + 1
+    text = "; text needs quotes around it" if found and what == "Invalid value" else ""
+    return f":{line}: {what}{text}"
+
+
+def _lines(text: str) -> dict[_At, int]:
+    """On which line each entry begins, of a text that is TOML: tomllib does not tell. One entry may
+    go on over several lines, but no beginning of one is TOML by itself."""
+    import tomllib
+
+    found: dict[_At, int] = {}
+    table: _At = ()
+    held, first = "", 1
+    for number, row in enumerate(text.split("\n"), 1):
+        first = first if held else number
+        held += row + "\n"
+        try:
+            document = tomllib.loads(held)
+        except ValueError:
+            continue
+        places = list(_places(document))
+        if held.lstrip().startswith("["):
+            table = ()
+        for at in places:
+            found.setdefault(table + at, first)
+        if held.lstrip().startswith("["):
+            table = places[-1]
+        held = ""
+    return found
+
+
+def _places(document: dict[str, Any]) -> Iterator[_At]:
+    for name, value in document.items():
+        yield (name,)
+        if isinstance(value, dict):
+            for at in _places(value):
+                yield (name, *at)

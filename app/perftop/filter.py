@@ -1,0 +1,299 @@
+"""Which CPUs a line of text means: `pkg:1 util>80 | offline !type:E`.
+
+Terms side by side are all required, `|` stands between alternatives, `!` before a term negates it.
+A value that is not known is on neither side of a number: no comparison holds, nor a negated one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from perftop import format as text_of
+from perftop.counters import Bools, Floats
+from perftop.metrics import METRICS
+from perftop.session import Interval, Session
+from perftop.smt import STATES
+
+MOST = 200  # characters: more is something pasted by mistake
+
+HELP: tuple[tuple[str, str], ...] = (
+    ("0-15,32", "CPUs by number"),
+    ("core:0-3,7", "by core; also pkg: (or package:), die:, l3:, node:"),
+    ("type:E", "by core type"),
+    ("util>80", "any metric, with > >= < <= =; shares in %"),
+    ("busy<2.5", "clocks in GHz, or busy<2500MHz"),
+    ("ipc=1.25", "= means as shown on the screen"),
+    ("both>50", "SMT states of the CPU's core: both, lp0, lp1, neither"),
+    ("offline", "also online, suspect"),
+    ("nginx", "a task with this in its name runs there"),
+    ("pid:4711", "this task runs there"),
+    ('"util 1"', "text with spaces, or that looks like something else"),
+    ("pkg:1 util>80", "both are required"),
+    ("offline | util<5", "one of them is enough"),
+    ("!type:E", "all but those"),
+)
+
+Test = Callable[[Session, Interval | None], Bools]
+Ranges = tuple[tuple[float, float], ...]  # first and last: what a range claims reserves no memory
+
+
+class FilterError(ValueError):
+    """The text is one line for the user."""
+
+    def __init__(self, text: str, at: int) -> None:
+        super().__init__(text)
+        self.at = at  # position of the first bad character, or of what is missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    test: Test
+    steady: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    text: str
+    steady: bool
+    """The topology alone decides: the mask holds until a CPU comes or goes."""
+    _ways: tuple[tuple[_Term, ...], ...]
+    """Alternatives; of each, all terms are required."""
+
+    def cpus(self, session: Session, interval: Interval | None) -> Bools:
+        """Mask by position of the CPU. Without an interval nothing measured is known."""
+        found = np.zeros(len(session.topology), bool)
+        for terms in self._ways:
+            found |= np.logical_and.reduce([term.test(session, interval) for term in terms])
+        return found
+
+
+def parse(text: str) -> Filter | None:
+    """None: blank text. Raises FilterError."""
+    if not text.strip():
+        return None
+    if len(text) > MOST:
+        raise FilterError(f"too long: a filter has at most {MOST} characters", MOST)
+    ways: list[list[_Term]] = [[]]
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+        elif text[at] != "|":
+            term, at = _next(text, at)
+            ways[-1].append(term)
+        elif ways[-1]:
+            ways.append([])
+            at += 1
+        else:
+            break
+    if not ways[-1]:
+        raise FilterError("| stands between two terms: type:E | util>80", at)
+    steady = all(term.steady for terms in ways for term in terms)
+    return Filter(text.strip(), steady, tuple(tuple(terms) for terms in ways))
+
+
+_WORD = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
+
+
+def _next(text: str, at: int) -> tuple[_Term, int]:
+    """The term that starts here, and where it ends."""
+    match = _WORD.match(text, at)
+    assert match is not None
+    bangs, quoted, closed, word = match.groups()
+    start, end = match.end(1), match.end()
+    if quoted is not None and not closed:
+        raise FilterError('a quote is not closed: "a b"', start)
+    if end < len(text) and text[end] != "|" and not text[end].isspace():
+        raise FilterError('quotes go around a whole term: "a b"', end)
+    if not (quoted or word):
+        what = "no text in the quotes" if closed else "! stands right before a term"
+        raise FilterError(what + ': !core:3 or !"a b"', end)
+    negated = len(bangs) % 2 == 1
+    if quoted is None and (comparison := _COMPARISON.fullmatch(word)):
+        return _Term(_measure(comparison, start, negated=negated)), end
+    term = _Term(partial(_runs, quoted, ())) if quoted else _plain(word, start)
+    return (_Term(partial(_not, term.test), term.steady) if negated else term), end
+
+
+def _not(test: Test, session: Session, interval: Interval | None) -> Bools:
+    return ~test(session, interval)
+
+
+_PLACES = {"pkg": "package"} | {name: name for name in ("package", "core", "die", "l3", "node")}
+_LIST = re.compile(r"[0-9,-]*[0-9][0-9,-]*")
+_RANGE = re.compile(r"([0-9]*)(-?)([0-9]*)(.*)", re.DOTALL)
+_PREFIX = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
+
+
+def _plain(word: str, at: int) -> _Term:
+    """A term without an operator."""
+    if _LIST.fullmatch(word):
+        return _Term(partial(_placed, "cpu", _ranges(word, at, "0-15,32")), steady=True)
+    match = _PREFIX.fullmatch(word)
+    if match is None:
+        return _Term(_WORDS.get(word.lower()) or partial(_runs, word, ()))
+    prefix, value, inside = match[1].lower(), match[2], at + match.start(2)
+    if prefix == "type":
+        if not value:
+            raise FilterError("a core type is missing: type:E", inside)
+        return _Term(partial(_typed, value.lower()), steady=True)
+    if prefix == "pid":
+        return _Term(partial(_runs, "", _ranges(value, inside, "pid:4711")))
+    if prefix not in _PLACES:
+        known = "core pkg die l3 node type pid"
+        raise FilterError(f"'{_cut(prefix)}:' is none of {known}; or quote it", at)
+    wanted = _ranges(value, inside, f"{prefix}:0-3,7")
+    return _Term(partial(_placed, _PLACES[prefix], wanted), steady=True)
+
+
+def _ranges(text: str, at: int, example: str) -> Ranges:
+    found = []
+    for item in text.split(","):
+        first, dash, last, rest = _RANGE.findall(item)[0]
+        if rest or not first or (dash and not last):
+            what = f"'{_cut(item)}' is no number or range" if item else "a number is missing"
+            bad = at + (len(item) - len(rest) if first else 0)
+            raise FilterError(f"{what}: {example}", bad)
+        found.append((float(first), float(last or first)))
+        if found[-1][0] > found[-1][1]:
+            raise FilterError(f"'{_cut(item)}' runs backwards: {_cut(f'{last}-{first}')}", at)
+        at += len(item) + 1
+    return tuple(found)
+
+
+def _within(values: list[object], wanted: Ranges) -> Bools:
+    """Rows and records may hold anything: what is no number is in no range."""
+    ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
+    found = np.zeros(len(ids), bool)
+    for low, high in wanted:
+        found |= (low <= ids) & (ids <= high)
+    return found
+
+
+def _placed(name: str, wanted: Ranges, session: Session, _: Interval | None) -> Bools:
+    return _within([getattr(row, name) for row in session.topology], wanted)
+
+
+def _typed(wanted: str, session: Session, _: Interval | None) -> Bools:
+    types = [row.type for row in session.topology]
+    return np.array([isinstance(name, str) and name.lower() == wanted for name in types])
+
+
+class _Unit(NamedTuple):
+    powers: dict[str, int]  # of ten, by what may follow the number, in lower case
+    step: float  # the last digit on the screen
+    show: Callable[[float], str]
+    example: str
+
+
+_UNITS = {
+    "ratio": _Unit({"": -2, "%": -2}, 1e-3, text_of.percent, "80"),
+    "Hz": _Unit({"": 9, "ghz": 9, "mhz": 6}, 1e7, text_of.clock, "2.5GHz"),
+    "1": _Unit({"": 0}, 1e-2, text_of.plain, "1.5"),
+}
+_NAMES = {metric.label.lower().replace(" ", "_"): key for key, metric in METRICS.items()}
+_NAMES |= {name: name for name in (*METRICS, *STATES)}
+_ORDER = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
+_EQUAL = {"=", "=="}
+_COMPARISON = re.compile(r"([^<>=]*)([<>=]+)(.*)", re.DOTALL)
+_NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
+
+
+def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
+    name, operator, number = match.groups()
+    key = _NAMES.get(name.lower())
+    if key is None:
+        raise _no_metric(name, operator, at)
+    unit = _UNITS["ratio" if key in STATES else METRICS[key].unit]
+    if operator not in _ORDER.keys() | _EQUAL:
+        raise FilterError(f"'{_cut(operator)}' is none of > >= < <= =", at + match.start(2))
+    level = _level(number, unit, at + match.start(3), f"{name}{operator}{unit.example}")
+    compare = partial(_as_shown, unit) if operator in _EQUAL else _ORDER[operator]
+
+    def test(session: Session, interval: Interval | None) -> Bools:
+        if interval is None:
+            return np.zeros(len(session.topology), bool)
+        values = _state(key, session, interval) if key in STATES else interval.values[key]
+        found: Bools = ~np.isnan(values) & (compare(values, level) != negated)
+        return found
+
+    return test
+
+
+def _no_metric(name: str, operator: str, at: int) -> FilterError:
+    from difflib import get_close_matches
+
+    if not name:
+        return FilterError(f"a metric stands right before {_cut(operator)}: util>80", at)
+    if name.endswith("!"):
+        return FilterError("there is no !=, but ! before a term: !util=80", at + len(name) - 1)
+    near = get_close_matches(name.lower(), _NAMES, 2, 0.5) or ["util", "busy", "ipc"]
+    return FilterError(f"no metric {_cut(name)}, but {', '.join(near)}; or quote it", at)
+
+
+def _level(text: str, unit: _Unit, at: int, example: str) -> float:
+    """A number as typed, in the base unit."""
+    match = _NUMBER.fullmatch(text)
+    power = unit.powers.get(match[2].lower()) if match else None
+    if match is None or power is None:
+        what = f"'{_cut(text)}' does not fit" if text else "a number is missing"
+        raise FilterError(f"{what}: {example}", at + (match.start(2) if match else 0))
+    return float(f"{match[1]}e{power}")  # 29 % is what 29 divided by 100 gives, to the last bit
+
+
+def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
+    text = unit.show(level)
+    steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
+    found: Bools = steps < 0.499
+    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # near the edge rounding decides
+        found[row] = unit.show(float(values[row])) == text
+    return found
+
+
+def _state(name: str, session: Session, interval: Interval) -> Floats:
+    """A state of its core, for each CPU."""
+    cores = session.splitter.cores
+    rows = [session.position[cpu] for core in cores for cpu in core]
+    values = np.full(len(session.topology), np.nan)
+    by_core = interval.split.states[:, STATES.index(name)]
+    if len(by_core) == len(cores):  # else a core has come since
+        values[rows] = np.repeat(by_core, [len(core) for core in cores])
+    return values
+
+
+def _online(session: Session, interval: Interval | None) -> Bools:
+    return session.online if interval is None else interval.online
+
+
+def _suspect(session: Session, interval: Interval | None) -> Bools:
+    rows = [] if interval is None else list(interval.suspect)
+    return np.isin(np.arange(len(session.topology)), rows)
+
+
+_WORDS: dict[str, Test] = {"online": _online, "offline": partial(_not, _online),
+                           "suspect": _suspect}  # fmt: skip
+
+
+def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
+    """A task with this in its name, or with such a pid, ran there most."""
+    tasks = {} if interval is None else interval.tasks
+    told = [tasks.get(str(row.cpu)) for row in session.topology]
+    records = [record if isinstance(record, list) else [] for record in told]
+    number = ((float(text), float(text)),) if text.isdecimal() else ()
+    found = _within([record[0] if record else None for record in records], pids + number)
+    names = [record[1] if text and len(record) > 1 else None for record in records]
+    wanted = text.casefold()
+    found |= [isinstance(name, str) and wanted in name[:64].casefold() for name in names]
+    return found
+
+
+def _cut(text: str) -> str:
+    """What was typed, fit for a message."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown if len(shown) <= 16 else shown[:15] + "…"

@@ -1,0 +1,295 @@
+"""The past, as far as it fits: raw frames and notes, from which any moment can be had exactly, and
+the trail of what each sample showed, from which pictures are drawn.
+
+Both lie in chunks of the same samples, and the oldest chunk goes first. A chunk begins with the
+state in which the stream was read, so nothing before it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.believe import Sample, Sieve, State
+from perftop.counters import Floats
+from perftop.evaluate import ratio
+from perftop.interval import Span, Tasks, nothing
+from perftop.metrics import INDEX, METRICS
+from perftop.packing import Layouts, Packer, records
+from perftop.smt import STATES, bounds
+from perftop.trail import CEILING, WEIGHT, Cores, Singles, Times, Trail
+
+BYTES = 100_000_000
+"""For all of it: ten minutes of 100 ms on 64 CPUs."""
+CHUNK = 50
+"""Samples: to look at one, those before it in its chunk must be unpacked."""
+PARTS = 8
+"""No chunk takes a greater part of the budget: what goes at once is little of what is kept."""
+OVERHEAD = 4_500
+"""Bytes of objects and array heads in a chunk, beyond their content."""
+TASKS_NS = 2_000_000_000
+"""Who runs where is told about once a second: what is older is not true any more."""
+
+Message = wire.Frame | wire.Note
+
+
+def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
+    """Of bins, the last of which holds `end_ns`: multiples of `bin_ns`, so that bins stay what they
+    are while time goes on."""
+    last = -(-end_ns // bin_ns)
+    return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
+
+
+class _Chunk:
+    def __init__(self, state: State, before_ns: int, trail: Trail) -> None:
+        self.state = state
+        self.before_ns = before_ns
+        """When the first of its samples began."""
+        self.trail = trail
+        self.messages: list[bytes] = []
+        self.first_ns, self.last_ns = sys.maxsize, 0
+        """Of its messages."""
+        self.bytes = state.nbytes + trail.nbytes + OVERHEAD
+
+    def keep(self, message: Message, packed: bytes) -> None:
+        self.messages.append(packed)
+        self.bytes += sys.getsizeof(packed) + 8
+        self.first_ns = min(self.first_ns, message.time_ns)
+        self.last_ns = max(self.last_ns, message.time_ns)
+
+    @property
+    def end_ns(self) -> int:
+        return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
+
+    def moments(self) -> Times:
+        """When its first sample began, and each ended."""
+        return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])
+
+
+class History:
+    """Filled by a session, message by message; asked by whoever draws."""
+
+    def __init__(self, hello: wire.Hello, budget: int = BYTES) -> None:
+        self._budget = budget
+        self._layouts = Layouts(hello)
+        self._packer = Packer(self._layouts)
+        self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._cores = Cores(hello.cores, self._position)
+        self._served: list[str] = []
+        """Metrics that this stream has, as they lie in the trail."""
+        self._chunks: list[_Chunk] = []
+        self._sealed = 0
+        """Bytes of all chunks but the newest."""
+        self._now_ns = -1
+
+    # --- filling
+
+    def keep(self, message: Message, sieve: Sieve) -> bool:
+        """A message that `sieve` has not seen yet. False: its time cannot be, so it is not kept."""
+        is_frame = isinstance(message, wire.Frame)
+        if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
+            return False
+        if self._full(message, sieve):
+            self._begin(sieve)
+        self._chunks[-1].keep(message, self._packer.pack(message))
+        if is_frame:
+            self._now_ns = message.time_ns
+        while self.bytes > self._budget and len(self._chunks) > 1:
+            self._sealed -= self._chunks.pop(0).bytes
+        return True
+
+    def trace(self, sample: Sample | None, sieve: Sieve) -> None:
+        """What the sieve has made of the frame that was just kept."""
+        chunk, now_ns = self._chunks[-1], self._now_ns
+        if sample is None or chunk.before_ns < 0:  # the first is only what others begin with
+            chunk.before_ns = now_ns
+            return
+        cpus = sample.delta.tables.get("cpu")
+        if cpus is None:
+            seconds = np.full(len(self._position), (now_ns - chunk.end_ns) / 1e9)
+        else:
+            seconds = cpus.ticks / sieve.counters.stamp_hz
+        chunk.trail.add(now_ns, sample, seconds, sieve.ceiling(sample.delta))
+
+    def _full(self, message: Message, sieve: Sieve) -> bool:
+        if not self._chunks or self._chunks[-1].bytes > self._budget // PARTS:
+            return True
+        trail = self._chunks[-1].trail
+        ends = trail.count == trail.room or trail.cores.cores is not sieve.splitter.cores
+        return isinstance(message, wire.Frame) and ends
+
+    def _begin(self, sieve: Sieve) -> None:
+        if self._cores.cores is not sieve.splitter.cores:
+            self._cores = Cores(sieve.splitter.cores, self._position)
+        self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
+        kept = [INDEX[key] for key in self._served]
+        sample_bytes = Trail(kept, len(self._position), self._cores, 1).nbytes
+        room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
+        trail = Trail(kept, len(self._position), self._cores, room)
+        self._sealed += self._chunks[-1].bytes if self._chunks else 0
+        self._packer = Packer(self._layouts)
+        self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail))
+
+    # --- asking
+
+    @property
+    def bytes(self) -> int:
+        """Held now."""
+        newest = self._chunks[-1].bytes if self._chunks else 0
+        return self._sealed + newest + self._packer.nbytes + self._layouts.nbytes
+
+    @property
+    def first_ns(self) -> int | None:
+        """Raw time of the end of the oldest sample."""
+        return next((int(c.trail.ends[0]) for c in self._chunks if c.trail.count), None)
+
+    @property
+    def last_ns(self) -> int | None:
+        """... and of the newest."""
+        newest = reversed(self._chunks)
+        return next((int(c.trail.ends[-1]) for c in newest if c.trail.count), None)
+
+    def times(self) -> Times:
+        """Raw ns of the ends of all samples, ascending."""
+        return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
+
+    def field(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
+        """(bins, rows): a metric of CPUs given by position, over each span from one edge to the
+        next, its end included; NaN where nothing is known. A bin in which no sample ends has the
+        value of the one that covers it."""
+        if key not in self._served:
+            return np.full((len(edges_ns) - 1, len(rows)), np.nan)
+        metric, at = METRICS[key], np.asarray(rows, int)
+        every = len(at) == len(self._position) and bool((np.diff(at) == 1).all())
+        place = self._served.index(key)
+
+        def part(trail: Trail, _: Times) -> Singles:
+            both = trail.parts(place)
+            return (both if every else both[:, :, at]).swapaxes(0, 1)
+
+        top, bottom = self._sums(edges_ns, (2, len(at)), part).swapaxes(0, 1)
+        return ratio(top, bottom, np.array(metric.low), np.array(metric.high))
+
+    def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
+        """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
+
+        def part(trail: Trail, _: Times) -> Singles:
+            return trail.of_cores(cores)[:, :, : WEIGHT + 1]
+
+        sums = self._sums(edges_ns, (len(cores), WEIGHT + 1), part)
+        return _over(sums[:, :, :WEIGHT], sums[:, :, WEIGHT:])
+
+    def bounds(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> tuple[Floats, Floats]:
+        """(bins, cores, 4) each: the lowest and highest shares that the siblings' utilisation
+        allows, for want of states; NaN for cores that are no pair."""
+        pairs = [i for i, core in enumerate(cores) if len(core) == 2]
+        shape = len(edges_ns) - 1, len(cores), len(STATES)
+        low, high = np.full(shape, np.nan), np.full(shape, np.nan)
+        r0, r1 = (
+            self.field("util", [self._position[cores[i][thread]] for i in pairs], edges_ns)
+            for thread in (0, 1)
+        )
+        shares = bounds(r0.ravel(), r1.ravel())
+        low[:, pairs], high[:, pairs] = (part.reshape(len(low), -1, 4) for part in shares)
+        return low, high
+
+    def ceiling(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
+        """(bins, cores): what turbo allows, Hz."""
+
+        def part(trail: Trail, spans_ns: Times) -> Singles:
+            hz = trail.of_cores(cores)[:, :, CEILING]
+            weight = np.where(hz > 0, spans_ns[:, None], 0).astype(np.float32)
+            return np.stack([hz * weight, weight], axis=2)
+
+        sums = self._sums(edges_ns, (len(cores), 2), part)
+        return _over(sums[:, :, 0], sums[:, :, 1])
+
+    def _sums(
+        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Trail, Times], Singles]
+    ) -> Floats:
+        """(bins, *shape): the parts of all samples that end in a bin, added up. `part` is given
+        some samples and how long they lasted."""
+        first = bisect_right(self._chunks, edges_ns[0], key=lambda c: c.end_ns)
+        last = bisect_left(self._chunks, edges_ns[-1], key=lambda c: c.end_ns)
+        chunks = [c for c in self._chunks[first : last + 1] if c.trail.count]
+        if not chunks:
+            return np.zeros((len(edges_ns) - 1, *shape))
+        ends = np.concatenate([c.trail.ends for c in chunks])
+        parts = [part(c.trail, np.diff(c.moments())) for c in chunks]
+        # Past the last sample there is one of which nothing is known. reduceat gives an empty span
+        # the part it starts with: the sample that covers it.
+        table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
+        starts = np.searchsorted(ends, edges_ns, side="right")
+        sums: Floats = np.add.reduceat(table, starts, axis=0, dtype=np.float64)[:-1]
+        sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
+        return sums
+
+    def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
+        """Raw, in their order."""
+        for chunk in tuple(self._chunks):
+            if chunk.last_ns >= start_ns and chunk.first_ns <= end_ns:
+                for message in self._unpacked(chunk):
+                    if start_ns <= message.time_ns <= end_ns:
+                        yield message
+
+    def _unpacked(self, chunk: _Chunk) -> Iterator[Message]:
+        return map(Packer(self._layouts).unpack, tuple(chunk.messages))
+
+    # --- going back
+
+    def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
+        """When the samples begin and end of which the last is the newest that has ended by then,
+        and which last for the time asked for as closely as can be."""
+        if not self._chunks:
+            return None
+        chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
+        moments = self._chunks[min(chunk, len(self._chunks) - 1)].moments()
+        ended = moments[moments <= time_ns]
+        if not len(ended):
+            return None
+        end_ns = int(ended[-1])
+        chunk = bisect_left(self._chunks, end_ns - span_ns, key=lambda c: c.end_ns)
+        moments = self._chunks[chunk].moments()
+        begun = moments[moments < end_ns][::-1]  # of two as close the later: so does a live one
+        if not len(begun):
+            return None
+        return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
+
+    def rewind(self, sieve: Sieve, begin_ns: int, end_ns: int) -> tuple[Sieve, Span]:
+        """The samples between two moments that `span` gave, taken again, and the sieve as they left
+        it. Cores and calibrations are those of `sieve`, as they are now."""
+        first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
+        sieve = sieve.resumed(self._chunks[first].state)
+        span = nothing(sieve, begin_ns)
+        for chunk in self._chunks[first:]:
+            for message in self._unpacked(chunk):
+                if isinstance(message, wire.Note):
+                    sieve.hotplug(message)
+                elif message.time_ns <= begin_ns:
+                    sieve.skip(message)
+                elif sample := sieve.sample(message):
+                    span.add(sample)
+                if isinstance(message, wire.Frame) and message.time_ns >= end_ns:
+                    return sieve, span
+        raise AssertionError("no such span")
+
+    def tasks(self, end_ns: int) -> Tasks:
+        """Who ran where, as it was told last."""
+        for chunk in reversed(self._chunks):
+            for packed in reversed(chunk.messages):
+                time_ns, found = records(packed)
+                if time_ns <= end_ns and isinstance(tasks := found.get("tasks"), dict):
+                    return tasks if end_ns - time_ns <= TASKS_NS else {}
+            if chunk.first_ns <= end_ns - TASKS_NS:
+                break
+        return {}
+
+
+def _over(top: Floats, bottom: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = np.where(bottom > 0, top / bottom, np.nan)
+    return mean

@@ -1,0 +1,218 @@
+"""Every key of the screen, in one table: bindings, help, the config file and the last line of the
+screen are made from it. Plain data; Textual is imported only to make bindings of it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from textual.binding import Binding
+
+Place = Literal["app", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
+                "chooser", "prompt"]  # fmt: skip
+"""Where a key works: the whole app, all views, views whose cursor goes up and down (overview,
+time, table), or one view; all lists to choose from, those to choose some of, the line to type
+into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    id: str
+    place: Place
+    keys: str
+    """As Textual names them, separated by commas."""
+    action: str
+    label: str
+    """A word for the last line of the screen."""
+    tooltip: str
+    """A sentence for the help panel and the config file."""
+    priority: bool = False
+
+
+KEYS: tuple[Key, ...] = (
+    Key("quit", "app", "q,f10", "quit", "quit", "Quit"),
+    Key("interrupt", "app", "ctrl+c", "quit", "quit", "Quit", priority=True),
+    Key("pause", "app", "space", "pause", "pause",
+        "Numbers stand still; sampling and history go on"),
+    Key("longer", "app", "plus", "interval(1)", "longer",
+        "Longer interval: what one step of the numbers covers"),
+    Key("shorter", "app", "minus", "interval(-1)", "shorter",
+        "Shorter interval, down to the sampling interval"),
+    Key("usual", "app", "equals_sign", "interval(0)", "usual", "The interval it was started with"),
+    Key("theme", "app", "T", "theme", "theme", "Next theme"),
+    Key("palette", "app", "colon,ctrl+p", "command_palette", "commands", "Command palette"),
+
+    Key("help", "monitor", "question_mark,h,f1", "help", "help",
+        "Keys, shapes and what every number means"),
+    Key("overview", "monitor", "1", "view('overview')", "overview", "Overview: a row a core"),
+    Key("heat", "monitor", "2", "view('heat')", "heat", "Heat map: a cell a core"),
+    Key("time", "monitor", "3", "view('time')", "time", "Time: the past of every CPU"),
+    Key("table", "monitor", "4", "view('table')", "table", "Table: every number of every CPU"),
+    Key("next_view", "monitor", "tab", "turn(1)", "next view", "Next view"),
+    Key("previous_view", "monitor", "shift+tab", "turn(-1)", "previous view", "Previous view"),
+    Key("open", "monitor", "enter", "open", "core", "The selected core on a page of its own"),
+    Key("back", "monitor", "escape", "back", "back", "Back: from a core, then from a filter"),
+    Key("filter", "monitor", "slash,f4", "filter", "filter", "Show only CPUs that match"),
+    Key("clear", "monitor", "backslash", "clear", "all", "Show all CPUs again"),
+    Key("sort", "monitor", "s,f6", "sort_menu", "sort", "Choose what rows are sorted by"),
+    Key("order", "monitor", "o", "order", "order",
+        "Order of rows: topology, CPU number, worst first"),
+    Key("reverse", "monitor", "r", "reverse", "reverse", "Reverse the order"),
+    Key("metric", "monitor", "v", "metric(1)", "metric",
+        "Next metric of the heat map and of the time view"),
+    Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
+    Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz, or as a share of base"),
+    Key("step_back", "app", "left,comma", "step(-1)", "back", "One sample back (pauses)"),
+    Key("step_on", "app", "right,full_stop", "step(1)", "on", "One sample on"),
+    Key("leap_back", "app", "shift+left", "leap(-10)", "10 s back",
+        "Ten seconds back"),
+    Key("leap_on", "app", "shift+right", "leap(10)", "10 s on",
+        "Ten seconds on"),
+    Key("jump", "monitor", "J", "jump", "jump", "Go to a time: 12:03:05, or -30s"),
+    Key("narrower", "monitor", "left_square_bracket", "window(-1)", "shorter window",
+        "Less time on time axes"),
+    Key("wider", "monitor", "right_square_bracket", "window(1)", "longer window",
+        "More time on time axes"),
+
+    Key("up", "rows", "up,k", "move(-1)", "up", "One row up"),
+    Key("down", "rows", "down,j", "move(1)", "down", "One row down"),
+    Key("page_up", "rows", "pageup", "page(-1)", "page up", "A page up"),
+    Key("page_down", "rows", "pagedown", "page(1)", "page down", "A page down"),
+    Key("first", "rows", "home,g", "end(-1)", "first", "First row"),
+    Key("last", "rows", "end,G", "end(1)", "last", "Last row"),
+    Key("fold", "rows", "t", "fold", "fold",
+        "Packages as single lines: where needed, never, always (overview)"),
+
+    Key("heat_up", "heat", "up,k", "cell(0,-1)", "up", "One cell up"),
+    Key("heat_down", "heat", "down,j", "cell(0,1)", "down", "One cell down"),
+    Key("heat_left", "heat", "left", "cell(-1,0)", "left", "One cell to the left"),
+    Key("heat_right", "heat", "right,l", "cell(1,0)", "right", "One cell to the right"),
+    Key("heat_first", "heat", "home,g", "end(-1)", "first", "First core"),
+    Key("heat_last", "heat", "end,G", "end(1)", "last", "Last core"),
+    Key("heat_page_up", "heat", "pageup", "page(-1)", "page up", "A page up"),
+    Key("heat_page_down", "heat", "pagedown", "page(1)", "page down", "A page down"),
+    Key("heat_worst", "heat", "w", "worst", "outlier", "To the core that differs most"),
+
+    Key("sort_left", "table", "less_than_sign", "column(-1)", "sort by",
+        "Sort by the column to the left"),
+    Key("sort_right", "table", "greater_than_sign", "column(1)", "sort by",
+        "Sort by the next column"),
+    Key("scroll_left", "table", "left", "scroll_columns(-1)", "left", "Columns to the left"),
+    Key("scroll_right", "table", "right", "scroll_columns(1)", "right", "Columns to the right"),
+    Key("columns", "table", "c", "columns", "columns", "Choose the columns"),
+
+    Key("core_up", "core", "up,k", "neighbour(-1)", "core", "The core before"),
+    Key("core_down", "core", "down,j", "neighbour(1)", "core", "The next core"),
+
+    Key("help_back", "help", "escape,q,question_mark,h,f1", "dismiss", "back", "Back"),
+    Key("help_up", "help", "k", "scroll_up", "up", "A line up"),
+    Key("help_down", "help", "j", "scroll_down", "down", "A line down"),
+
+    Key("menu_back", "menu", "escape,q", "dismiss", "back", "Back, and all stays as it was"),
+    Key("menu_up", "menu", "k", "move(-1)", "up", "The one above"),
+    Key("menu_down", "menu", "j", "move(1)", "down", "The next one"),
+    Key("tick", "chooser", "space", "turn", "tick", "This one, or not this one"),
+    Key("tick_all", "chooser", "a", "all", "all", "All; or if all are ticked, none"),
+    Key("accept", "chooser", "enter", "accept", "done", "As ticked", priority=True),
+
+    Key("leave", "prompt", "escape", "leave", "back", "Back, and all stays as it was"),
+)  # fmt: skip
+"""Of two keys that do the same in one place, the first is the one that is shown."""
+
+
+def bindings(*places: Place) -> list[Binding]:
+    """For a `BINDINGS`."""
+    from textual.binding import Binding
+
+    return [
+        Binding(key.keys, key.action, key.label, id=key.id, tooltip=key.tooltip, show=False,
+                priority=key.priority)
+        for key in KEYS
+        if key.place in places
+    ]  # fmt: skip
+
+
+NAMES = {
+    "question_mark": "?", "plus": "+", "equals_sign": "=", "minus": "-", "underscore": "_",
+    "space": "space", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
+    "up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "enter", "escape": "esc",
+    "tab": "tab", "slash": "/", "backslash": "\\", "comma": ",", "full_stop": ".", "colon": ":",
+    "less_than_sign": "<", "greater_than_sign": ">", "left_square_bracket": "[",
+    "right_square_bracket": "]",
+}  # fmt: skip
+"""How keys are written on the screen, where Textual's name for them is another."""
+
+
+def caption(key: str) -> str:
+    """One of Textual's names of keys as people read it: ctrl+p, shift+←, ?"""
+    *held, last = key.split("+")
+    name = NAMES.get(last, last.upper() if last[:1] == "f" and last[1:].isdigit() else _sign(last))
+    return "+".join([*held, name])
+
+
+def _sign(name: str) -> str:
+    """`semicolon` as ;, what is no sign by its name."""
+    try:
+        sign = unicodedata.lookup(name.replace("_", " ").upper())
+    except KeyError:
+        return name
+    return sign if sign.isascii() and sign.isprintable() else name
+
+
+def captions(keymap: Mapping[str, str]) -> dict[str, str]:
+    """By id, the key to press first; `keymap` holds what the user has changed."""
+    return {key.id: caption(keymap.get(key.id, key.keys).split(",")[0]) for key in KEYS}
+
+
+# --- what the user may change
+
+VIEWS: dict[str, tuple[Place, ...]] = {
+    "overview": ("app", "monitor", "rows"),
+    "heat": ("app", "monitor", "heat"),
+    "time": ("app", "monitor", "rows", "time"),
+    "table": ("app", "monitor", "rows", "table"),
+    "core": ("app", "monitor", "core"),
+    "help": ("app", "help"),
+    "menu": ("menu",),
+    "chooser": ("menu", "chooser"),
+    "prompt": ("prompt",),
+}
+"""The places whose keys work in each view; a key of a later place hides that of an earlier one."""
+NONE = "none"
+"""What an action without any key has in a keymap: no key is called so."""
+_MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
+
+
+def canonical(key: str) -> str | None:
+    """What Textual calls this key: `?` is question_mark. None if it knows no such key."""
+    from textual.keys import Keys, _character_to_key, format_key
+
+    *held, last = [key] if len(key) == 1 else key.lower().split("+")
+    named = {known.value.rpartition("+")[2] for known in Keys} - {"return"}
+    if not _MODIFIERS.issuperset(held):
+        return None
+    if len(last) == 1 or last not in named or not last.isalnum():
+        sign = last if len(last) == 1 else format_key(last)
+        if len(sign) != 1 or not sign.isprintable() or held == ["shift"]:
+            return None
+        name = _character_to_key(sign)
+        if last not in {name, sign}:
+            return None
+        last = name
+    return "+".join([*sorted(set(held)), last])
+
+
+def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
+    """Keys that do two things in one view, and which."""
+    for places in VIEWS.values():
+        owners: dict[str, Key] = {}
+        for key in KEYS:
+            if key.place not in places:
+                continue
+            for name in keymap.get(key.id, key.keys).split(","):
+                owner = owners.setdefault(name, key)
+                if owner.action != key.action and name != NONE:
+                    yield name, owner, key

@@ -1,0 +1,42 @@
+"""Starting a probe. Quick to import: the probe starts while the app is still being read in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from perftop.failed import Failed
+
+UNAVAILABLE = 3
+"""Exit status: what was asked for cannot be had here."""
+
+
+def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
+    """The argv of a probe on this machine: the same interpreter, never what PATH may hold. With
+    `sudo` it alone runs as root; the password must have been given before (`authorize`)."""
+    # -P: a perfprobe/ in the working directory must not be what runs with our rights.
+    own = [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
+    return ["sudo", "-n", "--", *own] if sudo else own
+
+
+def authorize() -> None:
+    """Has sudo ask for the password now, while the terminal is still the user's."""
+    if shutil.which("sudo") is None:
+        raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
+    if subprocess.run(["sudo", "-v"], check=False).returncode:
+        raise Failed("--sudo: sudo did not let the probe run as root", UNAVAILABLE)
+
+
+def launch(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    """In a process group of its own: the terminal's signals are for us. It ends when its stdin
+    closes, so it does not outlive us whatever happens."""
+    if shutil.which(argv[0]) is None:
+        raise Failed(f"{argv[0]} is not here")
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
+    )  # fmt: skip

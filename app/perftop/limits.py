@@ -1,0 +1,78 @@
+"""How a counter moves from one reading to the next, and how far it can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfprobe import wire
+
+if TYPE_CHECKING:
+    from perftop.counters import Bools, Floats, Words
+
+MAX_HZ = 10e9
+"""No clock is faster; a counter of cycles that moved more has been rewritten, not wrapped."""
+MAX_IPC = 16.0
+TIME_SLACK_S = 0.05
+"""A counter of seconds may run ahead of its span: ticks of 10 ms, an idle period booked at once."""
+
+UNLIMITED = 1e30
+"""Finite, so that nothing times nothing stays nothing."""
+
+TIMES = ("perf_enabled_s", "perf_running_s")
+
+
+class Limits:
+    """Per column of a block: how to take a difference and how much of it can be true."""
+
+    def __init__(self, block: wire.Block) -> None:
+        per_column = [c for c in block.counters for _ in range(c.columns)]
+        self.keys: npt.NDArray[Any] = np.array([c.key for c in per_column])
+        self._scale = np.array([c.scale for c in per_column])
+        self._gauge = np.array([c.kind == "gauge" for c in per_column])
+        self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)
+        self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column])
+        limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "s": 1.0}
+        self._limit = np.array(
+            [
+                limit.get(c.unit, UNLIMITED)
+                if c.kind == "counter" and block.scope == "cpu"
+                else UNLIMITED
+                for c in per_column
+            ]
+        )
+        self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c in per_column])
+
+        self._times = [np.flatnonzero(self.keys == key) for key in TIMES]
+        self._turns = np.array(
+            [c.origin.startswith("perf") and c.key not in TIMES for c in per_column], bool
+        )
+
+    def moved(self, old: Words, new: Words, ticks: Floats) -> Floats:
+        """Differences at each counter's own width; a wrap is a difference like any other."""
+        plain = ((new - old) & self._mask).astype(np.float64)
+        if self._full.any():  # the kernel's own sums may step back a little: signed, not a wrap
+            signed = (new - old).view(np.int64).astype(np.float64)
+            plain = np.where(self._full, signed, plain)
+        if self._gauge.any():  # signed, and weighted with time
+            level = new.view(np.int64).astype(np.float64) * ticks[:, None]
+            plain = np.where(self._gauge, level, plain)
+        result: Floats = plain * self._scale
+        return result
+
+    def scaled(self, moved: Floats) -> Floats:
+        """What would have been counted all the time, for what perf counted in turns."""
+        if any(len(column) == 0 for column in self._times):
+            return moved
+        enabled, running = (moved[:, column] for column in self._times)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(running > 0, enabled / running, np.nan)
+        return np.where(self._turns, moved * factor, moved)
+
+    def wrong(self, moved: Floats, seconds: Floats) -> Bools:
+        """Moved more than can be: somebody wrote the counter, or the read is not to be trusted."""
+        too_far = moved > self._limit * seconds[:, None] + self._slack
+        result: Bools = too_far | (self._full & (moved < -self._slack))
+        return result

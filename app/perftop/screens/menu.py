@@ -1,0 +1,157 @@
+"""Short lists over a view, which stays in sight: one to choose from, one to choose some of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import ModalScreen
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from perftop import theme
+from perftop.keys import bindings
+from perftop.widgets.choice import Choice
+from perftop.widgets.places import ORDERS
+
+if TYPE_CHECKING:
+    from perftop.session import Session
+
+Found = TypeVar("Found")
+Options = Sequence[tuple[str, str]]
+"""Key and label."""
+
+
+class _List(ModalScreen[Found | None], Generic[Found]):
+    CSS_PATH = "menu.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
+    KEYS: ClassVar[str]
+    """What can be pressed, for the lower edge."""
+
+    def __init__(self, title: str, options: Options, *, ascii_: bool = False) -> None:
+        super().__init__()
+        self._ascii = ascii_
+        self._keys = [key for key, _ in options]
+        self._labels = [label for _, label in options]
+        self.list = OptionList(markup=False)
+        self.list.border_title = title
+        self.list.border_subtitle = self.KEYS
+        self.set_class(ascii_, "-ascii")
+
+    def compose(self) -> ComposeResult:
+        self.list.add_options(Option(self.text(at)) for at in range(len(self._keys)))
+        yield self.list
+
+    def text(self, at: int) -> str:
+        label = self._labels[at]
+        return theme.plain(label) if self._ascii else label
+
+    def action_move(self, by: int) -> None:
+        if by > 0:
+            self.list.action_cursor_down()
+        else:
+            self.list.action_cursor_up()
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self:  # beside the list
+            self.dismiss(None)
+
+
+class Menu(_List[str]):
+    """One of these; None: as before."""
+
+    KEYS = "enter, esc"
+
+    def __init__(self, title: str, options: Options, chosen: str, *, ascii_: bool = False) -> None:
+        super().__init__(title, options, ascii_=ascii_)
+        self._chosen = chosen
+
+    def on_mount(self) -> None:
+        self.list.highlighted = self._keys.index(self._chosen) if self._chosen in self._keys else 0
+
+    def text(self, at: int) -> str:
+        mark = theme.CHOSEN if self._keys[at] == self._chosen else " "
+        return (theme.plain(mark) if self._ascii else mark) + " " + super().text(at)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._keys[event.option_index])
+
+
+class Chooser(_List[set[str]]):
+    """Any number of these; None: as before."""
+
+    KEYS = "space, a: all, enter"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
+
+    def __init__(
+        self, title: str, options: Options, chosen: Iterable[str], *, ascii_: bool = False
+    ) -> None:
+        super().__init__(title, options, ascii_=ascii_)
+        self.chosen = set(chosen)
+
+    def on_mount(self) -> None:
+        self.list.highlighted = 0
+
+    def text(self, at: int) -> str:
+        return f"[{'x' if self._keys[at] in self.chosen else ' '}] {super().text(at)}"
+
+    def action_turn(self) -> None:
+        at = self.list.highlighted
+        if at is not None:
+            self.chosen ^= {self._keys[at]}
+            self._draw()
+
+    def action_all(self) -> None:
+        """All of them; if they are, none."""
+        self.chosen = set() if self.chosen >= set(self._keys) else set(self._keys)
+        self._draw()
+
+    def _draw(self) -> None:
+        for at in range(len(self._keys)):
+            self.list.replace_option_prompt_at_index(at, self.text(at))
+
+    def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
+        self.action_turn()  # a click; Enter is ours
+
+    def action_accept(self) -> None:
+        self.dismiss(self.chosen)
+
+
+# --- what there is to choose
+
+
+def sorting(session: Session, choice: Choice, *, table: bool) -> Menu:
+    """By what rows can be sorted; only the `table` knows all of it."""
+    from perftop.widgets.fields import fields
+
+    known = {field.key for field in fields(session)}
+    options = [(order, order) for order in ORDERS]
+    options += [option for option in _columns(session) if table or option[0] in known]
+    return Menu("sort by", options, choice.order, ascii_=choice.ascii)
+
+
+def columns(session: Session, choice: Choice) -> Chooser:
+    """The columns of the table."""
+    options = _columns(session)
+    keys = {key for key, _ in options}
+    chosen = keys.intersection(choice.columns) or keys
+    return Chooser("columns", options, chosen, ascii_=choice.ascii)
+
+
+def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[str, ...]:
+    """Those found, in the order from before, others behind them; empty: all. What this stream does
+    not tell was not to be chosen from, and stays."""
+    keys = [key for key, _ in _columns(session)]
+    if found >= set(keys):
+        return ()
+    kept = [key for key in before if key in found or key not in keys]
+    return (*kept, *(key for key in keys if key in found and key not in kept))
+
+
+def _columns(session: Session) -> list[tuple[str, str]]:
+    from perftop.tabular import Tabular
+
+    return [(column.key, column.label) for column in Tabular(session).columns()]

@@ -1,0 +1,142 @@
+"""What a table of CPUs can tell of each: every metric of the registry, the SMT states of its core
+and what turbo allows it, counts per second, and who runs there. No screen here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perftop.counters import Floats
+from perftop.format import ClockUnit
+from perftop.metrics import METRICS
+from perftop.session import Interval, Session
+from perftop.smt import COUNTED, STATES, TRACED
+
+Places = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    key: str
+    label: str
+    unit: str
+    """"ratio", "Hz", "1", "1/s", or "" for text."""
+    help: str
+    digits: int = 2
+    """As shown, of shares those of the percentage; clocks have those of their unit."""
+
+    def scale(self, clock: ClockUnit) -> tuple[float, int]:
+        """What its values are multiplied with to be shown, and their digits."""
+        if self.unit == "Hz":
+            return clock.per_hz, clock.digits
+        return (100.0 if self.unit == "ratio" else 1.0), self.digits
+
+    def name(self, clock: ClockUnit) -> str:
+        """With its unit, as a heading."""
+        if self.unit == "1/s":
+            return f"{self.label}/s"
+        unit = {"ratio": "%", "Hz": clock.name}.get(self.unit, "")
+        return f"{self.label} {unit}".rstrip()
+
+
+_STATES = (
+    Column("both", "both", "ratio", "Both threads of its core were active.", 1),
+    Column("lp0", "lp0", "ratio", "Only the first thread of its core was active.", 1),
+    Column("lp1", "lp1", "ratio", "Only the second thread of its core was active.", 1),
+    Column("neither", "neither", "ratio", "No thread of its core was active.", 1),
+)
+_CEILING = Column("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.")
+_SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.", 1)
+_TASK = Column("task", "task", "", "Which task used the CPU most.")
+_FINE = {"involuntary": 2}
+"""Digits of shares of which little is a lot."""
+
+
+def _metric(key: str) -> Column:
+    metric = METRICS[key]
+    digits = _FINE.get(key, 1) if metric.unit == "ratio" else 2
+    return Column(key, metric.label, metric.unit, metric.help, digits)
+
+
+ALL = (*(_metric(key) for key in METRICS), *_STATES, _CEILING, _SMI, _TASK)
+
+
+class Tabular:
+    """The columns of one stream, and their values."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._core = np.full(len(session.topology), len(session.splitter.cores), np.intp)
+        """Position of its core by position of the CPU; behind the last one where none is known."""
+        self.first = [row.cpu for row in session.topology]
+        """The first CPU of its core; of what is in no known core, itself."""
+        for core, cpus in enumerate(session.splitter.cores):
+            for cpu in cpus:
+                row = session.position[cpu]
+                self._core[row], self.first[row] = core, cpus[0]
+        keys = self._can()
+        self._counted = tuple(column for column in ALL if column.key in keys)
+        self._told = (*self._counted, _TASK)
+
+    def columns(self) -> tuple[Column, ...]:
+        """What this stream can tell, as far as is known by now."""
+        return self._told if self._session.tasks else self._counted
+
+    def _can(self) -> set[str]:
+        """Keys of what is counted here."""
+        session, counters = self._session, self._session.counters.columns
+        keys = {key for key in METRICS if session.evaluator.chosen[key]}
+        threads = {len(core) for core in session.splitter.cores}
+        if 2 in threads and any(key in counters for key in (*COUNTED, *TRACED)):
+            keys |= set(STATES)
+        elif max(threads, default=1) > 2:
+            keys.add("neither")
+        if {"ceiling_hz", "e_ceiling_hz"} & counters.keys():
+            keys.add(_CEILING.key)
+        return keys | ({_SMI.key} & counters.keys())
+
+    def values(self, key: str, interval: Interval) -> Floats:
+        """By position of the CPU; NaN where unknown."""
+        if key in METRICS:
+            return interval.values[key]
+        if key in STATES:
+            return self._of_core(interval.split.states[:, STATES.index(key)])
+        if key == _CEILING.key:
+            return self._of_core(interval.ceiling_hz)
+        count = interval.counts.get(key)
+        if count is None or len(count) != len(self._core) or not interval.elapsed_s:
+            return np.full(len(self._core), np.nan)
+        return count / interval.elapsed_s
+
+    def _of_core(self, values: Floats) -> Floats:
+        found: Floats = np.append(values, np.nan)[self._core]
+        return found
+
+    def arranged(
+        self, rows: Places, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool
+    ) -> Places:
+        """The highest first, names from a to z; what is not known last, whichever way. Equal as
+        shown is equal: rows do not change places for what nobody sees."""
+        if not column.unit:
+            return self._by_name(rows, interval, reverse=reverse)
+        scale, digits = column.scale(clock)
+        known = np.where(interval.online, self.values(column.key, interval), np.nan)
+        values = np.round(known[rows] * scale, digits)
+        found: Places = rows[np.argsort(values if reverse else -values, kind="stable")]
+        return found
+
+    def _by_name(self, rows: Places, interval: Interval, *, reverse: bool) -> Places:
+        names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
+        some = sorted((row for row in names if names[row]), key=lambda r: names[r], reverse=reverse)
+        return np.array([*some, *(row for row in names if not names[row])], np.intp)
+
+    def task(self, row: int, interval: Interval) -> str:
+        """Its name and pid as the wire has them: not to be drawn as they are."""
+        if not interval.online[row]:
+            return ""
+        match interval.tasks.get(str(self._session.topology[row].cpu)):
+            case [int(pid), str(name), *_]:
+                return f"{name[:64]}:{pid}"
+        return ""

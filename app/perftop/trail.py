@@ -1,0 +1,89 @@
+"""What each sample showed, in small: for pictures of time at the resolution of sampling.
+
+Of each metric its numerator and denominator, so that any span of time is a sum of each and one
+division; of each core the seconds in its SMT states and its ceiling. 0 where nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perftop.believe import Sample
+from perftop.counters import Floats
+from perftop.smt import STATES
+
+Singles = npt.NDArray[np.float32]
+Times = npt.NDArray[np.int64]
+
+WEIGHT = len(STATES)
+CEILING = WEIGHT + 1
+"""Columns of a core, behind the seconds in its states: seconds in which these are known; Hz."""
+
+
+class Cores:
+    """Which CPUs are a core, while that lasts."""
+
+    def __init__(self, cores: list[list[int]], position: dict[int, int]) -> None:
+        self.cores = cores
+        threads = max((len(core) for core in cores), default=1)
+        padded = [core + core[:1] * (threads - len(core)) for core in cores]
+        self.rows = np.array([[position[cpu] for cpu in core] for core in padded], int)
+        self.rows.shape = (len(cores), threads)
+        self._of = {cpu: i for i, core in enumerate(cores) for cpu in core}
+
+    def find(self, asked: Sequence[Sequence[int]]) -> list[int]:
+        """Where each of these is, be it that a sibling of it was not known yet; -1: nowhere."""
+        return [next((self._of[cpu] for cpu in core if cpu in self._of), -1) for core in asked]
+
+
+class Trail:
+    """Some samples in a row, as long as there is room."""
+
+    def __init__(self, metrics: Sequence[int], cpus: int, cores: Cores, room: int) -> None:
+        """`metrics`: those that are kept, as positions in the registry."""
+        self._metrics = np.array(metrics, int)
+        self.cores = cores
+        self.room = room
+        self.count = 0
+        self._ends = np.zeros(room, np.int64)
+        self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
+        # One more than there are cores: position -1 is a core of which nothing is known.
+        self._cores: Singles = np.zeros((room, len(cores.cores) + 1, CEILING + 1), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return self._ends.nbytes + self._parts.nbytes + self._cores.nbytes
+
+    @property
+    def ends(self) -> Times:
+        """Raw ns of the end of each sample."""
+        return self._ends[: self.count]
+
+    def parts(self, metric: int) -> Singles:
+        """Numerators and denominators, (2, samples, CPUs), of the metric kept at this place."""
+        return self._parts[:, metric, : self.count]
+
+    def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
+        """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
+        return self._cores[: self.count, self.cores.find(asked)]
+
+    def add(self, end_ns: int, sample: Sample, seconds: Floats, ceiling: Floats) -> None:
+        """`seconds`: what the sample covers of each CPU; the ceiling is by core."""
+        i, self.count = self.count, self.count + 1
+        self._ends[i] = end_ns
+        with np.errstate(over="ignore", invalid="ignore"):
+            top, bottom = sample.values.top[self._metrics], sample.values.bottom[self._metrics]
+            known = np.isfinite(top) & np.isfinite(bottom)
+            np.copyto(self._parts[0, :, i], top, where=known, casting="same_kind")
+            np.copyto(self._parts[1, :, i], bottom, where=known, casting="same_kind")
+            states = sample.split.states
+            known = np.isfinite(states[:, 0])
+            weight = seconds[self.cores.rows].max(axis=1)
+            cores = self._cores[i, :-1]
+            np.copyto(cores[:, :WEIGHT], states * weight[:, None], where=known[:, None],
+                      casting="same_kind")  # fmt: skip
+            np.copyto(cores[:, WEIGHT], weight, where=known, casting="same_kind")
+            np.copyto(cores[:, CEILING], ceiling, where=np.isfinite(ceiling), casting="same_kind")

@@ -1,0 +1,201 @@
+"""Charts: values in, cells out. Pure; a chart is as high as asked and has a column for each of its
+values. All its cells are made at once, which is why this brings numpy.
+
+Colour repeats what height, shape or the kind of line says already. A column of which nothing is
+known is blank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+import numpy as np
+import numpy.typing as npt
+
+from perftop import theme
+from perftop.counters import Bools, Floats
+from perftop.widgets.strips import Run
+
+Ints = npt.NDArray[np.int64]
+
+KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
+        "cyan", "warn", *(f"heat{i}" for i in range(theme.HEAT)))  # fmt: skip
+_AT = {key: i for i, key in enumerate(KEYS)}
+_HEAT = _AT["heat0"]
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint32)
+"""Bits of a braille character, by row and column of its dots."""
+_BRAILLE = 0x2800
+_PLAIN_DOTS = "'-_"
+"""A line's upper, middle and lower third, where there is no braille."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Cells by line from the top, then by column."""
+
+    codes: npt.NDArray[np.uint32]
+    """Characters."""
+    keys: Ints
+    """Their styles, as positions in KEYS."""
+
+    def lines(self) -> list[list[Run]]:
+        """Neighbours of one style are one run."""
+        lines, columns = self.codes.shape
+        text = self.codes.astype("<u4").tobytes().decode("utf-32-le")
+        ends = np.ones((lines, columns), bool)
+        ends[:, :-1] = self.keys[:, 1:] != self.keys[:, :-1]
+        at = np.flatnonzero(ends)
+        found: list[list[Run]] = [[] for _ in range(lines)]
+        start = 0
+        for end, style in zip((at + 1).tolist(), self.keys.ravel()[at].tolist(), strict=True):
+            found[start // columns].append((text[start:end], KEYS[style]))
+            start = end
+        return found
+
+
+def key(name: str) -> int:
+    """The position of a style, for those who colour columns."""
+    return _AT[name]
+
+
+# --- a field: height and heat
+
+
+def strip(shares: Floats, lines: int, *, ascii_: bool = False) -> Chart:
+    """Columns from the bottom up, 0 to 1; nothing is a thin line, so that it is not taken for
+    unknown."""
+    ramp = _codes(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
+    known = np.isfinite(shares)
+    share = np.clip(np.where(known, shares, 0.0), 0.0, 1.0)
+    eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * known
+    below = 8 * np.arange(lines - 1, -1, -1)[:, None]
+    level = np.clip(eighths - below, 0, 8)
+    heat = np.minimum(theme.HEAT - 1, (share * theme.HEAT).astype(int)) + _HEAT
+    return Chart(ramp[level], np.where(level > 0, heat, _AT["text"]))
+
+
+# --- shares of a whole
+
+
+def stack(shares: Floats, shapes: Sequence[Run], lines: int) -> Chart:
+    """Shares (columns, parts) one upon the other, the first at the bottom; dots for what they leave
+    of the whole. Ends are rounded, not heights, so that a column cannot grow by its roundings."""
+    known: Bools = np.asarray(np.isfinite(shares).all(axis=1))
+    ends: Floats = np.floor(np.cumsum(np.where(known[:, None], shares, 0.0), axis=1) * lines + 0.5)
+    height = np.arange(lines - 1, -1, -1)[:, None, None]
+    part: Ints = np.asarray((ends[None] <= height).sum(axis=2))
+    part[:, ~known] = len(shapes) + 1
+    codes = _codes("".join(shape for shape, _ in shapes) + theme.NEITHER + " ")
+    keys = np.array([_AT[name] for _, name in shapes] + [_AT["neither"], _AT["text"]])
+    return Chart(codes[part], keys[part])
+
+
+# --- a line, and one that is its limit
+
+
+def graph(
+    values: Floats, limits: Floats, keys: Ints, low: float, high: float, lines: int,
+    *, ascii_: bool = False,
+) -> Chart:  # fmt: skip
+    """A line in steps, its limit dotted, between `low` at the bottom and `high` at the top; what is
+    beyond runs along the edge. `keys`: the style of each column."""
+    dots, columns = (len(_PLAIN_DOTS), 1) if ascii_ else _DOTS.shape
+    line = _drawn(values, low, high, lines * dots, columns)
+    limit = _drawn(limits, low, high, lines * dots, columns, joined=False)
+    limit[:, 1::2] = False
+    cells = [part.reshape(lines, dots, -1, columns) for part in (line, limit)]
+    there, limited = (part.any(axis=(1, 3)) for part in cells)
+    codes = (_plain_codes if ascii_ else _braille_codes)(cells[0], cells[1])
+    style = np.where(there, keys[None, :], np.where(limited, _AT["dim"], _AT["text"]))
+    return Chart(codes, style)
+
+
+def _drawn(
+    values: Floats, low: float, high: float, rows: int, columns: int, *, joined: bool = True
+) -> Bools:
+    """(rows, columns of dots): where the line is; steps are joined by what lies between them."""
+    known = np.isfinite(values)
+    at = np.where(known, rows_of(np.where(known, values, low), low, high, rows), -1)
+    at, known = np.repeat(at, columns), np.repeat(known, columns)
+    before = np.concatenate([at[:1], at[:-1]])
+    before = np.where((before >= 0) & joined, before, at)
+    row = np.arange(rows)[:, None]
+    drawn: Bools = known & (row >= np.minimum(at, before)) & (row <= np.maximum(at, before))
+    return drawn
+
+
+def rows_of(values: Floats, low: float, high: float, rows: int) -> Ints:
+    """At which of so many rows, counted from the top, a value stands."""
+    share = np.clip((high - values) / (high - low), 0.0, 1.0)
+    found: Ints = np.floor(share * (rows - 1) + 0.5).astype(np.int64)
+    return found
+
+
+def _braille_codes(line: Bools, limit: Bools) -> npt.NDArray[np.uint32]:
+    bits = ((line | limit) * _DOTS[None, :, None, :]).sum(axis=(1, 3), dtype=np.uint32)
+    return np.where(bits > 0, bits + np.uint32(_BRAILLE), np.uint32(ord(" ")))
+
+
+def _plain_codes(line: Bools, limit: Bools) -> npt.NDArray[np.uint32]:
+    mine, other = line[:, :, :, 0], limit.any(axis=(1, 3))
+    levels = _codes(_PLAIN_DOTS)[mine.argmax(axis=1)]
+    count = mine.sum(axis=1)
+    shape = np.where(count > 1, np.uint32(ord("|")), levels)
+    return np.where(count > 0, shape, np.where(other, np.uint32(ord(".")), np.uint32(ord(" "))))
+
+
+def _codes(text: str) -> npt.NDArray[np.uint32]:
+    return np.array([ord(c) for c in text], np.uint32)
+
+
+# --- scales
+
+
+STEPS = (1.0, 2.0, 2.5, 5.0)
+"""Of a power of ten: distances of marks on a scale that people can read."""
+
+
+def step(span: float, most: int) -> float:
+    """The smallest readable distance at which at most so many marks stand in a span."""
+    least = span / max(1, most)
+    power = 10.0 ** floor(log10(least))
+    return next((s * power for s in STEPS if s * power >= least * (1 - 1e-9)), 10 * power)
+
+
+def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple[float, float]:
+    """Ends of a scale that all values lie on, multiples of `unit`. Those held so far stay while
+    they are not more than twice what is needed: a scale that breathes cannot be read. What little
+    room there must be is below the values: that is where clocks go."""
+    there = values[np.isfinite(values)]
+    if not len(there):
+        return held or (0.0, 2 * unit)
+    high = unit * max(2, ceil(float(there.max()) / unit))
+    low = min(unit * floor(float(there.min()) / unit), high - 2 * unit)
+    if held and held[0] <= low and high <= held[1] and held[1] - held[0] <= 2 * (high - low):
+        return held
+    return low, high
+
+
+def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
+    """The end of a scale from 0, one of `ends`; the one held so far stays while it is at most the
+    next larger one."""
+    there = values[np.isfinite(values)]
+    most = float(there.max()) if len(there) else 0.0
+    at = next((i for i, end in enumerate(ends) if most <= end), len(ends) - 1)
+    if held is not None and held in ends[at : at + 2]:
+        return held
+    return ends[at]
+
+
+def marks(low: float, high: float, lines: int, most: int) -> dict[int, float]:
+    """Round values on a scale and the lines that they stand in."""
+    apart = step(high - low, most)
+    first = ceil(low / apart - 1e-9)
+    found: dict[int, float] = {}
+    for i in range(first, floor(high / apart + 1e-9) + 1):
+        value = i * apart
+        line = int(rows_of(np.array([value]), low, high, 4 * lines)[0]) // 4
+        found.setdefault(line, value)
+    return found

@@ -1,0 +1,137 @@
+"""The page of a core: which panels there are, how high and how wide. Decided by what the source
+knows of this core and by the room alone, so that nothing moves when values change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+LABEL = 12
+"""Cells left of the charts: what a line shows, or marks of its scale."""
+NAME, VALUE = 10, 7
+"""Cells right of them: the name of a number, and each number."""
+NARROW = 56
+"""Cells below which charts have no numbers beside them."""
+ORIGINS = 160
+"""Cells from which on it is told where a number comes from."""
+LEAST_CHART = 90
+"""Cells that origins leave to charts there."""
+MOST_ORIGIN = 60
+TALL = 36
+"""Lines from which on each sibling has strips of its own, and groups of panels are set apart."""
+TALLER = 50
+"""And from which on there is room for what the system says of a core that has SMT states."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What can be told of a core at all."""
+
+    threads: int
+    metrics: frozenset[str]
+    states: bool
+    """In which SMT state it is, be it within bounds."""
+    virtual: bool
+    who: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    key: str
+    """"clock", "smt", "account", or the metric of strips."""
+    strips: int
+    """One above the other: of each CPU, or of the core together."""
+    tall: int
+    """Lines of each."""
+    gap: bool = False
+    """An empty line above it."""
+
+    @property
+    def lines(self) -> int:
+        return self.strips * self.tall
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    panels: tuple[Panel, ...]
+    who: bool
+    axis: int
+    """Lines of the time axis."""
+    notes: int
+    """Lines for what is to be said in words."""
+    columns: int
+    """Cells of charts."""
+    values: int
+    """Numbers side by side: one for each CPU, or 1 for the core; 0: none."""
+    origin: int
+    """Cells for where they come from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    panel: Panel
+    most: int
+    weight: int
+    """What part of the room it takes, in proportion."""
+    rank: int
+    """The highest goes first where there is no room for all."""
+
+
+def page(known: Known, width: int, lines: int) -> Page:
+    who = known.who and lines >= 12
+    axis = 2 if lines >= 12 else 1 if lines >= 6 else 0
+    notes = next((n for least, n in ((60, 5), (40, 3), (24, 2), (14, 1)) if lines >= least), 0)
+    room = lines - 1 - who - axis - notes
+    columns, values, origin = _widths(known.threads, width)
+    return Page(tuple(_panels(known, room)), who, axis, notes, columns, values, origin)
+
+
+def _widths(threads: int, width: int) -> tuple[int, int, int]:
+    room = max(1, width - LABEL - 1)
+    if width < NARROW:
+        return room, 0, 0
+    values = threads if NAME + VALUE * threads <= 0.45 * width else 1
+    room -= NAME + VALUE * values
+    origin = min(MOST_ORIGIN, max(0, room - LEAST_CHART)) if width >= ORIGINS else 0
+    return max(1, room - origin), values, origin
+
+
+def _panels(known: Known, room: int) -> Iterable[Panel]:
+    """From the top; each has its least height, then what is left is shared out."""
+    wishes = _wishes(known, tall=room >= TALL, taller=room >= TALLER)
+    gaps = sum(wish.panel.gap for wish in wishes)
+    while len(wishes) > 1 and sum(wish.panel.lines for wish in wishes) + gaps > room:
+        wishes.remove(max(wishes, key=lambda wish: wish.rank))
+    room -= gaps
+    spare = room - sum(wish.panel.lines for wish in wishes)
+    while growing := [w for w in wishes if w.panel.tall < w.most and w.panel.strips <= spare]:
+        least = min(growing, key=lambda wish: wish.panel.tall / wish.weight)
+        at = wishes.index(least)
+        panel = replace(least.panel, tall=least.panel.tall + 1)
+        wishes[at] = replace(least, panel=panel)
+        spare -= panel.strips
+    return (wish.panel for wish in wishes)
+
+
+def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
+    """In their order on the page."""
+    paired = known.threads > 1 and known.states
+    account = known.metrics >= {"user", "system"}
+    found = []
+    if "busy_hz" in known.metrics:
+        found.append(_Wish(Panel("clock", 1, 3), 16, 6, 1))
+    if paired:
+        found.append(_Wish(Panel("smt", 1, 3, gap=tall and bool(found)), 14, 6, 2))
+    elif account:
+        found.append(_Wish(Panel("account", 1, 3, gap=tall and bool(found)), 14, 6, 2))
+    most = 6 if known.threads == 1 else 3
+    found.append(_Wish(Panel("util", known.threads, 1, gap=tall), most, 1, 0))
+    ranks = ("involuntary", "steal", "ipc", "kernel_cycles")
+    for key in ("ipc", "involuntary", "kernel_cycles", "steal"):
+        if key in known.metrics and (key != "steal" or known.virtual):
+            each = tall and known.threads == 2 and key != "steal"
+            panel = Panel(key, 2, 2) if each else Panel(key, 1, 1)
+            found.append(_Wish(panel, 3, 1, 3 + ranks.index(key)))
+    if account and paired and taller:
+        found.append(_Wish(Panel("account", 1, 4, gap=True), 6, 2, 9))
+    return found

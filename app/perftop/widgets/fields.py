@@ -1,0 +1,130 @@
+"""What a heat map or a time axis can show of every CPU: the metrics of the registry, and the SMT
+states of its core. Brings numpy, as the session does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perftop.counters import Floats
+from perftop.format import ClockUnit, clock_unit
+from perftop.metrics import METRICS
+from perftop.smt import STATES
+from perftop.theme import HEAT
+
+if TYPE_CHECKING:
+    from perftop.session import Interval, Session
+
+_STATES = {"both": "both active", "lp0": "lp0 only", "lp1": "lp1 only", "neither": "neither"}
+_NAMES = {
+    "util": "utilisation", "busy_hz": "busy clock", "net_hz": "net clock", "halt": "halted",
+    "poll": "polling idle", "involuntary": "involuntary halts", "system": "system",
+    "kernel_cycles": "kernel share", "kernel_instructions": "kernel instructions",
+}  # fmt: skip
+"""Where the heading of a column is too short for a title."""
+_FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
+"""In this order; the others follow."""
+_SMALL = frozenset({"involuntary", "steal", "iowait", "poll"})
+"""Shares of which a few per cent are a lot: their scale ends where the values do."""
+_TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""And at one of these: the least, so that noise does not glow; few, so that it keeps still."""
+_RUNNING = frozenset({"busy_hz", "ipc", "kernel_cycles", "kernel_instructions"})
+_STEP = {"Hz": 2e8, "1": 0.5}
+"""What the ends of a scale are multiples of, by unit."""
+_SLACK = 2.5
+"""How many times as wide as needed a scale may have become before it is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    key: str
+    label: str
+    """In words."""
+    unit: str
+    """"ratio", "Hz" or "1"."""
+
+    @property
+    def of_core(self) -> bool:
+        """The siblings of a core have it in common."""
+        return self.key in _STATES
+
+    @property
+    def of_running(self) -> bool:
+        """It is about the time that a CPU ran: of one that hardly did it says little."""
+        return self.key in _RUNNING
+
+    @property
+    def small(self) -> bool:
+        """A few per cent are a lot."""
+        return self.key in _SMALL
+
+    def unit_in(self, units: str, base_hz: float) -> ClockUnit:
+        """How its values are told, where clocks are told in `units`."""
+        if self.unit == "Hz":
+            return clock_unit(units, base_hz)
+        return ClockUnit("%", 100.0, 1) if self.unit == "ratio" else ClockUnit("", 1.0, 2)
+
+    def now(self, session: Session, interval: Interval) -> Floats:
+        """By position of the CPU."""
+        if not self.of_core:
+            return interval.values[self.key]
+        cores = session.splitter.cores
+        found = np.full(len(session.topology), np.nan)
+        states = interval.split.states[:, STATES.index(self.key)]
+        rows = [session.position[cpu] for cpus in cores for cpu in cpus]
+        found[rows] = np.repeat(states, [len(cpus) for cpus in cores])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From a value to a step of the heat ramp."""
+
+    low: float
+    high: float
+
+    def levels(self, values: Floats) -> np.ndarray:
+        """0 to HEAT - 1; -1 where unknown."""
+        with np.errstate(invalid="ignore"):
+            share = (values - self.low) / (self.high - self.low)
+            steps = np.clip(share * HEAT, 0, HEAT - 1)
+            return np.where(np.isnan(values), -1, steps).astype(int)
+
+    def holds(self, other: Scale) -> bool:
+        """The other lies in this one, which is not much too wide for it."""
+        inside = self.low <= other.low and other.high <= self.high
+        return inside and self.high - self.low <= _SLACK * (other.high - other.low)
+
+
+def fields(session: Session) -> list[Field]:
+    """Those that this stream can tell, in the order of a key that goes through them."""
+    known = [key for key in METRICS if session.evaluator.chosen[key]]
+    if any(len(core) == 2 for core in session.splitter.cores):
+        known += ["both", "neither"]
+    first = [key for key in _FIRST if key in known]
+    keys = first + [key for key in known if key not in first]
+    return [
+        Field(key, _STATES[key], "ratio")
+        if key in _STATES
+        else Field(key, _NAMES.get(key, METRICS[key].label), METRICS[key].unit)
+        for key in keys
+    ]
+
+
+def scale(field: Field, values: Floats, before: Scale | None = None) -> Scale:
+    """One on which differences between CPUs are seen: shares from nothing to all, clocks from the
+    slowest to the fastest in sight. `before`, the one in use, stays while it serves."""
+    there = values[np.isfinite(values)]
+    least, top = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
+    if field.unit == "ratio":
+        high = next((end for end in _TOPS if top <= end), 1.0) if field.small else 1.0
+        fresh = Scale(0.0, high)
+    else:
+        step = _STEP[field.unit]
+        high = max(step * math.ceil(top / step), 1.0)
+        low = step * math.floor(min(least, 0.75 * high) / step) if field.unit == "Hz" else 0.0
+        fresh = Scale(low, high)
+    return before if before is not None and before.holds(fresh) else fresh

@@ -1,0 +1,174 @@
+"""A line to type into, above the last one of the screen: what it is for, the text, and in words
+what is wrong with it or what it comes to. It is there only while it is in use."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.highlighter import Highlighter
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from perftop import theme
+from perftop.keys import bindings
+from perftop.widgets.strips import foreign
+
+LONGEST = 400
+"""Characters: nobody types more, and what is pasted may be anything."""
+ROOMY = 110
+"""Columns from which on there is room for words beside the text; else they stand below it."""
+
+
+class Prompt(Widget):
+    DEFAULT_CSS = """
+    Prompt {
+        display: none;
+        height: 1;
+        layout: grid;
+        grid-size: 3 1;
+        grid-columns: auto 2fr 3fr;
+        background: $background;
+    }
+    Prompt.-narrow {
+        height: 2;
+        grid-size: 2 2;
+        grid-columns: auto 1fr;
+    }
+    Prompt.-narrow > #prompt-words {
+        column-span: 2;
+    }
+    Prompt > Static {
+        height: 1;
+        padding: 0 1;
+        background: $background;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    Prompt > #prompt-label {
+        width: auto;
+        color: $primary;
+        text-style: bold;
+    }
+    Prompt > #prompt-words {
+        color: $dim;
+    }
+    Prompt > #prompt-words.-wrong {
+        color: $error;
+    }
+    Prompt > Input, Prompt > Input:focus {
+        background: $background;
+        background-tint: transparent;
+    }
+    Prompt > Input > .input--cursor, Prompt > Input:ansi > .input--cursor {
+        color: $foreground;
+        background: $background;
+        text-style: reverse;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("prompt"),
+        Binding("tab,shift+tab", "stay", show=False),  # else they turn to another view
+    ]
+
+    class Changed(Message):
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Accepted(Changed):
+        """With Enter; the prompt stays until it is closed."""
+
+    class Left(Message):
+        """With Esc; the prompt has closed."""
+
+    def __init__(self, *, ascii_: bool = False) -> None:
+        super().__init__()
+        self._ascii = ascii_
+        self._wrong = _Wrong()
+        self._label = Static(markup=False, id="prompt-label")
+        self._input = Input(
+            highlighter=self._wrong, max_length=LONGEST, select_on_focus=False, compact=True
+        )
+        self._input.cursor_blink = False  # nothing blinks here
+        self._words = Static(markup=False, id="prompt-words")
+        self._told: tuple[str, int | None] = "", None
+        self.asked = ""
+        """What it is in use for, or was last."""
+
+    def compose(self) -> ComposeResult:
+        yield self._label
+        yield self._input
+        yield self._words
+
+    def ask(self, what: str, text: str = "", hint: str = "") -> None:
+        """Open with this text; `hint` is shown while there is none."""
+        self.asked = what
+        self._label.update(what)
+        self._input.value = text
+        self._input.cursor_position = len(text)
+        self._input.placeholder = theme.plain(hint) if self._ascii else hint
+        self.tell("")
+        self.display = True
+        self._input.focus()
+
+    def asks(self, what: str) -> bool:
+        """It is in use for this, now."""
+        return self.display and self.asked == what
+
+    @property
+    def wrong(self) -> bool:
+        return self._wrong.at is not None
+
+    def tell(self, words: str, wrong_at: int | None = None) -> None:
+        """What the text comes to; or what is wrong with it, and from which character on."""
+        if (words, wrong_at) == self._told:
+            return
+        self._told = words, wrong_at
+        shown = foreign(words)
+        self._words.update(theme.plain(shown) if self._ascii else shown)
+        self._words.set_class(wrong_at is not None, "-wrong")
+        self._wrong.at = wrong_at
+        self._input.refresh()
+
+    def close(self) -> None:
+        self.display = False
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width < ROOMY, "-narrow")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.display:  # what was typed before Esc may come after it
+            self.post_message(self.Changed(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self.display:
+            self.post_message(self.Accepted(event.value))
+
+    def on_descendant_blur(self) -> None:
+        """A click elsewhere does what it does, but typing goes on here."""
+        if self.display and self.screen.focused is not None:
+            self._input.focus()
+
+    def action_leave(self) -> None:
+        self.close()
+        self.post_message(self.Left())
+
+    def action_stay(self) -> None:
+        pass
+
+
+class _Wrong(Highlighter):
+    """Underlines what cannot be read, from its first character on."""
+
+    at: int | None = None
+
+    def highlight(self, text: Text) -> None:
+        if self.at is not None:
+            text.stylize("underline", self.at)

@@ -1,0 +1,159 @@
+"""Lines that are ready for the terminal: a strip that knows its escape sequences by heart.
+
+Textual makes segments of a strip, cuts them, applies filters and turns each into a sequence of its
+own; for whole lines that change ten times a second that is most of what they cost. A `Ready` is
+asked for the text that goes to the terminal and has it. If something lies over it, or only a part
+of it is to be painted, it becomes an ordinary strip and is treated as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual.app import App
+from textual.color import Color
+from textual.filter import Monochrome
+from textual.strip import Strip
+
+from perftop import theme
+from perftop.widgets.strips import Run, merged
+
+_RESET = "\x1b[0m"
+
+
+class _Styles(dict[str, Style]):
+    """Also `upper/lower`: the colour of one style on that of another, for cells with two halves."""
+
+    def __missing__(self, key: str) -> Style:
+        upper, _, lower = key.partition("/")
+        made = self[key] = Style(color=self[upper].color, bgcolor=self[lower].color)
+        return made
+
+
+class Ink:
+    """Styles by key, and what switches a terminal to each."""
+
+    def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
+        self.styles = _Styles(styles)
+        self.system = system
+        self._switches: dict[str, tuple[object, str, str]] = {}
+
+    def write(self, runs: Iterable[Run]) -> str:
+        """Only what differs from the run before is switched: most runs share their ground."""
+        parts: list[str] = []
+        switches, ground = self._switches, None
+        for text, key in runs:
+            mine, whole, fore = switches.get(key) or self._switch(key)
+            parts += (fore if mine == ground else whole, text)
+            ground = mine
+        parts.append(_RESET)
+        return "".join(parts)
+
+    def _switch(self, key: str) -> tuple[object, str, str]:
+        """What else but the colour of letters there is to a style; how to switch to all of it, and
+        to that colour alone."""
+        style = self.styles[key]
+        whole = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
+        fore = _codes(Style(color=style.color), self.system)
+        ground = style.bgcolor, style.bold, style.dim, style.reverse
+        made = self._switches[key] = ground, whole, fore
+        return made
+
+
+def _codes(style: Style, system: ColorSystem) -> str:
+    """The sequence that rich puts before text of this style."""
+    return style.render("|", color_system=system).partition("|")[0]
+
+
+def ink(app: App[Any], mood: theme.Mood = "calm") -> Ink:
+    """What this terminal writes the current theme with."""
+    system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip.render does
+    return _ink(app.current_theme.name, mood, app.no_color, system)
+
+
+@lru_cache(maxsize=32)
+def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> Ink:
+    styles = theme.styles(name, mood)
+    if no_color:
+        grey, ground = Monochrome(), Color.parse("black")
+        drawn = {key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()}
+        styles = {key: segments[0].style or Style() for key, segments in drawn.items()}
+    return Ink(styles, system)
+
+
+class Ready(Strip):
+    """A line of exactly `size` cells."""
+
+    # What an ordinary strip is made of comes into being when somebody asks for it.
+    __slots__ = ["_ink", "_ready", "_runs"]
+
+    def __init__(self, runs: Sequence[Run], ink: Ink, size: int) -> None:
+        self._runs = runs
+        self._ink = ink
+        self._cell_length = size
+        self._ready: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Strip.__slots__:
+            raise AttributeError(name)
+        styles = self._ink.styles
+        super().__init__(
+            [Segment(text, styles[key]) for text, key in self._runs], self._cell_length
+        )
+        return object.__getattribute__(self, name)
+
+    def render(self, console: Console) -> str:
+        if console._color_system is not self._ink.system:  # noqa: SLF001 - a screenshot, say
+            return super().render(console)
+        if self._ready is None:
+            self._ready = self._ink.write(self._runs)
+        return self._ready
+
+    def crop(self, start: int, end: int | None = None) -> Strip:
+        size = self.cell_length
+        end = size if end is None else min(end, size)
+        return self if (start, end) == (0, size) else self._parts([start, end])[1]
+
+    def crop_extend(self, start: int, end: int, style: Style | None) -> Strip:
+        if end > self.cell_length:
+            return super().crop_extend(start, end, style)
+        return self.crop(start, end)
+
+    def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
+        at = list(cuts)
+        if at == [self.cell_length]:
+            return [self]
+        return self._parts(at)
+
+    def _parts(self, cuts: Sequence[int]) -> list[Ready]:
+        """What lies before each cut. Every character is one cell wide."""
+        parts: list[Ready] = []
+        runs = iter(self._runs)
+        text, key, done = "", "text", 0
+        for cut in cuts:
+            part: list[Run] = []
+            left = cut - done
+            while left > 0:
+                if not text:
+                    text, key = next(runs, ("", ""))
+                    if not text:
+                        break
+                part.append((text[:left], key))
+                text, left = text[left:], left - len(text[:left])
+            parts.append(Ready(part, self._ink, cut - done - left))
+            done = cut - left
+        return parts
+
+
+def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
+    """Runs as a line; neighbours of one style become one."""
+    joined = merged(runs, size)
+    if ascii_:
+        joined = [(theme.plain(text), key) for text, key in joined]
+    return Ready(joined, ink_, size)

@@ -1,0 +1,112 @@
+"""What the page of a core shows of a made-up machine, without an app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import made
+from fakes import Does, Machine
+
+from perftop.history import History
+from perftop.session import Interval, Session
+from perftop.widgets import axis, core, corenumbers, coreplan, coretrack, strips
+from perftop.widgets.choice import Units
+from perftop.widgets.corecharts import Charts, Scales
+from perftop.widgets.places import Places
+
+SECOND = 10**9
+Script = Callable[[Machine, int], None]
+KEYS = {"back": "esc", "window": "[ ]"}
+
+
+class Walk(Machine):
+    """A machine whose CPUs do one thing and then another: counters go on from where they are."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._sums: dict[int, dict[str, int]] = {}
+
+    def _cells(self, cpu: int, _ns: int, _ticks: int) -> dict[str, int]:
+        moved = super()._cells(cpu, made.SAMPLE_NS, int(made.TSC_HZ / 10))
+        sums = self._sums.setdefault(cpu, dict.fromkeys(moved, 0))
+        for key, value in moved.items():
+            sums[key] += value
+        return dict(sums)
+
+
+def lived(
+    machine: Machine, script: Script = lambda _, __: None, samples: int = 50, **more: Any
+) -> tuple[Session, Interval]:
+    """A session with its history, after so many samples, and the last half second of it."""
+    session = Session(machine.hello, History(machine.hello))
+    for seq in range(samples + 1):
+        script(machine, seq)
+        session.apply(machine.frame(seq, **more))
+        if seq == samples - 5:
+            session.take()
+    return session, session.take()
+
+
+def charts(
+    session: Session, interval: Interval, *, cpu: int = 0, size: tuple[int, int] = (120, 25),
+    window_s: float = 5.0, units: Units = "GHz", ascii_: bool = False,
+) -> Charts:  # fmt: skip
+    place = next(place for place in Places(session).places if cpu in place.cpus)
+    known = core.known(session, place, who=bool(interval.tasks))
+    page = coreplan.page(known, *size)
+    time = axis.fitted(interval.time_ns, session.hello.sample_ns, window_s, page.columns)
+    scene = corenumbers.scene(session, interval, place, page, units, time.start_ns)
+    track = coretrack.Track(session, place)
+    track.look(time)
+    return Charts(scene, time, track, Scales(), ascii_)
+
+
+def runs(session: Session, interval: Interval, **more: Any) -> list[list[strips.Run]]:
+    width = more.get("size", (120, 25))[0]
+    return core.lines(charts(session, interval, **more), KEYS, width)
+
+
+def text(session: Session, interval: Interval, **more: Any) -> list[str]:
+    return [strips.text(line) for line in runs(session, interval, **more)]
+
+
+def page(machine: Machine, script: Script = lambda _, __: None, **more: Any) -> list[str]:
+    session, interval = lived(machine, script, records=more.pop("records", {}))
+    return text(session, interval, **more)
+
+
+def line(found: Sequence[str], label: str) -> str:
+    """The one that is labelled so, at its left or beside its chart."""
+    return next(text for text in found if label in text)
+
+
+def panel(of: Charts, key: str) -> list[str]:
+    """The cells of a panel."""
+    first, lines = 0, [strips.text(line) for line in of.panels()]
+    start = coreplan.LABEL + of.scene.page.columns - of.time.width
+    for each in of.scene.page.panels:
+        first += each.gap
+        if each.key == key:
+            return [text[start:][: of.time.width] for text in lines[first : first + each.lines]]
+        first += each.lines
+    raise AssertionError(f"no {key}")
+
+
+def column(of: Charts, key: str) -> str:
+    """The newest column of a panel, from the top."""
+    return "".join(line[-1] for line in panel(of, key))
+
+
+METRICS = frozenset({"util", "busy_hz", "net_hz", "ipc", "involuntary", "kernel_cycles", "idle"})
+KNOWN = coreplan.Known(
+    2, METRICS | {"user", "system", "steal"}, states=True, virtual=False, who=False
+)
+
+
+def busy(machine: Machine, *shares: float) -> Machine:
+    """The first threads of all cores so busy, the second ones so."""
+    for thread, share in enumerate(shares):
+        for at in range(machine.cores):
+            machine.does[at + thread * machine.cores] = Does(share)
+    return machine

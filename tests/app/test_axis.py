@@ -1,0 +1,206 @@
+"""The axis of time as text: which cell is which moment, and what stands there."""
+
+from __future__ import annotations
+
+import calendar
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop import theme
+from perftop.detect import Episode
+from perftop.widgets import axis, strips
+
+MS = 1_000_000
+S = 1_000 * MS
+WALL_S = 1_700_000_040
+"""Unix time of raw 0: 22:14:00."""
+
+
+def unix(raw_ns: int) -> float:
+    return WALL_S + raw_ns / 1e9
+
+
+def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> axis.Axis:
+    return axis.fitted(round(now_s * S), 100 * MS, window_s, room)
+
+
+AXES = st.builds(
+    axis.fitted,
+    st.integers(0, 10**16),
+    st.sampled_from([10 * MS, 50 * MS, 100 * MS, S]),
+    st.sampled_from([5.0, 15.0, 60.0, 600.0]),
+    st.integers(1, 300),
+)
+
+
+@given(AXES)
+def test_the_last_bin_holds_the_moment(a: axis.Axis) -> None:
+    assert a.bin(a.now_ns) == a.bins - 1
+    assert a.edges[-1] == a.now_ns
+    assert len(a.edges) == a.bins + 1
+    assert all(a.edges[:-1] % a.bin_ns == 0)
+
+
+@given(
+    st.integers(0, 10**16),
+    st.sampled_from([10 * MS, 100 * MS, S]),
+    st.sampled_from([5.0, 60.0, 600.0]),
+    st.integers(1, 300),
+)
+def test_the_finest_on_which_the_window_has_room(
+    now_ns: int, sample_ns: int, window_s: float, room: int
+) -> None:
+    a = axis.fitted(now_ns, sample_ns, window_s, room)
+    window_ns = window_s * 1e9
+    assert a.width <= room < a.width + a.wide
+    assert a.bin_ns % sample_ns == 0
+    assert a.bins * a.bin_ns >= window_ns
+    if a.bin_ns > sample_ns:
+        assert a.wide == 1
+        assert a.bins * (a.bin_ns - sample_ns) < window_ns
+
+
+def test_bins_stay_what_they_are_while_time_goes_on() -> None:
+    before, after = made(60.05, room=50), made(61.85, room=50)
+    assert before.bin_ns == 1200 * MS
+    assert after.end_ns == before.end_ns + before.bin_ns
+    assert list(before.edges[1:-1]) == list(after.edges[:-2])
+
+
+def test_a_moment_is_in_the_bin_that_ends_with_it() -> None:
+    a = made()
+    assert (a.start_ns, a.bin_ns) == (0, S)
+    assert [a.bin(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
+
+
+# --- clock times
+
+
+def test_ticks_stand_at_round_clock_times() -> None:
+    # Cells of 1 s, the first of which begins at 22:14:04.
+    assert axis.times(made(64.0), unix) == (
+        "           │22:14:15      │22:14:30      │22:14:45          "
+    )
+
+
+def _ticks(a: axis.Axis) -> dict[int, int]:
+    """Unix times by cell, as they are written; of the day of raw 0."""
+    found = {}
+    text = axis.times(a, unix)
+    assert len(text) == a.width
+    day = time.gmtime(WALL_S)
+    for at, char in enumerate(text):
+        if char == axis.TICK:
+            parts = [*map(int, text[at + 1 :].split(axis.TICK)[0].split(":")), 0][:3]
+            found[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
+    return found
+
+
+@given(
+    st.integers(0, 3600 * S),
+    st.sampled_from([50 * MS, 100 * MS, S]),
+    st.sampled_from([5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0]),
+    st.integers(20, 240),
+)
+def test_a_tick_stands_where_its_time_begins(
+    now_ns: int, sample_ns: int, window_s: float, room: int
+) -> None:
+    a = axis.fitted(now_ns, sample_ns, window_s, room)
+    for at, moment_s in _ticks(a).items():
+        since_ns = (moment_s - WALL_S) * S - a.start_ns
+        if abs(since_ns) < 12 * 3600 * S:  # of the same day
+            assert since_ns // a.bin_ns * a.wide == at
+
+
+@pytest.mark.parametrize("window_s", [5.0, 60.0, 600.0])
+@pytest.mark.parametrize("room", [30, 48, 130, 210])
+def test_there_are_always_ticks_and_none_touches_the_next(window_s: float, room: int) -> None:
+    text = axis.times(made(1000.0, window_s, room), unix)
+    labels = text.split(axis.TICK)[1:]
+    assert labels
+    assert all(label.endswith(" ") for label in labels)
+
+
+def test_ticks_move_with_the_bins_and_do_not_tremble() -> None:
+    a, b = made(1000.0), made(1001.0)
+    moved = {at - a.wide: when for at, when in _ticks(a).items() if at >= a.wide}
+    assert moved.items() <= _ticks(b).items()
+
+
+# --- what went on
+
+
+def text(a: axis.Axis, *episodes: Episode, shown_s: float = 60.0) -> str:
+    return strips.text(axis.rule(a, episodes, round(shown_s * S)))
+
+
+def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
+    end_ns = None if end_s is None else round(end_s * S)
+    return Episode(kind, [0], round(start_s * S), end_ns)
+
+
+def test_an_episode_is_marked_where_it_begins_and_stroked_while_it_lasts() -> None:
+    drawn = text(made(), drop(10, 13.5))
+    assert drawn == "─" * 10 + "▼━━━" + "─" * 46
+
+
+def test_what_runs_is_drawn_up_to_the_moment_and_not_beyond() -> None:
+    a = made(59.5)
+    assert text(a, drop(57), shown_s=59.5).endswith("─▼━━")
+    back = made(40.0)
+    assert text(back, drop(39, 50), shown_s=40) == "─" * 59 + "▼"
+    assert text(back, drop(41), shown_s=40) == "─" * 60
+    assert text(made(39.5), drop(39.8), shown_s=39.5) == "─" * 60
+
+
+def test_what_began_before_has_no_mark_and_what_ended_before_is_not_there() -> None:
+    assert text(made(100), drop(30, 42), shown_s=100) == "━━" + "─" * 58
+    assert text(made(100), drop(30, 40), shown_s=100) == "─" * 60
+
+
+def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
+    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "│" + "─" * 49
+
+
+@pytest.mark.parametrize(
+    ("kind", "run"),
+    [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("offline", ("│", "text")),
+     ("never heard of", ("│", "text"))],
+)  # fmt: skip
+def test_the_mark_tells_how_bad_it_is(kind: str, run: strips.Run) -> None:
+    assert axis.mark(drop(1, kind=kind)) == run
+    assert theme.plain(run[0]).isascii()
+
+
+def test_of_two_at_one_moment_the_worse_is_seen() -> None:
+    mild, bad = drop(10, 20, "offline"), drop(10, 12)
+    for order in ((mild, bad), (bad, mild)):
+        assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
+        keys = [key for _, key in axis.rule(made(), order, 60 * S)]
+        assert keys[10:20] == ["alarm"] * 2 + ["text"] * 8
+        assert axis.begins(made(), order, 60 * S) == {10: ("▼", "alarm")}
+
+
+def test_wide_samples_are_marked_in_their_first_cell() -> None:
+    a = axis.fitted(5 * S, 100 * MS, 5.0, 100)
+    assert a.wide == 2
+    assert text(a, drop(1.0, 1.2), shown_s=5)[20:25] == "▼━━━─"
+
+
+# --- where history begins
+
+
+def line(a: axis.Axis, first_s: float | None, *episodes: Episode) -> str:
+    first_ns = None if first_s is None else round(first_s * S)
+    return strips.text(axis.history(a, episodes, 60 * S, first_ns, unix))
+
+
+def test_what_is_not_kept_is_blank_and_the_axis_says_since_when_there_is_something() -> None:
+    assert line(made(), 30.5) == "history from 22:14:30 ".rjust(30) + "─" * 30
+    assert line(made(), 15.5) == "from 22:14:15 ".rjust(15) + "─" * 45
+    assert line(made(), 5.5) == " " * 5 + "─" * 55
+    assert line(made(), -100) == "─" * 60
+    assert line(made(), None) == " " * 60

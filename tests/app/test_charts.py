@@ -1,0 +1,157 @@
+"""Charts as text: values in, cells out."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop import theme
+from perftop.widgets import charts, strips
+
+NAN = math.nan
+SHAPES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
+SHARES = st.lists(st.floats(-0.5, 1.5) | st.just(NAN), min_size=1, max_size=40)
+LINES = st.integers(1, 12)
+
+
+def text(chart: charts.Chart) -> list[str]:
+    return [strips.text(runs) for runs in chart.lines()]
+
+
+def styles(chart: charts.Chart, line: int) -> list[str]:
+    """The style of each cell."""
+    return [key for part, key in chart.lines()[line] for _ in part]
+
+
+def line_of(values: list[float], lines: int, *, limits: float = NAN, **more: bool) -> charts.Chart:
+    """A green line between 0 and 1."""
+    many = np.full(len(values), limits)
+    keys = np.full(len(values), charts.key("clock"))
+    return charts.graph(np.array(values), many, keys, 0.0, 1.0, lines, **more)
+
+
+# --- fields
+
+
+def test_a_strip_is_as_high_as_its_values_and_unknown_is_blank() -> None:
+    chart = charts.strip(np.array([0.0, 0.5, 1.0, NAN]), 1)
+    assert text(chart) == ["▁▄█ "]
+    assert styles(chart, 0)[:3] == ["heat0", f"heat{theme.HEAT // 2}", f"heat{theme.HEAT - 1}"]
+
+
+def test_a_tall_strip_fills_from_below() -> None:
+    assert text(charts.strip(np.array([0.25, 0.75, 1.0]), 2)) == [" ▄█", "▄██"]
+
+
+@given(SHARES, LINES, st.booleans())
+def test_a_chart_has_a_cell_for_each_value_and_line(
+    values: list[float], lines: int, ascii_: bool
+) -> None:
+    shares = np.array(values)
+    parts = np.stack([shares, shares, shares], axis=1) / 3
+    fields = [text(charts.strip(shares, lines, ascii_=ascii_)),
+              text(charts.stack(parts, SHAPES, lines))]  # fmt: skip
+    graph = text(line_of(values, lines, limits=0.9, ascii_=ascii_))
+    for chart in (*fields, graph):
+        assert [len(line) for line in chart] == [len(values)] * lines
+    for chart in fields:
+        columns = ["".join(column) for column in zip(*chart, strict=True)]
+        assert [column.isspace() for column in columns] == np.isnan(shares).tolist()
+    assert not ascii_ or all(line.isascii() for line in fields[0] + graph)
+
+
+@given(SHARES, LINES)
+def test_neighbours_of_one_style_are_one_run(values: list[float], lines: int) -> None:
+    for runs in charts.strip(np.array(values), lines).lines():
+        keys = [key for _, key in runs]
+        assert all(a != b for a, b in pairwise(keys))
+
+
+# --- shares of a whole
+
+
+def test_states_lie_upon_each_other_in_their_order() -> None:
+    shares = np.array([[0.25, 0.25, 0.25], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [NAN, NAN, NAN]])
+    assert text(charts.stack(shares, SHAPES, 4)) == ["·█· ", "▄█· ", "▀█· ", "██· "]
+    assert text(charts.stack(np.array([[0.2, 0.2, 0.2]]), SHAPES, 2)) == ["·", "▀"]  # ends at 0.6
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4), LINES)
+def test_no_state_is_drawn_higher_than_it_is(weights: list[float], lines: int) -> None:
+    shares = np.array([weights]) / max(sum(weights), 1.0)
+    column = "".join(text(charts.stack(shares[:, :3], SHAPES, lines)))
+    for share, (shape, _) in zip(shares[0], SHAPES, strict=False):
+        assert abs(column.count(shape) - share * lines) <= 1.0
+
+
+# --- lines
+
+
+def test_a_line_stands_where_its_value_is() -> None:
+    assert text(line_of([1.0, 1.0], 2)) == ["⠉⠉", "  "]
+    assert text(line_of([0.0, 0.0], 2)) == ["  ", "⣀⣀"]
+
+
+def test_steps_are_joined_and_gaps_are_not() -> None:
+    assert text(line_of([1.0, 0.0], 2)) == ["⠉⡇", " ⣇"]
+    assert text(line_of([1.0, NAN, 0.0], 2)) == ["⠉  ", "  ⣀"]
+
+
+def test_the_limit_is_dotted_and_keeps_out_of_the_lines_colour() -> None:
+    chart = line_of([0.0, 0.0], 2, limits=1.0)
+    assert text(chart) == ["⠁⠁", "⣀⣀"]
+    assert (styles(chart, 0), styles(chart, 1)) == (["dim"] * 2, ["clock"] * 2)
+
+
+def test_what_is_beyond_the_scale_runs_along_its_edge() -> None:
+    assert text(line_of([7.0, -7.0], 2)) == text(line_of([1.0, 0.0], 2))
+
+
+def test_a_line_in_ascii() -> None:
+    chart = line_of([1.0, 1.0, 0.0, 0.0, NAN], 3, limits=1.0, ascii_=True)
+    assert text(chart) == ["''| .", "  |  ", "  |_ "]
+
+
+# --- scales
+
+
+def test_a_scale_holds_still_until_it_must_move() -> None:
+    first = charts.span(np.array([2.6, 3.2, NAN]), 0.25, None)
+    assert first == (2.5, 3.25)
+    assert charts.span(np.array([2.9, 3.2]), 0.25, first) == first  # what is left of it still fits
+    assert charts.span(np.array([2.4, 3.2]), 0.25, first) == (2.25, 3.25)
+    assert charts.span(np.array([3.0, 3.1]), 0.25, (1.0, 5.0)) == (2.75, 3.25)  # far too wide
+    assert charts.span(np.array([NAN]), 0.25, first) == first
+
+
+def test_a_scale_from_nothing_ends_at_one_of_its_ends() -> None:
+    ends = (0.02, 0.05, 0.1, 1.0)
+    assert charts.top(np.array([NAN]), ends, None) == 0.02
+    assert charts.top(np.array([0.03]), ends, 0.02) == 0.05
+    assert charts.top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one stays
+    assert charts.top(np.array([0.015]), ends, 0.1) == 0.02
+    assert charts.top(np.array([9.0]), ends, None) == 1.0
+
+
+@given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))
+def test_marks_are_few_round_and_on_the_scale(
+    low: float, size: float, lines: int, most: int
+) -> None:
+    high = low + max(size, low / 100)
+    marks = charts.marks(low, high, lines, most)
+    assert len(marks) <= most + 1
+    assert all(0 <= line < lines for line in marks)
+    assert all(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in marks.values())
+    assert sorted(marks.values(), reverse=True) == [marks[line] for line in sorted(marks)]
+
+
+@pytest.mark.parametrize(
+    ("span", "most", "step"), [(1.0, 5, 0.2), (0.75, 3, 0.25), (3000, 4, 1000)]
+)
+def test_steps_of_a_scale_are_round(span: float, most: int, step: float) -> None:
+    assert charts.step(span, most) == pytest.approx(step)

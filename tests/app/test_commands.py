@@ -1,0 +1,107 @@
+"""The command palette: what is found is what is meant, and it is done."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import Machine, seen
+from playing import Run, play
+from textual.actions import parse
+from textual.command import CommandList
+from waiting import until
+
+from perftop import theme
+from perftop.app import PerfTopApp
+from perftop.commands import Palette, commands, places
+from perftop.filter import HELP
+from perftop.screens.monitor import Monitor
+
+THEMES = theme.names(no_color=False)
+
+
+def test_there_is_a_command_for_each_thing_to_choose() -> None:
+    session, _ = seen(Machine())
+    found = {name: action for name, _, action in commands(session, THEMES)}
+    assert found["Theme perftop-safe"] == "app.theme('perftop-safe')"
+    assert found["Clocks in MHz"] == "units('MHz')"
+    assert found["Sort by worst first"] == "sort('worst first')"
+    assert found["Sort by IPC"] == "sort('ipc')"
+    assert found["Show IPC"] == "metric('ipc')"
+    assert {f"Filter {text}" for text, _ in HELP} <= set(found)
+    assert not any("steal" in name for name in found) or session.evaluator.chosen["steal"]
+
+
+def test_every_command_can_be_done() -> None:
+    session, _ = seen(Machine())
+    for name, _, action in (*commands(session, THEMES), *places(session, "3")):
+        whose, verb, arguments = parse(action)
+        owner = PerfTopApp if whose == "app" else Monitor
+        assert len(arguments) == 1, name
+        assert hasattr(owner, f"action_{verb}"), name
+
+
+def test_without_a_stream_there_is_less_to_choose() -> None:
+    assert {name.split()[0] for name, *_ in commands(None, THEMES)} == {"Theme", "Clocks", "Sort"}
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [("cpu 5", ["Go to CPU 5"]), ("1", ["Go to CPU 1", "Go to core 1 of package 0"]), ("", []),
+     ("77", []), ("2 6", ["Go to CPU 2", "Go to CPU 6", "Go to core 2 of package 0"])],
+)  # fmt: skip
+def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> None:
+    session, _ = seen(Machine(cores=4))
+    assert sorted(name for name, *_ in places(session, query)) == names
+
+
+def test_a_core_is_gone_to_by_its_first_cpu() -> None:
+    session, _ = seen(Machine(cores=4))
+    found = {name: action for name, _, action in places(session, "2")}
+    assert found == {"Go to CPU 2": "goto(2)", "Go to core 2 of package 0": "goto(2)"}
+
+
+def shown(run: Run) -> list[str]:
+    lists = run.app.screen.query(CommandList)
+    return [str(option.prompt).partition("\n")[0] for found in lists for option in found.options]
+
+
+async def listed(run: Run, query: str, first: str) -> list[str]:
+    """What the palette shows for it, once the first one is there."""
+    await run.pilot.press("colon")
+    await until(lambda: isinstance(run.app.screen, Palette), "the palette is open")
+    await run.pilot.press(*query)
+    await until(lambda: shown(run)[:1] == [first], f"{first} comes first")
+    return shown(run)
+
+
+async def do(run: Run, query: str, name: str) -> None:
+    await listed(run, query, name)
+    await run.pilot.press("enter")
+    await until(lambda: isinstance(run.app.screen, Monitor), "the palette has closed")
+    await run.pilot.pause()
+
+
+def test_a_command_is_done() -> None:
+    async def act(run: Run) -> None:
+        monitor = run.app.screen
+        assert isinstance(monitor, Monitor)
+        await do(run, "mhz", "Clocks in MHz")
+        await until(lambda: monitor.choice.units == "MHz", "clocks in MHz")
+        await do(run, "heat", "Heat")
+        await until(lambda: monitor.view.id == "heat", "the heat map")
+        await do(run, "cpu 6", "Go to CPU 6")
+        await until(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
+        await do(run, "safe", "Theme perftop-safe")
+        await until(lambda: run.app.theme == "perftop-safe", "another theme")
+        await do(run, "util>80", "Filter util>80")
+        await until(lambda: monitor.choice.filter is not None, "a filter")
+
+    play(Machine(), act)
+
+
+def test_keys_are_there_under_what_they_do() -> None:
+    async def act(run: Run) -> None:
+        found = await listed(run, "", "Quit")
+        assert {"Pause", "Sort", "Fold", "Clocks in MHz"} <= set(found)
+        assert found.count("Quit") == 1
+
+    play(Machine(), act)

@@ -1,0 +1,284 @@
+"""The config file: what it may hold, and what the user hears of one that is wrong."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from command import run
+from fakes import Machine
+from hypothesis import example, given
+from hypothesis import strategies as st
+from playing import Run, play
+from waiting import until
+
+from perftop import cli, config, keys
+from perftop.config import Config
+from perftop.failed import Failed
+from perftop.screens.monitor import Monitor
+
+
+def wrong(text: str | bytes) -> list[str]:
+    """What the user hears of a file with this in it."""
+    with pytest.raises(Failed) as caught:
+        config.read(text if isinstance(text, bytes) else text.encode(), "c.toml")
+    assert caught.value.status == 2
+    return str(caught.value).split("\n")
+
+
+def read(text: str) -> Config:
+    return config.read(text.encode(), "c.toml")
+
+
+# --- a good one
+
+
+def test_the_default_file_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(config.default(), encoding="utf-8")
+    assert config.load(path) == Config()
+
+
+def test_the_default_file_has_everything() -> None:
+    document = tomllib.loads(config.default())
+    assert {"theme", "units", "columns", "keys"} == set(document)
+    assert document["keys"] == {key.id: key.keys for key in keys.KEYS}
+
+
+def test_settings_are_taken() -> None:
+    text = """
+        theme = "perftop-light"
+        units = "MHz"
+        columns = ["ipc", "util"]
+        [keys]
+        quit = "Q, ctrl+X"
+        help = "?,h"
+        order = ""
+    """
+    wanted = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NONE}
+    assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), wanted)
+
+
+def test_an_empty_file_is_fine() -> None:
+    assert read("") == read("\ufeff# nothing\r\n") == Config()
+
+
+def test_two_actions_may_change_keys() -> None:
+    assert read('[keys]\npause = "o"\norder = "space"').keys == {"pause": "o", "order": "space"}
+
+
+# --- where it lies
+
+
+def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert config.load(None) == Config()
+    for base, units in (("xdg", "MHz"), ("home/.config", "base")):
+        path = tmp_path / base / "perftop" / "config.toml"
+        path.parent.mkdir(parents=True)
+        path.write_text(f'units = "{units}"', encoding="utf-8")
+    assert config.load(None).units == "MHz"
+    for ignored in ("", "xdg"):  # only an absolute one counts
+        monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
+        assert config.load(None).units == "base"
+
+
+def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(Failed, match=f"cannot read {path}: ") as caught:
+            config.load(path)
+        assert caught.value.status == 2
+
+
+# --- a bad one
+
+
+THEMES = "there are perftop-dark, perftop-light, perftop-safe, perftop-ansi"
+COMMA = "a key is missing beside a comma; a comma itself is comma, a space is space"
+SHARED = "too, in the same view: one of them needs another"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what"),
+    [
+        ("theme = dark", 1, "Invalid value; text needs quotes around it"),
+        ('units = "GHz"\ntheme', 2, "Expected '=' after a key in a key/value pair"),
+        ("\n\ncolumns = [", 3, "Invalid value"),
+        ('units = "GHz"\nunits = "MHz"', 2, "Cannot overwrite a value"),
+        (b"# \xff", 1, "this is no UTF-8"),
+        (b"units = 'GHz'\n# \xe9t\xe9", 2, "this is no UTF-8"),
+        ("a = " + "[" * 9000, None, "lists or tables in one another, too many"),
+        ("a = " + "1" * 9000, None, "a number has too many digits"),
+        ('them = "x"', 1, "unknown entry 'them': did you mean theme?"),
+        ("[key]\nquit = 'x'", 1, "unknown table 'key': did you mean keys?"),
+        ("\n[a.b]\nc = 1", 2, "unknown table 'a': there are theme, units, columns, keys"),
+        ("theme = 'dark'", 1, f"unknown theme 'dark': {THEMES}"),
+        ("theme = ''", 1, f"unknown theme '': {THEMES}"),
+        ("theme = true", 1, 'theme is true or false: it must be a string such as "perftop-dark"'),
+        ("units = 'KHz'", 1, "unknown units 'KHz': there are GHz, MHz, base"),
+        ("units = 1979-05-27", 1, 'units is a date or time: it must be a string such as "GHz"'),
+        ("columns = 'ipc'", 1, 'columns is a string: it must be a list such as ["util", "ipc"]'),
+        ("columns = ['ipc', 'utl']", 1, "unknown column 'utl': did you mean util?"),
+        ("columns = [1.5]", 1, 'a column is a number: it must be a string such as "util"'),
+        ("keys = 1", 1, "keys is a number: it must be a table, [keys]"),
+        ("[keys]\n\nqiut = 'x'", 3, "unknown action 'qiut': did you mean quit?"),
+        ("[keys]\nzzz = 'x'", 2, "unknown action 'zzz': perftop --default-config lists them"),
+        ("[keys]\nquit = ['q']", 2, 'quit is a list: it must be a string such as "q,f10"'),
+        ("keys.quit = 'esc'", 1, "quit: there is no key 'esc': did you mean escape?"),
+        ("keys = {quit = 'x+y'}", 1, "quit: there is no key 'x+y': such as q, Q, f1, ctrl+p"),
+        ("[keys]\npause = 'p,,P'", 2, f"pause: {COMMA}"),
+        ("[keys]\npause = ' '", 2, f"pause: {COMMA}"),
+        ("[keys]\nquit = ''", 2, "quit has no key: it needs one, such as q"),
+        ("[keys]\norder = 'x,q'", 2, f"order: q is a key of quit, {SHARED}"),
+        ("[keys]\nheat_left = 'left,h'", 2, f"heat_left: h is a key of help, {SHARED}"),
+        ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(
+    text: str | bytes, line: int | None, what: str
+) -> None:
+    at = "c.toml" if line is None else f"c.toml:{line}"
+    assert wrong(text) == [f"{at}: {what}"]
+
+
+def test_all_that_is_wrong_is_told_in_its_order() -> None:
+    text = '''
+        units = 3
+        columns = [
+            "util",  # theme = 1
+            "x",
+        ]
+        theme = """
+[keys]
+        """
+        [keys]
+        quit = ""
+        sort = "no such"
+        order = "s"
+    '''
+    told = [line.split(": ")[0].split(":")[1] for line in wrong(text)]
+    assert told == ["2", "3", "7", "11", "12"]  # that order has a key of sort is no news yet
+
+
+def test_a_key_may_do_other_things_in_other_views() -> None:
+    assert read('[keys]\nheat_worst = "c"').keys == {"heat_worst": "c"}
+
+
+@given(st.text() | st.binary())
+@example("[[keys]]\nquit = 1")
+@example("keys = {quit = {a = 1}}")
+@example("columns = [[]]")
+@example('"" = 1')
+def test_a_file_is_read_or_refused_in_words(text: str | bytes) -> None:
+    raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    try:
+        config.read(raw, "c.toml")
+    except Failed as failed:
+        lines = str(failed).split("\n")
+        assert all(line.startswith("c.toml:") for line in lines)
+
+
+names = st.sampled_from([key.id for key in keys.KEYS])
+pressed = st.sampled_from(
+    ["q", "Q", "?", "x", "esc", "escape", "f12", "ctrl+Z", "left", "", " ", "a,b"]
+)
+
+
+@given(st.dictionaries(names, pressed))
+def test_what_is_taken_leaves_every_view_with_one_meaning_a_key(chosen: dict[str, str]) -> None:
+    table = "\n".join(f'{name} = "{value}"' for name, value in chosen.items())
+    try:
+        taken = read("[keys]\n" + table).keys
+    except Failed:
+        return
+    assert set(keys.clashes(taken)) <= set(keys.clashes({}))
+    assert taken.get("quit") != keys.NONE
+
+
+# --- keys
+
+
+def test_the_table_of_keys_is_sound() -> None:
+    ids = [key.id for key in keys.KEYS]
+    assert len(set(ids)) == len(ids)
+    assert {key.place for key in keys.KEYS} <= {p for places in keys.VIEWS.values() for p in places}
+    for key in keys.KEYS:
+        assert [keys.canonical(name) for name in key.keys.split(",")] == key.keys.split(","), key.id
+    hidden = {(owner.id, other.id) for _, owner, other in keys.clashes({})}
+    assert {owner for owner, _ in hidden} <= {"step_back", "step_on", "quit"}, hidden
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("?", "question_mark"), ("q", "q"), ("Q", "Q"), ("F10", "f10"), ("Ctrl+P", "ctrl+p"),
+     ("shift+ctrl+left", "ctrl+shift+left"), ("plus", "plus"), ("+", "plus"), ("é", "é"),
+     ("comma", "comma"), (" ", "space"), ("Escape", "escape")],
+)  # fmt: skip
+def test_keys_have_the_names_that_textual_gives_them(key: str, name: str) -> None:
+    assert keys.canonical(key) == name
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["esc", "", "+a", "a+b", "ctrl+", "shift+a", "return", "<any>", "none", "plus_sign", "\x1b"],
+)
+def test_no_other_name_is_a_key(key: str) -> None:
+    assert keys.canonical(key) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("question_mark", "?"), ("semicolon", ";"), ("f10", "F10"), ("ctrl+p", "ctrl+p"),
+     ("shift+left", "shift+←"), ("delete", "delete"), ("watermelon", "watermelon")],
+)  # fmt: skip
+def test_keys_are_written_as_people_know_them(key: str, text: str) -> None:
+    assert keys.caption(key) == text
+
+
+# --- the app
+
+
+def test_the_app_heeds_what_is_set() -> None:
+    """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
+    wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NONE}
+
+    async def act(run: Run) -> None:
+        screen = run.app.screen
+        assert isinstance(screen, Monitor)
+        assert (run.app.theme, screen.choice.units) == ("perftop-safe", "MHz")
+        assert run.has("x quit")
+        await run.pilot.press("q", "question_mark", "space")
+        await until(lambda: screen.choice.order == "CPU number", "another order")
+        assert run.app.screen is screen
+        await run.pilot.press("o")
+        await until(lambda: run.app.status.paused is not None, "a pause")
+        await run.pilot.press("x")
+        await until(lambda: not run.app.is_running, "the end")
+
+    play(Machine(), act, config=Config("perftop-safe", "MHz", keys=wanted))
+
+
+# --- the command line
+
+
+def test_the_default_file_is_printed() -> None:
+    done = run("--default-config")
+    assert (done.returncode, done.stdout, done.stderr) == (0, config.default(), "")
+
+
+def test_a_bad_file_ends_the_command_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    path = tmp_path / "config.toml"
+    path.write_text('theme = "x"\nunits = "y"\n', encoding="utf-8")
+    assert cli.main(["--config", str(path), "--source", "none such"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:3] for line in told] == [
+        ["perftop", f"{path}:1", "unknown theme 'x'"],
+        ["perftop", f"{path}:2", "unknown units 'y'"],
+    ]

@@ -1,0 +1,177 @@
+"""What a core did, as its page draws it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import made
+import numpy as np
+import pytest
+from cores import SECOND, Walk, busy, charts, column, line, lived, panel, text
+from fakes import Does, Machine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfprobe.wire import Counter, Hello, Note
+from perftop import theme
+from perftop.detect import Episode
+from perftop.history import History
+from perftop.session import Session
+from perftop.widgets import axis, coreplan, coretrack, strips
+from perftop.widgets.corecharts import Charts
+
+
+def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> None:
+    def script(machine: Machine, seq: int) -> None:
+        for cpu in (0, 1):
+            machine.does[cpu] = Does(1.0, 2.5e9 if 20 < seq <= 40 else 3.2e9)
+
+    session, interval = lived(Walk(cores=1), script)
+    session.ended.append(Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, cause="power-pl1"))
+    of = charts(session, interval)
+    found = axis.cells(of.time, session.ended[0], interval.time_ns)
+    assert found
+    high, low = _where(of, "clock"), _where(of, "alarm")
+    assert set(low) == set(found[0])
+    steady = [column for column in high if column + 1 in high and column - 1 in high]
+    assert {high[column] for column in steady} == {0}
+    assert min(low[column] for column in found[0][1:]) > 3
+    assert _where(of, "dim").items() >= dict.fromkeys(found[0][1:-1], 0).items()  # its ceiling
+
+
+def _where(of: Charts, key: str) -> dict[int, int]:
+    """The lowest line of the clock's panel in which a column has this style."""
+    found: dict[int, int] = {}
+    start = coreplan.LABEL + of.scene.page.columns - of.time.width
+    for y, runs in enumerate(of.panels()[: of.scene.page.panels[0].lines]):
+        cells = [(char, style) for text, style in runs for char in text][start:][: of.time.width]
+        found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
+    return found
+
+
+def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
+    def script(machine: Machine, seq: int) -> None:
+        asleep = seq > 30
+        machine.does[0] = Does(0.01 if asleep else 0.9, 0.8e9 if asleep else 3.1e9)
+        machine.does[1] = Does(0.0)
+
+    session, interval = lived(Walk(cores=1), script)
+    of = charts(session, interval)
+    assert _where(of, "clock")
+    assert min(_where(of, "faint")) > max(_where(of, "clock"))
+    text = [strips.text(line) for line in of.panels()[: of.scene.page.panels[0].lines]]
+    assert text[-1].split()[:2] == ["<", "2.75"]
+
+
+def test_states_are_stacked_over_time() -> None:
+    def script(machine: Machine, seq: int) -> None:
+        alone, both = Does(1.0, alone=1.0), Does(1.0, alone=0.0)
+        machine.does[0] = alone if seq <= 25 else both
+        machine.does[1] = Does(0.0, alone=0.0) if seq <= 25 else both
+
+    session, interval = lived(Walk(cores=1), script)
+    top = panel(charts(session, interval), "smt")[0].lstrip()
+    assert top == theme.LP0 * (len(top) // 2) + theme.BOTH * (len(top) // 2)
+
+
+def test_where_only_bounds_are_known_a_range_is_drawn_and_told() -> None:
+    session, interval = lived(busy(Machine(cores=1, split=False), 0.75, 0.75))
+    drawn = column(charts(session, interval), "smt")
+    certain = round(len(drawn) / 2)
+    assert drawn.lstrip(theme.UNKNOWN) == theme.BOTH * certain
+    found = text(session, interval)
+    assert line(found, "█ both").split()[-1] == "50–75"
+    assert any("▒ may be any of them" in text for text in found)
+
+
+def test_of_four_threads_it_is_told_whether_any_runs() -> None:
+    session, interval = lived(busy(Machine(cores=1, threads=4, split=False), 0.5, 0.0, 0.0, 0.0))
+    drawn = column(charts(session, interval), "smt")
+    assert drawn.lstrip(theme.NEITHER) == theme.UNKNOWN * round(len(drawn) / 2)
+    found = text(session, interval)
+    assert line(found, "▒ active").split()[-1] == "0.50"
+    assert line(found, "util %").split()[-4:] == ["50.0", "0.0", "0.0", "0.0"]
+
+
+class Shared(Machine):
+    """Its cores count the time in which any of their threads runs."""
+
+    def _hello(self, counters: list[Counter]) -> Hello:
+        return super()._hello([*counters, made.counter("any_thread", "1")])
+
+    def _cells(self, cpu: int, ns: int, ticks: int) -> dict[str, int]:
+        most = max(does.util for does in self.does.values())
+        return super()._cells(cpu, ns, ticks) | {"any_thread": int(most * ticks)}
+
+
+def test_of_four_threads_that_count_together_it_is_known() -> None:
+    session, interval = lived(busy(Shared(cores=1, threads=4, split=False), 0.5, 0.5, 0.0, 0.0))
+    drawn = column(charts(session, interval), "smt")
+    assert drawn.lstrip(theme.NEITHER) == theme.UNKNOWN * round(len(drawn) / 2)
+    assert line(text(session, interval), "· neither").split()[-1] == "50.0"
+
+
+def test_siblings_are_weighted_with_what_they_did() -> None:
+    does = {0: Does(1.0, 3e9, 1.5, 0.2), 1: Does(0.5, 2e9, 0.5, 0.8, involuntary=0.1)}
+    session, interval = lived(Machine(cores=1, does=does))
+    track = charts(session, interval).track
+    cycles = 3e9, 1e9
+    expected = {
+        "busy_hz": sum(cycles) / 1.5, "ipc": (1.5 * 3 + 0.5 * 1) / 4,
+        "kernel_cycles": (0.2 * 3 + 0.8 * 1) / 4, "util": 0.75, "involuntary": 0.1,
+    }  # fmt: skip
+    found = {key: track.core(key)[-1] for key in expected}
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
+    machine = Machine(cores=1, does={0: Does(0.0, alone=0.0), 1: Does(1.0, alone=1.0)}, gone={0})
+    session = Session(machine.hello, History(machine.hello))
+    session.apply(Note("hotplug", 0, data={"cpu": 0, "online": False}))
+    for seq in range(51):
+        session.apply(machine.frame(seq))
+    interval = session.take()
+    assert set(column(charts(session, interval), "smt")) == {theme.LP1}
+    found = text(session, interval)
+    assert "CPUs 0 off, 1" in found[0]
+    assert line(found, "util %").split()[-2:] == ["off", "100.0"]
+    assert line(found, "lp1 only").split()[-1] == "100.0"
+
+
+def test_what_was_not_seen_is_blank() -> None:
+    session, interval = lived(Machine(cores=1))
+    of = charts(session, interval, window_s=30.0)
+    shown = panel(of, "util")[0]
+    bins = -(-50 * made.SAMPLE_NS // of.time.bin_ns)
+    assert shown.lstrip() == "▄" * bins * of.time.wide
+    assert any("history from" in strips.text(line) for line in of.foot())
+
+
+def test_a_session_without_history_has_empty_charts_and_its_numbers() -> None:
+    machine = Machine(cores=1)
+    session = Session(machine.hello)
+    for seq in range(6):
+        session.apply(machine.frame(seq))
+    interval = session.take()
+    found = text(session, interval)
+    assert line(found, "util %").split()[-2:] == ["50.0", "50.0"]
+    assert not "".join(panel(charts(session, interval), "util")).strip()
+
+
+@given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
+@settings(max_examples=25, deadline=None)
+def test_what_is_kept_of_a_track_is_what_history_says(moments: list[int], window_s: float) -> None:
+    def script(machine: Machine, seq: int) -> None:
+        machine.does |= {cpu: Does((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}
+
+    session, interval = lived(Walk(cores=1), script)
+    of = charts(session, interval, window_s=window_s)
+    for moment in moments:
+        time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
+        fresh = coretrack.Track(session, of.scene.place)
+        for track in (of.track, fresh):
+            track.look(time)
+        for key in ("util", "ipc"):
+            np.testing.assert_array_equal(of.track.of(key), fresh.of(key))
+        np.testing.assert_array_equal(of.track.states(), fresh.states())
+        np.testing.assert_array_equal(of.track.ceiling(), fresh.ceiling())

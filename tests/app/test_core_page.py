@@ -1,0 +1,169 @@
+"""The page of a core: where all stands on it, what its keys do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from cores import KNOWN, Walk, busy, charts, line, lived, text
+from fakes import Does, Machine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from playing import Run, play
+from waiting import until
+
+from perftop import theme
+from perftop.widgets import coreplan
+from perftop.widgets.core import CorePage
+
+# --- where it all stands
+
+
+@given(st.integers(20, 250), st.integers(5, 75), st.sampled_from([1, 2, 4]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_the_page_fills_its_lines_and_no_more(
+    width: int, height: int, threads: int, who: bool
+) -> None:
+    known = dataclasses.replace(KNOWN, threads=threads, who=who)
+    page = coreplan.page(known, width, height)
+    lines = 1 + page.who + page.axis + page.notes + sum(p.lines + p.gap for p in page.panels)
+    assert lines <= max(height, 2 + threads)
+    assert coreplan.LABEL + page.columns + 1 + coreplan.NAME * bool(page.values) + (
+        coreplan.VALUE * page.values + page.origin) <= max(width, coreplan.LABEL + 2)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [(80, 19), (120, 25), (160, 45), (240, 65), (40, 8)])
+@pytest.mark.parametrize("split", [True, False])
+def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) -> None:
+    def shape(machine: Machine) -> list[str]:
+        session, interval = lived(machine)
+        of = charts(session, interval, size=size)
+        names = coreplan.LABEL + of.scene.page.columns + 1
+        found = text(session, interval, size=size)
+        assert max(map(len, found)) == size[0]
+        return [
+            text[: coreplan.LABEL] + text[names : names + coreplan.NAME] for text in found[1:-5]
+        ]
+
+    low = Machine(cores=1, split=split, does={c: Does(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})
+    high = Machine(cores=1, split=split, does={c: Does(1.0, 3.1e9, 0.99, 1.0) for c in (0, 1)})
+    assert shape(low) == shape(high)
+
+
+def test_panels_are_shed_in_their_order() -> None:
+    kept = [{p.key for p in coreplan.page(KNOWN, 80, lines).panels} for lines in range(40, 1, -1)]
+    order = ["kernel_cycles", "ipc", "involuntary", "smt", "clock"]
+    gone = [next(i for i, keys in enumerate(kept) if key not in keys) for key in order]
+    assert gone == sorted(gone)
+    assert kept[40 - 19] == {"clock", "smt", "util", "ipc", "involuntary", "kernel_cycles"}  # 80x24
+    assert kept[-1] == {"util"}
+
+
+# --- on the screen
+
+
+def core_page(run: Run) -> CorePage:
+    return run.app.screen_stack[0].query_one(CorePage)
+
+
+def shown(run: Run) -> list[str]:
+    view = core_page(run)
+    return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
+
+
+def test_enter_opens_the_page_and_escape_leads_back() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("down", "enter")
+        assert "core 1 " in shown(run)[0]
+        assert "esc back · [ ] window 6" in shown(run)[0]
+        await run.pilot.press("escape")
+        assert run.grid.display
+        assert run.grid.choice.cpu == 1
+
+    play(Machine(cores=4), act)
+
+
+def test_up_and_down_lead_to_other_cores() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("enter")
+        seen = []
+        for key in ("down", "j", "up", "up", "up"):
+            await run.pilot.press(key)
+            seen.append((shown(run)[0].split()[1], set(panel_text(run, "lp1 util"))))
+        assert seen == [(core, {"█"} if core == "1" else {"▁"}) for core in "12100"]
+
+    machine = busy(Machine(cores=4), 0.0, 0.0)
+    machine.does[5] = Does(1.0)
+    play(machine, act, (120, 30))
+
+
+def test_brackets_zoom_and_arrows_pan() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(10)
+        await run.pilot.press("enter", *["left_square_bracket"] * 3)
+        cells = len(panel_text(run, "lp0 util"))  # of 21 samples
+        assert cells
+        await run.pilot.press("left", "left", "left")
+        back = cells * 18 // 21
+        await until(lambda: len(panel_text(run, "lp0 util")) == back, "three samples back")
+        await run.pilot.press("right_square_bracket", "right_square_bracket")
+        assert 0 < len(panel_text(run, "lp0 util")) < back
+
+    play(busy(Machine(cores=2), 1.0, 1.0), act)
+
+
+def panel_text(run: Run, label: str) -> str:
+    """What is drawn in the line with this label."""
+    return "".join(char for char in line(shown(run), label) if char in theme.LEVELS).strip()
+
+
+def test_the_page_follows_what_comes() -> None:
+    machine = Walk(cores=1)
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("enter")
+        machine.does |= {0: Does(0.9), 1: Does(0.9)}
+        await run.intervals(2)
+        assert line(shown(run), "util %").count(" 90.0 ") == 2
+
+    play(machine, act)
+
+
+def test_ascii_terminals_get_nothing_else() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("enter")
+        await run.intervals(5)
+        text = shown(run)
+        assert all(line.isascii() for line in text)
+        assert "?" not in "".join(text)
+        assert {"'", "#"} <= set("".join(text))
+
+    play(busy(Machine(cores=2), 0.9, 0.3), act, (120, 30), ascii_=True)
+
+
+def test_a_filter_that_nothing_matches_is_told() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("enter")
+        view = core_page(run)
+        assert view._seen is not None
+        for mask in (frozenset[int](), None):
+            view.choice.mask = mask
+            view.show(*view._seen)
+            assert (shown(run)[0] == " no CPU matches the filter") is (mask is not None)
+        assert "core 0" in shown(run)[0]
+
+    play(Machine(cores=2), act)
+
+
+def test_lines_that_stay_the_same_are_not_made_again() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(3)
+        await run.pilot.press("enter")
+        await run.intervals(1)
+        view = core_page(run)
+        before = view.built
+        assert view._seen is not None
+        view.show(*view._seen)
+        assert view.built == before
+
+    play(Machine(cores=2), act)

@@ -1,0 +1,164 @@
+"""What the page of a core says in numbers and words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from cores import SECOND, busy, charts, column, line, lived, page, runs, text
+from fakes import NO_PMU, Does, Machine, tasks
+
+from perfprobe.wire import Missing, Multiplier, Rate
+from perftop import theme
+from perftop.detect import Episode
+from perftop.widgets import strips
+from perftop.widgets.choice import Units
+
+# --- numbers
+
+
+def test_both_siblings_numbers_stand_beside_each_other() -> None:
+    machine = Machine(cores=2, does={0: Does(1.0, ipc=1.5), 2: Does(0.5, ipc=0.5, kernel=0.3)})
+    found = page(machine)
+    told = {
+        label: line(found, label).split()[-2:] for label in ("util %", "idle %", "IPC", "krn %")
+    }
+    assert told == {
+        "util %": ["100.0", "50.0"], "idle %": ["0.0", "50.0"], "IPC": ["1.50", "0.50"],
+        "krn %": ["10.0", "30.0"],
+    }  # fmt: skip
+    assert line(found, "busy").split()[-2:] == ["3.00▼", "3.00▼"]
+    assert line(found, "net").split()[-2:] == ["3.00", "1.50"]
+    assert line(found, "· ceiling").split()[-1] == "3.20"
+    states = [line(found, name).split()[-1] for name in ("neither", "lp1 only", "lp0 only", "both")]
+    assert states == ["0.0", "0.0", "50.0", "50.0"]
+
+
+def test_clocks_in_the_units_that_are_chosen() -> None:
+    machine = Machine(cores=1, changes={"base_hz": Rate(2e9, "made")})
+    session, interval = lived(machine)
+
+    def told(units: Units) -> tuple[str, str]:
+        found = text(session, interval, units=units)
+        return line(found, "─ busy").split()[-1], next(
+            t[:12].strip() for t in found[1:] if t[:12].strip()
+        )
+
+    assert told("GHz") == ("3.00▼", "3.2 GHz")
+    assert told("MHz") == ("3000▼", "3200 MHz")
+    assert told("base") == ("1.50▼", "1.6 ×base")
+
+
+def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:
+    assert line(page(Machine(cores=1), units="base"), "─ busy").split()[-1] == "3.00▼"
+
+
+def test_origins_are_told_where_there_is_room() -> None:
+    machine = Machine(cores=1)
+    assert "ref / tsc (made)" in line(page(machine, size=(160, 45)), "util %")
+    assert not any("(made)" in text for text in page(machine, size=(159, 45)))
+
+
+def test_a_suspect_number_is_marked_and_its_reason_told() -> None:
+    found = page(Machine(cores=1, broken={1}), size=(120, 30))
+    assert theme.SUSPECT in "\n".join(found)
+    assert line(found, f" {theme.SUSPECT} CPU 1").count("CPU") == 1
+    assert line(found, "IPC").split()[-2:] == ["≁n/a", "≁n/a"]
+
+
+# --- words
+
+
+def test_who_runs_there() -> None:
+    records = tasks(["lmp", "evil\x1b[31m\n漢"]) | {
+        "details": {"4000": {"user": "ada", "command": 7}}
+    }
+    text = page(Machine(cores=1), records=records)[1]
+    assert text.startswith(" lp0 lmp:4000 90 %  ada")
+    assert "lp1 evil?[31m??:4001" in text
+
+
+@pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
+def test_who_runs_there_is_not_believed_blindly(record: object) -> None:
+    page(Machine(cores=1), records={"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}})
+
+
+def test_what_is_wrong_is_told_with_its_evidence() -> None:
+    session, interval = lived(Machine(cores=2))
+    session.detector.running += [
+        Episode("suspect", [0], 3 * SECOND, cause="37 GHz"),
+        Episode("turbo-drop", [0, 2], SECOND, cause="power-pl1", evidence={"watts": "150 of 150"}),
+        Episode("steal", [1], SECOND, cause="elsewhere"),
+        Episode("smi", [0], 9 * SECOND, cause="yet to come"),
+    ]
+    session.ended += [
+        Episode("license", [2], SECOND, 2 * SECOND, cause="level 2"),
+        Episode("license", [2], -9 * SECOND, -8 * SECOND, cause="long ago"),
+    ]
+    found = [strips.text(line).rstrip() for line in runs(session, interval, size=(120, 45))][-3:]
+    assert found == [
+        " ▼ turbo-drop  since 22:13:21.0  4.0 s  power-pl1 · watts: 150 of 150",
+        " ≁ suspect  since 22:13:23.0  2.0 s  37 GHz",
+        " ▼ license  22:13:21.0  1.0 s  level 2",
+    ]
+
+
+def test_what_there_is_no_room_for_is_counted() -> None:
+    session, interval = lived(Machine(cores=1))
+    session.detector.running += [Episode("smi", [0], i * SECOND, cause="x" * 90) for i in range(3)]
+    last = strips.text(runs(session, interval, size=(80, 19))[-1])
+    assert len(last) == 80
+    assert last.startswith(" ▼ smi")
+    assert last.endswith("…  and 2 more ")
+
+
+def test_a_guest_has_its_panels_and_one_line_for_what_it_lacks() -> None:
+    changes = {"virtualisation": "kvm", "missing": NO_PMU}
+    machine = Machine(cores=1, threads=1, counted=False, changes=changes,
+                      does={0: Does(0.5, system=0.25, steal=0.25)})  # fmt: skip
+    session, interval = lived(machine)
+    drawn = column(charts(session, interval), "account")
+    assert [drawn.count(shape) / len(drawn) for shape in "█▓╳"] == pytest.approx(
+        [0.25] * 3, abs=0.05
+    )
+    assert drawn.strip("·╳▓█") == ""
+    found = text(session, interval)
+    assert not any(word in text for word in ("busy", "IPC ", "invol") for text in found[:-2])
+    assert line(found, "steal %").split()[-1] == "25.0"
+    assert "clock, IPC, halts, kernel share unknown: no core PMU in this guest" in found[-2]
+
+
+def test_a_core_that_lacks_what_others_have_says_why() -> None:
+    why = "E cores have no such counter"
+    missing = [Missing("cycles", why, None, [1]), Missing("tasks", why, None, [1])]
+    machine = Machine(cores=2, threads=1, changes={"missing": missing})
+    counters = [
+        dataclasses.replace(counter, cpus=[0]) if counter.key == "cycles" else counter
+        for counter in machine.hello.blocks[0].counters
+    ]
+    machine.hello.blocks[0].counters[:] = counters
+    session, interval = lived(machine)
+    found = text(session, interval, cpu=1)
+    assert (
+        "clock, IPC, kernel share, who runs here unknown: E cores have no such counter" in found[-2]
+    )
+    assert not any("─ busy" in text for text in found)
+    assert "E cores" not in "".join(strips.text(line) for line in runs(session, interval, cpu=0))
+
+
+def test_the_multiplier_is_told_with_the_method() -> None:
+    changes = {"multipliers": [Multiplier("one_thread", 1.0, "made")]}
+    assert any(
+        "one-thread ×1 uncalibrated" in text
+        for text in page(busy(Machine(cores=1, changes=changes), 0.0, 0.0))
+    )
+    assert any(
+        "one-thread ×1 settled" in text
+        for text in page(busy(Machine(cores=1, changes=changes), 0.9, 0.0))
+    )
+
+
+def test_a_page_without_room_for_words_has_none() -> None:
+    found = page(Machine(cores=1, broken={0}), size=(60, 6))
+    assert len(found) <= 6
+    assert theme.SUSPECT not in found[-1]

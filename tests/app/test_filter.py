@@ -1,0 +1,380 @@
+"""The filter language: what each term means, what is wrong with a text and where."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import fakes
+import made
+import numpy as np
+import pytest
+from fakes import Does, Machine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe.wire import Cpu, Note
+from perftop import format as text_of
+from perftop.evaluate import Values
+from perftop.filter import HELP, MOST, FilterError, parse
+from perftop.metrics import INDEX, METRICS
+from perftop.session import Interval, Session
+
+NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "offline", "a|b"]
+
+
+def machine() -> Machine:
+    """Four cores of two CPUs, n and n + 4, in two packages; every id is another function of the
+    core. The counters of core 3 cannot be true."""
+    plain = made.topology(4, 2)
+    rows = [
+        dataclasses.replace(
+            row, package=n // 2, die=n % 2, core=n % 2 + 2, l3=n, node=1 - n // 2, type="PE"[n // 2]
+        )
+        for row, n in ((row, row.cpu % 4) for row in plain)
+    ]
+    changes = {"topology": rows, "packages": [[0, 1, 4, 5], [2, 3, 6, 7]]}
+    does = {
+        0: Does(util=0.9, hz=2.4e9, ipc=1.25, alone=0.2),
+        4: Does(util=0.7, hz=3.0e9, ipc=0.5, alone=0.0),
+        1: Does(util=0.25, hz=2.0e9, ipc=2.0, alone=0.25),
+        5: Does(util=0.25, hz=2.0e9, ipc=2.0, alone=0.25),
+        2: Does(util=0.0),
+        6: Does(util=0.5, alone=0.5),
+    }
+    return Machine(does=does, broken={3}, changes=changes)
+
+
+def session(records: dict[str, Any] | None = None) -> tuple[Session, Interval]:
+    return fakes.seen(machine(), records=fakes.tasks(NAMES) if records is None else records)
+
+
+SESSION, INTERVAL = session()
+
+
+def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTERVAL) -> str:
+    """Those that the text means, as a list."""
+    chosen = parse(text)
+    assert chosen is not None
+    mask = chosen.cpus(session, interval)
+    assert mask.dtype == bool
+    return text_of.ranges(session.topology[row].cpu for row in np.flatnonzero(mask))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3", "3"),
+        ("0-2,6", "0-2,6"),
+        ("6-99999999999999999999,1", "1,6-7"),
+        ("4096", ""),
+        ("pkg:1", "2-3,6-7"),
+        ("package:1", "2-3,6-7"),
+        ("PKG:0", "0-1,4-5"),
+        ("core:3", "1,3,5,7"),
+        ("die:0", "0,2,4,6"),
+        ("l3:0,2-3", "0,2-4,6-7"),
+        ("node:1", "0-1,4-5"),
+        ("type:E", "2-3,6-7"),
+        ("type:p", "0-1,4-5"),
+        ("type:none", ""),
+        ("!type:E", "0-1,4-5"),
+        ("!0-5", "6-7"),
+        ("!!0-5", "0-5"),
+    ],
+)
+def test_where_a_cpu_is(text: str, expected: str) -> None:
+    assert cpus(text) == expected
+    assert cpus(text, interval=None) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("util>80", "0"),
+        ("util>=50", "0,4,6"),
+        ("UTIL<50%", "1-2,5"),
+        ("util<=.0", "2"),
+        ("util=25", "1,5"),
+        ("util==25.0%", "1,5"),
+        ("busy>2.", "0,4,6"),
+        ("busy<2.5", "0-1,5"),
+        ("Busy_Hz<2.5ghz", "0-1,5"),
+        ("busy>=2400MHz", "0,4,6"),
+        ("busy=2402mhz", "0"),
+        ("net=2.16", "0"),
+        ("IPC<1", "4"),
+        ("ipc=1.25", "0,6"),
+        ("krn=10", "0-1,4-6"),
+        ("poll>=0", ""),
+        ("both=70", "0,4"),
+        ("lp0=20", "0,4"),
+        ("lp0=25", "1,5"),
+        ("lp1=50", "2,6"),
+        ("neither<25", "0,4"),
+    ],
+)
+def test_what_a_cpu_does(text: str, expected: str) -> None:
+    assert cpus(text) == expected
+
+
+@pytest.mark.parametrize("name", ["util", "busy", "ipc", "poll", "both", "lp1"])
+def test_unknown_is_on_neither_side(name: str) -> None:
+    """Nor is it on the other side of a negated comparison."""
+    for text in (f"{name}{op}1" for op in (">", ">=", "<", "<=", "=", "==")):
+        assert cpus(f"{text} 3,7") == cpus(f"!{text} 3,7") == ""
+        assert cpus(text, interval=None) == cpus(f"!{text}", interval=None) == ""
+
+
+def test_every_metric_goes_by_key_and_label() -> None:
+    """On a machine where each CPU knows another metric, and that alone."""
+    n = len(METRICS)
+    session, interval = fakes.seen(Machine(cores=n, threads=1))
+    top = np.where(np.eye(n, dtype=bool), 1.0, np.nan)
+    interval = dataclasses.replace(interval, values=Values(top, np.ones((n, n))))
+    for key, metric in METRICS.items():
+        for name in (key, metric.label.replace(" ", "_"), key.upper()):
+            assert cpus(f"{name}>=0", session, interval) == str(INDEX[key])
+
+
+@given(
+    st.sampled_from([("util", text_of.percent, 1.0), ("busy", text_of.clock, 5e9),
+                     ("ipc", text_of.plain, 5.0)]),
+    st.floats(0, 1) | st.integers(0, 10_000).map(lambda n: n / 10_000),
+    st.integers(-2, 2),
+)  # fmt: skip
+def test_equal_is_as_shown(what: tuple[str, Any, float], share: float, off: int) -> None:
+    """Also on the edge between two numbers, where the last bit decides which one is shown."""
+    name, show, most = what
+    value = share * most
+    key = {"busy": "busy_hz"}.get(name, name)
+    top = np.full((len(METRICS), 8), np.nan)
+    top[INDEX[key], 5] = value
+    interval = dataclasses.replace(INTERVAL, values=Values(top, np.ones_like(top)))
+    digits = 1 if name == "util" else 2
+    typed = f"{max(0.0, float(show(value)) + off / 10**digits):.{digits}f}"
+    assert cpus(f"{name}={typed}", interval=interval) == ("5" if typed == show(value) else "")
+    assert cpus(f"!{name}={typed}", interval=interval) == ("" if typed == show(value) else "5")
+
+
+def test_a_share_is_compared_without_loss() -> None:
+    """100 * 0.29 is less than 29."""
+    top = np.full((len(METRICS), 8), np.nan)
+    bottom = np.full_like(top, 100.0)
+    for number in range(101):
+        top[INDEX["util"], 0] = number
+        interval = dataclasses.replace(INTERVAL, values=Values(top, bottom))
+        assert cpus(f"util>={number}", interval=interval) == "0"
+        assert cpus(f"util<={number}", interval=interval) == "0"
+        assert cpus(f"util>{number}", interval=interval) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("NGINX", "0,5"),
+        ("gin", "0,5"),
+        ('"web content"', "1"),
+        ("web content", "1"),  # two texts, each in the name
+        ('content "b C"', "1"),
+        ("kworker/2:1", "2"),
+        ("pid:4003-4004,9", "3-4"),
+        ("pid:400", ""),
+        ('"4003"', "3"),
+        ('"4242"', "3"),
+        ('"offline"', "6"),
+        ('"a|b"', "7"),
+        ("offlin", "6"),
+        ("util", ""),
+        ("!nginx 0-5", "1-4"),
+    ],
+)
+def test_who_runs_there(text: str, expected: str) -> None:
+    assert cpus(text) == expected
+
+
+def test_who_runs_there_is_not_trusted() -> None:
+    lies: dict[Any, Any] = {
+        "0": 12, "1": "nginx", "2": [1], "3": ["nginx", "nginx"], "4": [None, "nginx"],
+        "5": [7, ["nginx"]], "6": [8, "nginx" + 1000 * "x"], "x": [9, "nginx"], 7: [9, "nginx"],
+    }  # fmt: skip
+    seen = session({"tasks": lies})
+    assert cpus("nginx", *seen) == "3-4,6"
+    assert cpus("pid:0-9", *seen) == "2,5-6"
+    assert cpus("nginx", SESSION, None) == ""
+
+
+def test_a_cpu_goes_off() -> None:
+    changed, _ = session()
+    changed.apply(Note("hotplug", 0, data={"cpu": 5, "online": False}))
+    later = changed.take()
+    assert cpus("offline", changed, INTERVAL) == ""  # as of then
+    assert cpus("OFFLINE", changed, later) == cpus("offline", changed, None) == "5"
+    assert cpus("!offline", changed, later) == cpus("online", changed, later) == "0-4,6-7"
+
+
+def test_a_core_comes() -> None:
+    """Of which an older interval knows nothing, and so not how its cores lie among today's."""
+    rows = made.topology(3, 1)
+    rows[1] = Cpu(1, online=False)
+    three = Machine(3, 1, does={1: Does(alone=0.0)}, changes={"topology": rows})
+    three.hello = dataclasses.replace(three.hello, cores=[[0], [2]])
+    seen, interval = fakes.seen(three)
+    assert cpus("lp0=50", seen, interval) == "0,2"
+    assert cpus("core:1", seen, interval) == ""
+    row = {"package": 0, "die": 0, "core": 1}
+    seen.apply(Note("hotplug", 0, data={"cpu": 1, "online": True, "row": row}))
+    assert cpus("lp0=50", seen, interval) == ""
+    assert cpus("core:1", seen, interval) == "1"
+
+
+def test_suspect() -> None:
+    assert cpus("suspect") == "3,7"
+    assert cpus("suspect", interval=None) == ""
+
+
+def test_a_row_that_came_with_a_note_may_hold_anything() -> None:
+    changed, interval = session()
+    row = {"core": "3", "package": [1], "type": 5}
+    changed.apply(Note("hotplug", 0, data={"cpu": 7, "online": True, "row": row}))
+    assert cpus("core:3", changed, interval) == "1,3,5"
+    assert cpus("pkg:1", changed, interval) == "2-3,6"
+    assert cpus("type:5 | type:E", changed, interval) == "2-3,6"
+
+
+def test_a_machine_whose_kernel_tells_nothing() -> None:
+    rows = [dataclasses.replace(row, core=None, package=None) for row in made.topology(2, 1)]
+    seen = fakes.seen(Machine(cores=2, threads=1, changes={"topology": rows}))
+    assert cpus("core:0-9", *seen) == cpus("type:E", *seen) == ""
+    assert cpus("!type:E", *seen) == "0-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pkg:1 0-2", "2"),
+        ("pkg:1 0-2 | 7", "2,7"),
+        ("7 | pkg:1 0-2", "2,7"),
+        ("pkg:1|7|0", "0,2-3,6-7"),
+        ("pkg:0 !core:3 util>80 nginx", "0"),
+        ("  0\t", "0"),
+        ("\u30000\u3000| 1", "0-1"),
+    ],
+)
+def test_terms_together(text: str, expected: str) -> None:
+    assert cpus(text) == expected
+
+
+def test_the_text_is_kept_as_typed() -> None:
+    chosen = parse("\tCore:3  |nginx ")
+    assert chosen is not None
+    assert chosen.text == "Core:3  |nginx"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\u3000\n", " " * 1000])
+def test_blank_is_no_filter(text: str) -> None:
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "says"),
+    [
+        ("9-3", 0, "'9-3' runs backwards: 3-9"),
+        ("1 0,9-3", 4, "'9-3' runs backwards: 3-9"),
+        ("0-", 2, "'0-' is no number or range: 0-15,32"),
+        ("0-15,", 5, "a number is missing: 0-15,32"),
+        ("-5", 0, "'-5' is no number or range: 0-15,32"),
+        ("3-4-5", 3, "'3-4-5' is no number or range: 0-15,32"),
+        ("core:", 5, "a number is missing: core:0-3,7"),
+        ("core:1,2x", 8, "'2x' is no number or range: core:0-3,7"),
+        ("pid:x", 4, "'x' is no number or range: pid:4711"),
+        ("type:", 5, "a core type is missing: type:E"),
+        ("0 foo:3", 2, "'foo:' is none of core pkg die l3 node type pid; or quote it"),
+        (
+            "x" * 30 + ":3",
+            0,
+            f"'{15 * 'x'}…:' is none of core pkg die l3 node type pid; or quote it",
+        ),
+        ("utl>3", 0, "no metric utl, but util, steal; or quote it"),
+        ("!inv>3", 1, "no metric inv, but invol; or quote it"),
+        ("qqqq>3", 0, "no metric qqqq, but util, busy, ipc; or quote it"),
+        ("util >80", 5, "a metric stands right before >: util>80"),
+        ("util>", 5, "a number is missing: util>80"),
+        ("util> 80", 5, "a number is missing: util>80"),
+        ("util>x", 5, "'x' does not fit: util>80"),
+        ("util>-1", 5, "'-1' does not fit: util>80"),
+        ("util>80GHz", 7, "'80GHz' does not fit: util>80"),
+        ("Busy<2.5%", 8, "'2.5%' does not fit: Busy<2.5GHz"),
+        ("ipc>1%", 5, "'1%' does not fit: ipc>1.5"),
+        ("util=>3", 4, "'=>' is none of > >= < <= ="),
+        ("util!=3", 4, "there is no !=, but ! before a term: !util=80"),
+        ('0 !"a b', 3, 'a quote is not closed: "a b"'),
+        ('""', 2, 'no text in the quotes: !core:3 or !"a b"'),
+        ('x"a b"', 1, 'quotes go around a whole term: "a b"'),
+        ('"a"b', 3, 'quotes go around a whole term: "a b"'),
+        ("! 3", 1, '! stands right before a term: !core:3 or !"a b"'),
+        ("!", 1, '! stands right before a term: !core:3 or !"a b"'),
+        ("| 3", 0, "| stands between two terms: type:E | util>80"),
+        ("3 ||4", 3, "| stands between two terms: type:E | util>80"),
+        ("3 | ", 4, "| stands between two terms: type:E | util>80"),
+        ("x" * (MOST + 1), MOST, "too long: a filter has at most 200 characters"),
+    ],
+)
+def test_what_is_wrong_and_where(text: str, at: int, says: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        parse(text)
+    assert (str(caught.value), caught.value.at) == (says, at)
+
+
+@pytest.mark.parametrize(
+    ("text", "steady"),
+    [
+        ("0-3 !pkg:1 | type:E", True),
+        ("0-3 | util>80", False),
+        ("!util>80", False),
+        ("both>1", False),
+        ("nginx", False),
+        ("pid:3", False),
+        ("offline", False),
+        ("!suspect", False),
+    ],
+)
+def test_what_need_not_be_asked_again(text: str, steady: bool) -> None:
+    chosen = parse(text)
+    assert chosen is not None
+    assert chosen.steady is steady
+
+
+def test_help_tells_the_truth() -> None:
+    for example, meaning in HELP:
+        assert parse(example) is not None
+        assert len(example) <= 20
+        assert len(meaning) <= 56
+
+
+PIECES = ["core:", "pkg:1", "type:E", "pid:", "foo:", "0-3", "7", ",", "-", "util", "busy", "both",
+          ">", "<=", "=", "80", ".5", "%", "GHz", "!", "|", " ", '"', "nginx", "off", "line",
+          "suspect"]  # fmt: skip
+
+
+@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
+def test_any_text_is_a_filter_or_says_why_not(text: str) -> None:
+    try:
+        chosen = parse(text)
+    except FilterError as error:
+        assert 0 <= error.at <= len(text)
+        assert str(error).isprintable()
+        assert 0 < len(str(error)) < 80
+        return
+    assert (chosen is None) == (not text.strip())
+    if chosen is None:
+        return
+    again = parse(chosen.text)
+    assert again is not None
+    assert (again.text, again.steady) == (chosen.text, chosen.steady)
+    for interval in (INTERVAL, None):
+        mask = chosen.cpus(SESSION, interval)
+        assert mask.shape == (8,)
+        assert mask.tolist() == again.cpus(SESSION, interval).tolist()
+    if chosen.steady:
+        assert chosen.cpus(SESSION, INTERVAL).tolist() == chosen.cpus(SESSION, None).tolist()

@@ -1,0 +1,228 @@
+"""The heat map on the screen: what it tells, and what the keys do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import Does, Machine, guest, tasks
+from playing import Run, play
+
+from perftop import theme
+from perftop.screens.monitor import Monitor
+from perftop.widgets.cursor import Cursor
+from perftop.widgets.heat import HeatMap
+
+
+def view(run: Run) -> HeatMap:
+    found = run.app.screen_stack[0].query_one(HeatMap)
+    assert found.display
+    return found
+
+
+def text(run: Run) -> list[str]:
+    return [view(run).render_line(y).text for y in range(view(run).size.height)]
+
+
+def shown(machine: Machine, *keys: str, size: tuple[int, int] = (120, 30), **more: Any
+          ) -> list[str]:  # fmt: skip
+    """The heat map after these keys, line by line."""
+    lines: list[str] = []
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("2", *keys)
+        await run.intervals(1, **more)
+        lines[:] = text(run)
+
+    play(machine, act, size)
+    return lines
+
+
+def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, Does]:
+    return {core: Does(0.9, hz), core + 8: Does(0.9, hz)}
+
+
+def test_it_tells_how_it_is_to_be_read() -> None:
+    title, legend, heading, *_ = shown(Machine(cores=8))
+    assert title.startswith(" heat map · utilisation   next: busy clock · IPC")
+    assert "lp0 above lp1  0 ████████████ 100 %" in legend
+    assert heading.startswith(" package 0  8 cores  util  50.0 %  busy 3.00 of 3.20 GHz ▼ ──")
+
+
+def test_a_key_turns_the_metrics_and_back() -> None:
+    assert " heat map · busy clock " in shown(Machine(), "v")[0]
+    assert "GHz" in shown(Machine(), "v")[1]
+    assert " heat map · utilisation " in shown(Machine(), "v", "V")[0]
+
+
+def test_all_clocks_are_told_in_the_chosen_units() -> None:
+    lines = shown(Machine(cores=3), "v", "u")
+    assert "busy 3000 of 3200 MHz" in lines[2]
+    assert lines[3].split() == ["0▸3000◂3000", "3000"]
+    assert "lp0 3000  lp1 3000 MHz" in lines[-1]
+    assert "busy 3000 of 3200 MHz" in lines[-1]
+    assert not any("GHz" in line for line in lines)
+    unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
+    assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
+    assert not any("nan" in line for line in unknown)
+
+
+def test_large_cells_hold_their_numbers() -> None:
+    upper, lower = shown(Machine(cores=3, does={1: Does(1.0), 4: Does(0.07)}))[3:5]
+    assert upper.split() == ["0▸", "50", "◂100", "50"]
+    assert lower.split() == ["▸", "50", "◂", "7", "50"]
+
+
+def test_the_cursor_tells_the_numbers_of_its_core() -> None:
+    m = Machine(cores=3, does={1: Does(0.5), 4: Does(1.0, 2.9e9, ipc=0.5)})
+    foot = shown(m, "right", size=(160, 30), records=tasks(["a", "lmp", "", "", "cc1"]))[-1]
+    assert " ".join(foot.split()) == (
+        "▸ core 1 cpus 1,4 lp0 50.0 lp1 100.0 % busy 2.93 of 3.20 GHz both 50.0 % IPC 0.76 "
+        "lmp:4001 · cc1:4004"
+    )
+
+
+def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        for key, cpu in (("left", 0), ("up", 0), ("right", 1), ("down", 17), ("down", 33),
+                         ("left", 32), ("end", 127), ("right", 127), ("home", 0),
+                         ("pagedown", 112), ("pageup", 0)):  # fmt: skip
+            await run.pilot.press(key)
+            assert view(run).choice.cpu == cpu, key
+
+    play(Machine(cores=128), act, (160, 24))
+
+
+def test_the_outlier_is_named_marked_and_found() -> None:
+    lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
+    assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
+    assert [line.count("[2.48]") for line in lines[3:5]] == [1, 1]
+    found = shown(Machine(cores=8, does=slow()), "v", "w")
+    assert "▸ core 2 " in found[-1]
+    assert "outlier, median 3.00" in found[-1]
+
+
+def test_at_80_columns_the_median_is_still_told() -> None:
+    legend = shown(Machine(cores=8, does=slow()), "v", size=(80, 24))[1]
+    assert "outlier core 2 · 2.48 GHz, median 3.00" in legend
+
+
+def test_eight_threads_are_told_in_a_row() -> None:
+    foot = shown(Machine(cores=4, threads=8, does={4: Does(0.25)}), size=(80, 24))[-1]
+    assert "lp0–7  50.0  25.0  50.0  50.0  50.0  50.0  50.0  50.0 %" in foot
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70)])
+def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
+    low = {cpu: Does(0.004, 0.8e9, 0.01, 0.0) for cpu in range(64)}
+    high = {cpu: Does(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
+    a, b = (shown(Machine(cores=32, does=does), size=size) for does in (low, high))
+    for one, other in zip(a, b, strict=True):
+        assert len(one) == len(other) == size[0]
+        words = [[(x, c) for x, c in enumerate(line) if c.isalpha()] for line in (one, other)]
+        assert words[0] == words[1]
+
+
+def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
+    m = Machine(cores=8, does={2: Does(0.0), 10: Does(0.0)})
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("2", "right", "right")
+        m.broken = {1}
+        run.feed.offline(3)
+        await run.intervals(3)
+        upper = text(run)[3]
+        assert "≁" in upper
+        assert upper.split()[-5] == theme.NEITHER
+        assert "  0" in upper
+        await run.pilot.press("left")
+        assert "≁ " in text(run)[-1].split("lp1")[1]
+        await run.pilot.press("right", "right")
+        assert "lp0   off" in text(run)[-1]
+        await run.pilot.press("left", "v")
+        assert "n/a: it did not run" in text(run)[-1]
+        assert "–" in text(run)[3]
+
+    play(m, act, (160, 30))
+
+
+def test_the_last_line_stays_while_the_map_scrolls() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2", "end")
+        assert "CPU 1023" in text(run)[-1]
+        assert view(run).top > 0
+        assert "▸" in "".join(text(run)[:-1])
+
+    play(Machine(cores=1024, threads=1), act, (60, 20))
+
+
+def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int | None] = []
+
+    def note(screen: Monitor, _: Cursor.Opened) -> None:
+        opened.append(screen.choice.cpu)
+
+    monkeypatch.setattr(Monitor, "on_cursor_opened", note)
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        heat = view(run)
+        for core, times, at in ((3, 1, 1), (2, 1, 4), (5, 2, 2)):
+            x, y = heat._plan.spots[core]
+            await run.pilot.click(HeatMap, offset=(x + at, y + 2), times=times)
+            assert heat.choice.cpu == core
+        assert opened == [5]
+
+    play(Machine(cores=8), act)
+
+
+def test_what_stays_the_same_is_not_drawn_again() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        await run.intervals(1)
+        before = view(run).built
+        await run.intervals(2)
+        assert view(run).built == before
+
+    play(Machine(cores=64), act)
+
+
+def test_another_theme_colours_all_lines_anew() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        heat = view(run)
+        grounds = []
+        for name in ("perftop-dark", "perftop-light"):
+            run.app.theme = name
+            await run.pilot.pause()
+            strips = [heat.render_line(y) for y in (0, 3, heat.size.height - 1)]
+            grounds.append([next(iter(strip)).style for strip in strips])
+        assert all(dark != light for dark, light in zip(*grounds, strict=True))
+
+    play(Machine(), act)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, 8])
+def test_in_ascii_every_shape_is(threads: int) -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        assert "".join(text(run)).isascii()
+
+    play(Machine(cores=8, threads=threads), act, (80, 24), ascii_=True)
+
+
+def test_a_guest_has_a_cell_a_cpu() -> None:
+    lines = shown(guest({0: Does(0.25)}))
+    assert "a cell is a CPU" in lines[1]
+    assert "25" in lines[3]
+    assert lines[-1].split()[:4] == ["▸", "CPU", "0", "utilisation"]
+
+
+def test_a_filter_that_nothing_matches_is_said() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2", "slash", *"util>99", "enter")
+        await run.pilot.pause()
+        assert "no CPU matches the filter" in text(run)[2]
+
+    play(Machine(), act)

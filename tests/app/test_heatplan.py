@@ -1,0 +1,148 @@
+"""The heat map as geometry and runs: where cells stand, and what they look like."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import made
+import pytest
+from fakes import Machine, seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop import theme
+from perftop.widgets import heatcells, heatplan, strips
+from perftop.widgets.heatcells import OFF, UNKNOWN
+from perftop.widgets.heatplan import Group
+from perftop.widgets.places import Places
+
+LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
+
+
+def shape(packages: int, caches: int, cores: int) -> tuple[list[heatplan.Package], list[str]]:
+    """So many packages of so many L3s of so many cores, and the names of the cores."""
+    numbers = iter(range(packages * caches * cores))
+    found = [
+        [Group(f"L3 {p * caches + c}" if caches > 1 else "",
+               tuple(next(numbers) for _ in range(cores)))
+         for c in range(caches)]
+        for p in range(packages)
+    ]  # fmt: skip
+    return found, [str(core % (caches * cores)) for core in range(packages * caches * cores)]
+
+
+def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
+            ascii_: bool = False) -> heatplan.Plan:  # fmt: skip
+    packages, names = shape(*of)
+    ids: list[int | None] = list(range(len(packages)))
+    return heatplan.plan(packages, ids, names, threads, width, height, ascii_=ascii_)
+
+
+# --- where cells stand
+
+
+@pytest.mark.parametrize("ascii_", [False, True])
+@pytest.mark.parametrize(
+    ("of", "threads"),
+    [((1, 1, 128), 2), ((2, 8, 8), 2), ((2, 16, 4), 2), ((1, 16, 8), 2), ((8, 1, 16), 2),
+     ((4, 1, 16), 4), ((2, 1, 16), 8), ((2, 16, 8), 1), ((256, 1, 1), 1), ((2, 128, 1), 1)],
+)  # fmt: skip
+def test_256_cpus_fit_24_lines(of: tuple[int, int, int], threads: int, ascii_: bool) -> None:
+    plan = planned(of, threads, 79, 16, ascii_=ascii_)
+    assert len(plan.lines) <= 16
+    assert len(plan.spots) == 256 // threads
+
+
+@pytest.mark.parametrize("ascii_", [False, True])
+@pytest.mark.parametrize(
+    ("of", "threads"),
+    [((1, 1, 512), 2), ((2, 32, 8), 2), ((8, 8, 8), 2), ((4, 64, 2), 2), ((16, 1, 32), 2),
+     ((2, 16, 8), 4), ((2, 64, 8), 1)],
+)  # fmt: skip
+def test_1024_cpus_fit_50_lines(of: tuple[int, int, int], threads: int, ascii_: bool) -> None:
+    plan = planned(of, threads, 159, 42, ascii_=ascii_)
+    assert len(plan.lines) <= 42
+    assert len(plan.spots) == 1024 // threads
+
+
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40)),
+    st.sampled_from([1, 2, 4, 8]), st.integers(40, 240), st.integers(1, 70), st.booleans(),
+)  # fmt: skip
+def test_every_core_has_one_cell_and_nothing_overlaps(
+    of: tuple[int, int, int], threads: int, width: int, height: int, ascii_: bool
+) -> None:
+    plan = planned(of, threads, width, height, ascii_=ascii_)
+    drawn: dict[int, list[int]] = {}
+    for line in plan.lines:
+        end = 0
+        for part in line:
+            assert part.x >= end
+            end = part.x + part.width
+            for row in part.cells:
+                drawn.setdefault(row, []).append(part.line)
+        assert end <= width
+    assert len(drawn) == of[0] * of[1] * of[2]
+    assert not (ascii_ and plan.cell.halves and plan.cell.wide % 2)  # lp0 and lp1 side by side
+    assert all(lines == list(range(plan.cell.high)) for lines in drawn.values())
+    assert len(set(plan.spots.values())) == len(drawn)
+
+
+def test_few_cores_have_large_cells() -> None:
+    sizes = [planned((1, 1, n), 2, 79, 16).cell for n in (8, 64, 128, 256, 512)]
+    areas = [cell.wide * (cell.high + cell.air) for cell in sizes]
+    assert areas == sorted(areas, reverse=True)
+    assert (sizes[0].wide, sizes[0].high) == (4, 2)
+
+
+def test_cores_of_an_l3_stand_together_under_their_package() -> None:
+    packages, _ = shape(2, 4, 8)
+    plan = planned((2, 4, 8), 2, 119, 40)
+    caches = {group.rows for groups in packages for group in groups}
+    assert {part.cells for line in plan.lines for part in line if part.cells} == caches
+    labels = [part.label.strip() for line in plan.lines for part in line if part.label]
+    assert labels == [f"L3 {i}" for i in range(8)]
+    heads = [y for y, line in enumerate(plan.lines) if any(part.package >= 0 for part in line)]
+    assert heads[0] < plan.spots[0][1] < heads[-1] < plan.spots[32][1]
+
+
+@pytest.mark.parametrize(
+    ("caches", "labels"),
+    [([0, 1, 2, 3], ["die 0 L3 0", "die 0 L3 2", "die 1 L3 1", "die 1 L3 3"]),
+     ([0, 1, 0, 1], ["L3 0", "L3 1"]), ([None] * 4, ["die 0", "die 1"])],
+)  # fmt: skip
+def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[str]) -> None:
+    """Pairs of cores belong to dies 0, 1, 0 and 1."""
+    rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
+            for row in made.topology(8)]  # fmt: skip
+    session, _ = seen(Machine(cores=8, changes={"topology": rows}))
+    (groups,), _ = heatplan.packages(session, Places(session))
+    assert [group.label for group in groups] == labels
+
+
+# --- what they look like
+
+
+def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
+    assert heatcells.halves(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
+    assert heatcells.halves(3, 3, 2, False) == (("██", "heat3"),)
+    assert strips.text(heatcells.halves(0, 11, 4, True)) == "__@@"
+
+
+@pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
+def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
+    made_ = {heatcells.halves(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
+    nothing_known = 0 if ascii_ else 2  # off and unknown: told as unknown
+    assert len(made_) == len(LEVELS) ** 2 - nothing_known
+
+
+def test_in_ascii_the_level_is_told_without_colour() -> None:
+    texts = {strips.text(heatcells.halves(u, l, 2, True)) for u in LEVELS for l in LEVELS}
+    plain = {theme.plain(text) for text in texts}
+    assert len(plain) == len(LEVELS) ** 2
+    assert all(text.isascii() for text in plain)
+
+
+def test_the_gap_after_a_cell_of_two_colours_is_bare() -> None:
+    runs = [("▀", "heat1/heat2"), (" ", "text"), ("▀", "heat1/heat2")]
+    assert strips.merged(runs, 4) == [*runs, (" ", "text")]

@@ -1,0 +1,327 @@
+"""What is kept of the past: its limits, its raw frames, and metrics over any bins of time."""
+
+from __future__ import annotations
+
+import gc
+import math
+import tracemalloc
+from collections.abc import Sequence
+
+import made
+import numpy as np
+import pytest
+from fakes import Does, Machine
+from hypothesis import given
+from hypothesis import strategies as st
+from made import SAMPLE_NS
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.believe import Sieve
+from perftop.history import History, edges
+from perftop.metrics import METRICS
+from perftop.session import Session
+
+NAN = math.nan
+TICKS = int(made.TSC_HZ / 10)
+
+
+def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
+    session = Session(hello, history := History(hello))
+    for message in messages:
+        session.apply(message)
+    return history
+
+
+def simulated(
+    cpus: int, n: int, scenario: str = "smt-mix"
+) -> tuple[wire.Hello, list[wire.Message]]:
+    source = sim.open_sim(f"sim:{scenario},cpus={cpus},seed=2,speed=max", SAMPLE_NS)
+    found: list[wire.Message] = []
+    while len(found) < n:
+        found += source.poll()
+    source.close()
+    return source.hello, found[:n]
+
+
+def bins(first: int, last: int, step: int = 1) -> np.ndarray:
+    """Edges, in samples."""
+    return np.arange(first, last + 1, step, dtype=np.int64) * SAMPLE_NS
+
+
+# --- edges
+
+
+@given(st.integers(0, 2**60), st.integers(1, 2**40), st.integers(1, 200))
+def test_the_last_bin_holds_the_end_and_bins_stay_where_they_are(
+    end_ns: int, bin_ns: int, count: int
+) -> None:
+    found = edges(end_ns, bin_ns, count)
+    assert len(found) == count + 1
+    assert found[-2] < end_ns <= found[-1] or end_ns == found[-1] == 0
+    assert (np.diff(found) == bin_ns).all()
+    assert found[-1] % bin_ns == 0
+
+
+# --- metrics over bins
+
+
+def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) -> History:
+    """CPUs that are busy so much of each sample; None: not read in this one."""
+    cpus = len(utils[0])
+    hello = made.hello([made.REF, made.CYCLES], cores=cpus, threads=1)
+    ref = [0.0] * cpus
+    messages = [made.frame(hello, 0, {"ref": [0] * cpus, "cycles": [0] * cpus})]
+    for i, sample in enumerate(utils):
+        seq = i + 1 if stamps is None else stamps[i]
+        ref = [r + (util or 0.0) * TICKS for r, util in zip(ref, sample, strict=True)]
+        counts: list[int | None] = [int(r) for r in ref]
+        flags = [0 if util is None else wire.ROW_SAMPLED for util in sample]
+        messages.append(made.frame(hello, seq, {"ref": counts, "cycles": counts}, flags=flags))
+    return kept(hello, messages)
+
+
+def test_a_bin_is_the_sum_of_its_samples_divided_once() -> None:
+    history = shares([0.1, 0.5], [0.3, 0.5], [0.8, 0.0], [0.2, 0.5])
+    found = history.field("util", [0, 1], bins(0, 4, 2))
+    np.testing.assert_allclose(found, [[0.2, 0.5], [0.5, 0.25]], atol=1e-6)
+    assert history.field("util", [1], bins(0, 4, 4)).tolist() == [[pytest.approx(0.375)]]
+    # A clock is cycles over running time: a sample that slept has no say.
+    assert history.field("busy_hz", [1], bins(2, 4, 2)).tolist() == [[pytest.approx(2e9)]]
+
+
+def test_a_sample_belongs_to_the_bin_in_which_it_ends() -> None:
+    history = shares([0.1], [0.2], [0.3])
+    inside = np.array([1, 2, 3], np.int64) * SAMPLE_NS
+    np.testing.assert_allclose(history.field("util", [0], inside)[:, 0], [0.2, 0.3], atol=1e-6)
+    np.testing.assert_allclose(history.field("util", [0], inside - 1)[:, 0], [0.1, 0.2], atol=1e-6)
+
+
+def test_bins_finer_than_samples_show_the_sample_that_covers_them() -> None:
+    history = shares([0.2], [0.6], stamps=[4, 6])  # the frames between were lost
+    found = history.field("util", [0], bins(-1, 8))[:, 0]
+    np.testing.assert_allclose(found, [NAN, *[0.05] * 4, 0.3, 0.3, NAN, NAN], atol=1e-6)
+
+
+def test_what_is_not_known_is_not_zero() -> None:
+    history = shares([0.5, 0.5], [0.5, None], [0.5, 0.5])
+    found = history.field("util", [1, 0], bins(0, 3))
+    np.testing.assert_allclose(found, [[0.5, 0.5], [NAN, 0.5], [0.25, 0.5]], atol=1e-6)
+    assert np.isnan(history.field("idle", [0, 1], bins(0, 3))).all()  # no counter for it
+    assert np.isnan(history.field("util", [0], bins(40, 42))).all()
+    assert np.isnan(shares([0.5]).field("util", [0], bins(-5, -3))).all()
+    assert history.field("util", [], bins(0, 3)).shape == (3, 0)
+
+
+def test_a_half_known_sample_is_not_half_a_ratio() -> None:
+    hello = made.hello([made.REF, made.CYCLES], threads=1)
+    samples: list[made.Values] = [
+        {"ref": [None if seq == 2 else seq * TICKS // 2], "cycles": [seq * TICKS]}
+        for seq in range(5)
+    ]
+    history = kept(hello, [made.frame(hello, seq, values) for seq, values in enumerate(samples)])
+    found = history.field("busy_hz", [0], bins(0, 4))[:, 0]
+    np.testing.assert_allclose(found, [4e9, NAN, NAN, 4e9])
+    assert history.field("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
+
+
+def test_suspect_samples_have_no_part_in_it() -> None:
+    history = shares([0.5], [3.0], [0.5])
+    np.testing.assert_allclose(history.field("util", [0], bins(0, 3))[:, 0], [0.5, NAN, 0.5])
+    np.testing.assert_allclose(history.field("util", [0], bins(0, 3, 3))[:, 0], [0.5])
+
+
+def test_an_empty_history_knows_nothing() -> None:
+    history = History(Machine().hello)
+    assert (history.first_ns, history.last_ns, history.times().tolist()) == (None, None, [])
+    assert np.isnan(history.field("util", [0, 1], bins(0, 3))).all()
+    assert np.isnan(history.states([[0, 4]], bins(0, 3))).all()
+    assert list(history.frames(0, 10**18)) == []
+    assert history.bytes < 10_000
+
+
+@pytest.mark.parametrize("scenario", ["smt-mix", "halts", "turbo-drop"])
+def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
+    """All metrics, states and ceilings against what the session itself makes of such a span."""
+    hello, messages = simulated(8, 160, scenario)
+    session = Session(hello, history := History(hello))
+    live, ends = [], []
+    for message in messages:
+        session.apply(message)
+        if session.frames > 1 and session.span_ns >= 10 * SAMPLE_NS:
+            live.append(session.take())
+            ends.append(session.now_ns)
+    start_ns = ends[0] - 10 * SAMPLE_NS
+    limits = np.array([start_ns, *ends], np.int64)
+    for key in METRICS:
+        found = history.field(key, range(8), limits)
+        expected = [interval.values[key] for interval in live]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4, err_msg=key)
+    cores = session.splitter.cores
+    states = history.states(cores, limits)
+    np.testing.assert_allclose(states[3:], [i.split.states for i in live[3:]], atol=2e-3)
+    np.testing.assert_allclose(states.sum(axis=2), 1, atol=1e-5)
+    ceilings = [i.ceiling_hz for i in live]
+    np.testing.assert_allclose(history.ceiling(cores, limits), ceilings, rtol=1e-5)
+
+
+# --- cores
+
+
+def test_cores_are_found_by_their_cpus() -> None:
+    does = {0: Does(0.9, alone=0.5), 4: Does(0.4, alone=0.0), 1: Does(0.2), 5: Does(0.2)}
+    machine = Machine(cores=4, does=does)
+    history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
+    found = history.states([[1, 5], [0, 4], [77]], bins(0, 4, 2))
+    np.testing.assert_allclose(found[1, 1], [0.1, 0.5, 0, 0.4], atol=1e-6)
+    np.testing.assert_allclose(found[1, 0], [0.8, 0, 0, 0.2], atol=1e-6)
+    assert np.isnan(found[:, 2]).all()
+    ceiling = history.ceiling([[3, 7], [77]], bins(0, 4, 2))
+    np.testing.assert_allclose(ceiling, [[3.2e9, NAN]] * 2)
+
+
+def test_states_of_a_bin_are_weighed_by_what_samples_cover() -> None:
+    """An interrupted read makes the next sample twice as long."""
+    counters = [made.REF, made.counter("one_thread", "1")]
+    hello = made.hello(counters, cores=1)
+    wide = wire.ROW_SAMPLED | wire.ROW_WIDE
+    ref, flags = [0, 0, 0, 1], [[1, 1], [1, 1], [wide, 1], [1, 1]]
+    messages = [
+        made.frame(hello, seq, {"ref": [r * TICKS, 0], "one_thread": [r * TICKS, 0]}, flags=f)
+        for seq, (r, f) in enumerate(zip(ref, flags, strict=True))
+    ]
+    history = kept(hello, messages)
+    found = history.states([[0, 1]], bins(0, 3))[:, 0]
+    expected = np.array([[1, 0, 0, 0], [NAN] * 4, [0.5, 0.5, 0, 0]])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    whole = history.states([[0, 1]], bins(0, 3, 3))[0, 0]
+    np.testing.assert_allclose(whole, [2 / 3, 1 / 3, 0, 0], atol=1e-6)
+
+
+def test_a_ceiling_is_weighed_with_time() -> None:
+    machine, messages = Machine(cores=1), []
+    for seq, hz in enumerate([3e9, 3e9, 4e9, 4e9, 4e9, 4e9]):
+        machine.ceiling_hz = hz
+        messages.append(machine.frame(seq))
+    history = kept(machine.hello, [messages[0], messages[1], messages[5]])
+    assert history.ceiling([[0, 1]], bins(0, 5, 5)).tolist() == [[pytest.approx(3.8e9)]]
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_core_that_was_single_is_found_under_all_its_names(gone: int) -> None:
+    machine = Machine(cores=1, does={0: Does(0.5), 1: Does(0.5)})
+    machine.gone.add(gone)
+    off = wire.Note("hotplug", 1, data={"cpu": gone, "online": False})
+    history = kept(machine.hello, [off, *(machine.frame(seq) for seq in range(3))])
+    np.testing.assert_allclose(history.states([[0, 1]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])
+    np.testing.assert_allclose(history.states([[0]], bins(0, 2, 2))[0, 0], [0.5, 0.5, 0, 0])
+
+
+def test_without_a_counter_for_states_there_are_their_bounds() -> None:
+    does = {0: Does(0.75), 2: Does(0.5)}
+    machine = Machine(cores=2, split=False, does=does)
+    history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
+    cores = [[1, 3], [0, 2], [1]]
+    assert np.isnan(history.states(cores[:2], bins(0, 4))).all()
+    low, high = history.bounds(cores, bins(0, 4))
+    np.testing.assert_allclose(low[2, 1], [0, 0.25, 0, 0.25], atol=1e-6)
+    np.testing.assert_allclose(high[2, 1], [0.25, 0.5, 0.25, 0.5], atol=1e-6)
+    assert low.shape == high.shape == (4, 3, 4)
+    assert np.isnan(low[:, 2]).all()
+
+
+def test_cores_of_four_threads_have_one_state() -> None:
+    counters = [made.REF, made.counter("any_thread", "1")]
+    hello = made.hello(counters, cores=1, threads=4)
+    messages = [
+        made.frame(
+            hello, seq,
+            {"ref": [seq * TICKS // 4] * 4, "any_thread": [seq * TICKS // 2] * 4},
+        )
+        for seq in range(3)
+    ]  # fmt: skip
+    found = kept(hello, messages).states([[0, 1, 2, 3]], bins(0, 2))
+    np.testing.assert_allclose(found[:, 0], [[0.5, NAN, NAN, NAN]] * 2)
+
+
+# --- raw frames
+
+
+def test_frames_come_back_as_they_were() -> None:
+    hello, messages = simulated(6, 230, "hotplug")
+    history = kept(hello, messages)
+    assert list(history.frames(0, 1 << 62)) == messages
+    first, last = 91, 140  # over the end of a chunk
+    start_ns, end_ns = (messages[i].time_ns for i in (first, last))  # type: ignore[union-attr]
+    expected = [m for m in messages if start_ns <= m.time_ns <= end_ns]  # type: ignore[union-attr]
+    assert list(history.frames(start_ns, end_ns)) == expected
+    assert len(expected) >= last - first
+
+
+def test_time_that_does_not_go_on_is_not_history() -> None:
+    """A stream from elsewhere may claim any time."""
+    machine = Machine(cores=1)
+    session = Session(machine.hello, history := History(machine.hello))
+    for seq in (0, 1, 2, 2, 1, 3):
+        session.apply(machine.frame(seq))
+    for time_ns in (-5, 2**63, 2**64 - 1):
+        frame = machine.frame(4)
+        session.apply(wire.Frame(4, time_ns, frame.blocks))
+        session.apply(wire.Note("mark", time_ns))
+    assert (history.times() / SAMPLE_NS).tolist() == [1, 2, 3]
+    odd = Session(machine.hello, history_of_odd := History(machine.hello))
+    for time_ns in (-5, 7, 8):
+        odd.apply(wire.Frame(0, time_ns, machine.frame(1).blocks))
+    assert history_of_odd.times().tolist() == [8]
+    found = odd.at(8, 5)
+    assert found is not None
+    assert found.elapsed_s == 1e-9
+    assert [m.seq for m in history.frames(0, 1 << 62) if isinstance(m, wire.Frame)] == [0, 1, 2, 3]
+    assert session.at(3 * SAMPLE_NS, SAMPLE_NS) is not None
+
+
+# --- the budget
+
+
+@pytest.mark.parametrize(("cpus", "budget"), [(2, 200_000), (64, 2_500_000), (256, 9_000_000)])
+def test_the_oldest_goes_first_and_memory_is_what_it_says(cpus: int, budget: int) -> None:
+    hello, messages = simulated(cpus, 400 if cpus < 256 else 200)
+    sieve = Sieve(hello)
+    gc.collect()
+    tracemalloc.start()
+    history, most = History(hello, budget), 0
+    for message in messages:
+        assert isinstance(message, wire.Frame)
+        history.keep(message, sieve)
+        history.trace(sieve.sample(message), sieve)
+        most = max(most, history.bytes)
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.8 * budget < history.bytes <= most <= budget
+    assert held <= 1.03 * history.bytes
+    assert history.bytes <= 1.1 * held
+    frames = list(history.frames(0, 1 << 62))
+    times = [frame.time_ns for frame in frames]
+    assert times == history.times().tolist() == [m.time_ns for m in messages[-len(frames) :]]  # type: ignore[union-attr]
+    assert (history.first_ns, history.last_ns) == (times[0], times[-1])
+    util = history.field("util", [0], np.array([0, times[0] - SAMPLE_NS, *times], np.int64))
+    assert np.isnan(util[:1]).all()
+    assert np.isfinite(util[1:]).mean() > 0.9
+
+
+def test_ten_minutes_of_64_cpus() -> None:
+    hello, messages = simulated(64, 201)
+    history = kept(hello, messages)
+    assert history.bytes / 200 * 6000 < 100_000_000
+
+
+def test_notes_alone_cannot_fill_it() -> None:
+    hello = Machine(cores=1).hello
+    session = Session(hello, history := History(hello, 400_000))
+    for n in range(5000):
+        session.apply(wire.Note("mark", n, data={"label": "x" * 200}))
+    assert history.bytes <= 400_000
+    notes = list(history.frames(0, 1 << 62))
+    assert notes[-1].time_ns == 4999
+    assert 500 < len(notes) < 1500

@@ -1,0 +1,174 @@
+"""The views of the screen, and moments of the past in them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from fakes import Does, Machine, guest
+from playing import Run, play
+from waiting import until
+
+from perftop.playhead import Playhead
+from perftop.screens import views
+from perftop.screens.monitor import Monitor
+from perftop.widgets.choice import Choice
+
+NAMES = ("overview", "heat", "time", "table", "core")
+
+
+def monitor(run: Run) -> Monitor:
+    screen = run.app.screen_stack[0]
+    assert isinstance(screen, Monitor)
+    return screen
+
+
+def shown(run: Run) -> str:
+    """All lines of the view that is looked at."""
+    view = monitor(run).view
+    return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
+
+
+def test_numbers_and_tab_lead_to_views() -> None:
+    async def act(run: Run) -> None:
+        seen = []
+        for key in ("2", "3", "4", "1", "tab", "shift+tab", "shift+tab", "tab", "enter", "escape"):
+            await run.pilot.press(key)
+            seen.append(monitor(run).view.id)
+        assert seen == ["heat", "time", "table", "overview", "heat", "overview", "table",
+                        "overview", "core", "overview"]  # fmt: skip
+        assert [v.id for v in monitor(run).query("Canvas").results() if v.display] == ["overview"]
+
+    play(Machine(), act)
+
+
+def test_escape_leads_back_to_where_the_core_was_opened() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("4", "down", "down", "enter")
+        assert monitor(run).view.id == "core"
+        await run.pilot.press("escape")
+        assert monitor(run).view.id == "table"
+
+    play(Machine(), act)
+
+
+def test_a_core_stays_selected_across_views() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("down", "down")
+        assert run.grid.choice.cpu == 2
+        for key in ("2", "3", "4", "1"):
+            await run.pilot.press(key)
+            assert run.grid.choice.cpu == 2
+        await run.pilot.press("enter")
+        assert "core 2" in shown(run)
+
+    play(Machine(), act)
+
+
+def test_views_that_are_not_looked_at_cost_nothing() -> None:
+    async def act(run: Run) -> None:
+        assert len(monitor(run).query("Canvas")) == 1
+        await run.pilot.press("4")
+        before = run.grid.built
+        await run.intervals(2)
+        assert run.grid.built == before
+
+    play(Machine(), act)
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
+def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
+    m = Machine(cores=4)
+
+    async def act(run: Run) -> None:
+        await run.pilot.press(key)
+        m.does = {cpu: Does(0.25, ipc=0.5) for cpu in range(8)}
+        await run.intervals(3)
+        assert run.app.interval is not None
+        then, moment = shown(run), run.app.interval.time_ns
+        m.does = {cpu: Does(0.75, ipc=1.5) for cpu in range(8)}
+        await run.intervals(3)
+        assert shown(run) != then
+        await run.pilot.press("space", *["comma"] * 6)
+        await run.pilot.pause()
+        assert run.app.interval.time_ns == moment
+        assert shown(run) == then
+
+    play(m, act)
+
+
+def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(3)
+        await run.pilot.press("shift+left")
+        first = run.app.interval
+        await run.pilot.press("left")
+        assert run.app.interval is not None
+        assert first is not None
+        assert run.app.interval.time_ns == first.time_ns
+        await run.pilot.press("right")
+        assert run.app.interval.time_ns == first.time_ns + 100_000_000
+        await run.pilot.press("shift+right")
+        last = run.app.interval.time_ns
+        await run.pilot.press("right")
+        assert run.app.interval.time_ns == last
+        assert run.has("PAUSED")
+        await run.intervals(1)
+        await run.pilot.press("space")
+        assert run.app.interval.time_ns > last
+        assert not run.has("PAUSED")
+
+    play(Machine(), act)
+
+
+def test_keys_before_there_is_anything() -> None:
+    async def act(run: Run) -> None:
+        run.app.playhead = Playhead()
+        run.app._session = None
+        keys = ["left", "right", "shift+left", "J", "escape", "v", "s", "slash", "escape", "c"]
+        await run.pilot.press(*keys)
+        assert run.app.is_running
+
+    play(Machine(), act)
+
+
+@pytest.mark.parametrize("machine", [Machine(cores=40), guest()], ids=["counters", "guest"])
+def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
+    """Nothing crashes, whatever is done where; and every line is as wide as the screen."""
+    sizes = itertools.cycle([(160, 50), (80, 24), (20, 5), (240, 70), (61, 9)])
+    keys = ["down", "G", "v", "V", "o", "r", "u", "t", "left", "space", "bracketleft", "s", "j",
+            "enter", "]", "[", "pagedown", "w", "<", ">", "c", "escape", "T", "g", "up", "right",
+            "space", "l", "k", "home", "end", "shift+left", "shift+right"]  # fmt: skip
+
+    async def act(run: Run) -> None:
+        for turn, view in enumerate(("1", "2", "3", "4", "enter") * 2):
+            await run.pilot.press("escape", "escape", view)
+            await run.pilot.resize_terminal(*next(sizes))
+            await run.pilot.press(*keys[turn:], *keys[:turn])
+            await run.intervals(1)
+            look = monitor(run).view
+            lines = [look.render_line(y) for y in range(look.size.height)]
+            assert {line.cell_length for line in lines} <= {look.size.width}
+        assert run.app.failure is None
+        assert run.app.is_running
+
+    play(machine, act)
+
+
+def test_every_view_can_be_made() -> None:
+    assert set(views.TURN) | {"core"} == set(NAMES)
+    for name in NAMES:
+        assert views.make(name, Choice()).id == name
+    with pytest.raises(ValueError, match="none"):
+        views.make("none", Choice())
+
+
+def test_the_last_numbers_stay_in_every_view() -> None:
+    async def act(run: Run) -> None:
+        run.feed.die("it is gone")
+        await until(lambda: run.has("it is gone"), "told")
+        for key in ("2", "3", "4", "1", "enter"):
+            await run.pilot.press(key)
+            assert shown(run).strip()
+
+    play(Machine(), act)

@@ -1,0 +1,480 @@
+"""The time view: strips of every CPU, as text and runs, and a few keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import Does, Machine, guest
+from hypothesis import given
+from hypothesis import strategies as st
+from playing import Run, play
+from waiting import until
+
+from perftop.detect import Episode
+from perftop.filter import parse
+from perftop.history import History
+from perftop.widgets import axis, lanes
+from perftop.widgets.fields import Field
+from perftop.widgets.past import Past
+from perftop.widgets.places import Place
+from perftop.widgets.strips import text
+
+S = 1_000_000_000
+UTIL = Field("util", "utilisation", "ratio")
+
+
+class View:
+    """The time view of a running app."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.past = run.app.screen_stack[0].query_one(Past)
+
+    @property
+    def heads(self) -> list[str]:
+        return [text(runs) for runs in self.past.heads]
+
+    @property
+    def rows(self) -> list[str]:
+        """All lines that scroll, visible or not."""
+        return [text(self.past.line(y)[0]) for y in range(self.past.count)]
+
+    def seen(self) -> list[str]:
+        lines = range(self.past.size.height)
+        return [self.past.render_line(y).text.rstrip() for y in lines]
+
+    def strip(self, y: int) -> list[tuple[str, str]]:
+        """Its cells, one by one, with their styles."""
+        found = [(char, key) for part, key in self.past.line(y)[0] for char in part]
+        start = self.past._left
+        return found[start : start + self.past._axis.width]
+
+    async def again(self) -> None:
+        """After something was changed behind the app's back."""
+        session, interval = self.run.app._session, self.run.app.interval
+        assert session is not None
+        assert interval is not None
+        self.past.lay_out()
+        self.past.show(session, interval)
+        await self.run.pilot.pause()
+
+
+def look(machine: Machine, act: Any = None, size: tuple[int, int] = (160, 50), **more: Any) -> View:
+    """The view after two seconds, and what `act` does there."""
+    views = []
+
+    async def go(run: Run) -> None:
+        await run.intervals(10)
+        await run.pilot.press("3")
+        await until(lambda: run.app.screen_stack[0].query(Past), "the time view")
+        await run.pilot.pause()
+        views.append(View(run))
+        if act is not None:
+            await act(views[0])
+
+    play(machine, go, size, **more)
+    return views[0]
+
+
+def two() -> Machine:
+    """Two cores: both siblings idle and busy, both alike."""
+    return Machine(cores=2, does={0: Does(0.02), 2: Does(0.98), 1: Does(0.5), 3: Does(0.5)})
+
+
+def many(cores: int = 24) -> Machine:
+    does = {cpu: Does(0.02 if cpu < cores else 0.98) for cpu in range(2 * cores)}
+    return Machine(cores=cores, does=does)
+
+
+# --- what a line is
+
+
+def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> None:
+    view = look(many())
+    assert len(view.rows) == 24 + 1
+    assert view.rows[1].split()[:3] == ["▸", "0", "0,24"]
+    assert view.rows[1].split()[-2:] == ["2.0", "98.0"]
+    assert view.strip(1)[-1] == ("▀", "heat0/heat11")
+    assert "lp0    lp1" in view.heads[2]
+    assert "▀ lp0 ▄ lp1" in view.heads[0]
+
+
+def test_all_cpus_have_a_line_where_they_fit() -> None:
+    view = look(many(20))
+    assert len(view.rows) == 40 + 1
+    assert [row.split()[0] for row in view.rows[2:6]] == ["20", "1", "21", "2"]
+    assert view.strip(1)[-1] == ("█", "heat0")
+    assert view.strip(2)[-1] == ("█", "heat11")
+    assert view.rows[2].split()[-1] == "98.0"
+
+
+def test_few_cpus_are_several_lines_tall() -> None:
+    view = look(two(), size=(80, 24))
+    cells = "".join(view.strip(y)[-1][0] for y in range(1, 13))
+    idle, busy, half = " ▁ ", "██ ", " █ "  # two lines high, and one that sets them apart
+    assert cells == idle + busy + half + half
+    assert [bool(row[60:].strip()) for row in view.rows[1:4]] == [True, True, False]
+    assert view.rows[4].split()[-1] == "98.0"
+
+
+def test_a_core_with_four_threads_has_two_lines() -> None:
+    does = {cpu: Does(cpu // 20 / 4 + 0.1) for cpu in range(80)}
+    view = look(Machine(cores=20, threads=4, does=does))
+    assert len(view.rows) == 1 + 2 * 20
+    assert [row.split()[-2:] for row in view.rows[1:3]] == [["10.0", "35.0"], ["60.0", "85.0"]]
+
+
+def test_a_state_of_the_core_is_told_once() -> None:
+    async def act(view: View) -> None:
+        view.past.choice.metric = "both"
+        await view.again()
+
+    view = look(many(), act)
+    row = next(row for row in view.rows if "0,24" in row)
+    assert row.split()[-1] == "2.0"
+    assert "both active" in view.heads[0]
+
+
+def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
+    view = look(guest({0: Does(1.0)}), size=(80, 24))
+    assert view.rows[0].split()[0] == "▸"
+    assert "core" not in view.heads[2]
+    assert len([row for row in view.rows if row[70:].strip()]) == 2
+
+
+# --- time
+
+
+def test_what_is_before_history_is_blank_and_said_to_be() -> None:
+    view = look(many())
+    cells = "".join(char for char, _ in view.strip(1))
+    assert len(cells.lstrip()) == 5  # 2 s in cells of 500 ms, begun in the middle of one
+    assert set(cells.strip()) == {"▀"}
+    blank = len(cells) - len(cells.lstrip())
+    since = view.heads[2][view.past._left :][:blank]
+    assert since.strip() == "history from 22:13:20"
+
+
+def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
+    async def act(view: View) -> None:
+        view.run.feed.offline(24)
+        await view.run.intervals(10)
+
+    view = look(many(), act)
+    cells = view.strip(1)[-8:]
+    at = cells.index(("│", "text"))  # it went
+    assert set(cells[:at]) == {("▀", "heat0/heat11")}
+    assert set(cells[at + 1 :]) == {("▀", "heat0")}  # the sibling goes on, alone
+    assert len(cells) > at + 1 > 1
+    assert view.rows[1].rstrip().endswith("  2.0    off│")
+
+
+def test_unknown_is_blank_and_said() -> None:
+    async def act(view: View) -> None:
+        view.past.choice.metric = "busy_hz"
+        await view.again()
+
+    view = look(Machine(cores=24, does={24: Does(0.0)}), act)
+    assert view.rows[1].split()[-2:] == ["3.00", "n/a"]
+    assert view.strip(1)[-1][0] == "▀"
+    assert "/" not in view.strip(1)[-1][1]
+
+
+def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
+    told = []
+
+    async def act(view: View) -> None:
+        for key in ("", "right_square_bracket", "left_square_bracket", "left_square_bracket"):
+            await view.run.pilot.press(*[key] if key else [])
+            await view.run.pilot.pause()
+            told.append(view.heads[0].split("each cell ")[1].split("   ")[0])
+
+    look(many(), act)
+    assert told == ["500 ms", "1 s", "500 ms", "300 ms"]
+
+
+def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
+    async def act(view: View) -> None:
+        machine = view.run.feed.machine
+        machine.gone.add(24)
+        view.run.feed.offline(24)
+        await view.run.intervals(5)
+        assert view.strip(1)[-1] == ("▀", "heat0")
+        await view.run.pilot.press(*["left"] * 12)
+        await view.run.pilot.pause()
+
+    view = look(many(), act)
+    assert view.strip(1)[-1] == ("▀", "heat0/heat11")
+    assert view.rows[1].split()[-1] == "98.0"
+
+
+def test_while_paused_nothing_is_made_anew() -> None:
+    async def act(view: View) -> None:
+        await view.run.pilot.press("space")
+        await view.run.pilot.pause()
+        before = view.past.built
+        await view.run.intervals(5)
+        assert view.past.built == before
+
+    look(many(), act)
+
+
+def test_rows_in_which_nothing_changes_are_not_made_anew() -> None:
+    async def act(view: View) -> None:
+        await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
+        await view.run.intervals(80)
+        before = view.past.built
+        await view.run.intervals(5)
+        assert view.past.built - before <= 5 * 3  # the heads
+
+    look(many(), act)
+
+
+# --- numbers and units
+
+
+@pytest.mark.parametrize(
+    ("units", "value", "end"), [("GHz", "3.00", "GHz"), ("MHz", "3000", "MHz")]
+)
+def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: str) -> None:
+    async def act(view: View) -> None:
+        view.past.choice.metric, view.past.choice.units = "busy_hz", units
+        await view.again()
+
+    view = look(many(), act)
+    assert view.rows[1].split()[-2:] == [value, value]
+    assert f" {end} " in view.heads[0]
+
+
+def test_a_suspect_value_is_marked() -> None:
+    async def act(view: View) -> None:
+        session, interval = view.run.app._session, view.run.app.interval
+        assert session is not None
+        assert interval is not None
+        view.past.show(session, replace(interval, suspect={24: {"it jumped"}}))
+
+    view = look(many(), act)
+    assert view.rows[1].split()[-2:] == ["2.0", "≁98.0"]
+    assert view.rows[2].split()[-2:] == ["2.0", "98.0"]
+
+
+# --- episodes
+
+
+async def told(view: View, *episodes: Episode) -> None:
+    assert view.run.app._session is not None
+    view.run.app._session.detector.running += [e for e in episodes if e.end_ns is None]
+    view.run.app._session.ended += [e for e in episodes if e.end_ns is not None]
+    await view.again()
+
+
+def test_an_episode_marks_axis_and_row_where_it_began() -> None:
+    async def act(view: View) -> None:
+        await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
+
+    view = look(many(), act)
+    at = view.heads[2].index("▼")
+    assert view.rows[1][at] == "▼"
+    assert view.rows[1].rstrip().endswith("98.0▼")  # and it goes on
+    assert not any("▼" in row for row in view.rows[2:])
+    assert set(view.heads[2][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
+
+
+def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
+    async def act(view: View) -> None:
+        await told(view, Episode("involuntary-halt", [0], S // 2, S))
+
+    view = look(many(), act)
+    assert view.heads[2].count("▼") == 1
+    assert view.rows[1].count("▼") == 1
+    assert not view.rows[1].rstrip().endswith("▼")
+
+
+def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
+    async def act(view: View) -> None:
+        await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+
+    view = look(many(), act)
+    assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
+
+
+def test_where_there_are_no_headings_rows_tell_of_it() -> None:
+    async def act(view: View) -> None:
+        view.past.choice.order = "CPU number"
+        await told(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
+
+    view = look(many(), act)
+    assert [row.count("▼") for row in view.rows] == [2] * 24
+
+
+# --- order, filter, cursor
+
+
+def test_rows_stand_in_the_chosen_order() -> None:
+    async def act(view: View) -> None:
+        view.past.choice.order = "util"
+        await view.again()
+        first.append(view.rows[0].split())
+        view.past.choice.reverse = True
+        await view.again()
+        first.append(view.rows[0].split())
+
+    first: list[list[str]] = []
+    does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
+    look(Machine(cores=24, does=does), act)
+    assert [row[0] for row in first] == ["23", "▸"]
+    assert [row[-1] for row in first] == ["33.0", "10.0"]
+
+
+def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
+    async def act(view: View) -> None:
+        for chosen in ("3", "999"):
+            choice = view.past.choice
+            choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
+            await view.again()
+            found.append(view.seen())
+
+    found: list[list[str]] = []
+    look(many(), act)
+    some, none = found
+    assert [line.split()[0] for line in some[4:] if line[:6].strip()] == ["▸"]
+    assert " 3  3 " in some[4]
+    assert any("no CPU matches" in line for line in none)
+
+
+def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
+    async def act(view: View) -> None:
+        await view.run.pilot.press("down")
+        assert view.past.choice.cpu == 1
+        await view.run.pilot.press("end")
+        assert view.past.choice.cpu == 1
+        chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
+        assert len(chosen) == view.past.count // 2
+        assert sum(line.startswith("▸") for line in view.seen()) == 1
+
+    look(two(), act, size=(80, 24))
+
+
+# --- sizes, ASCII
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6)])
+@pytest.mark.parametrize("cores", [1, 8, 64])
+def test_every_line_is_as_wide_as_the_screen_at_most(size: tuple[int, int], cores: int) -> None:
+    view = look(many(cores), size=size)
+    for line in [*view.heads, *view.rows]:
+        assert len(line) <= size[0]
+    if size[0] >= 80:
+        assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
+        assert "22:13:2" in view.heads[1]
+
+
+def test_the_lowest_screens_have_rows_only() -> None:
+    view = look(many(), size=(60, 7))
+    assert view.heads == []
+    assert view.rows[0].split()[1:3] == ["0", "0,24"]
+
+
+def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
+    async def act(view: View) -> None:
+        await view.run.pilot.press("end")
+        await view.run.pilot.pause()
+        lines.extend(view.seen())
+
+    lines: list[str] = []
+    view = look(many(), act, size=(100, 24), ascii_=True)
+    assert len(view.rows) == 1 + 48
+    assert len(lines) == 19
+    assert all(line.isascii() for line in lines)
+    low, high = (view.strip(y)[-1][0] for y in (1, 2))
+    assert low != high
+    assert low.strip()
+    assert high.strip()
+    assert [line.split()[0] for line in lines[-2:]] == [">", "47"]  # all of the core is in sight
+
+
+# --- what is looked up
+
+
+def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    field = History.field
+
+    def counted(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
+        asked.append((len(rows), len(edges) - 1))
+        return field(self, key, rows, edges)
+
+    async def act(view: View) -> None:
+        monkeypatch.setattr(History, "field", counted)
+        await view.run.intervals(1)
+        most = 2 * view.past.size.height
+        assert len(asked) == 1
+        assert asked[0][0] <= most
+        assert asked[0][1] <= 2
+        await view.run.pilot.press("end")
+        await view.run.pilot.pause()
+        assert all(rows <= most + 2 for rows, _ in asked)
+        assert view.seen()[-1].split()[1:3] == ["127", "127,255"]
+        assert "▀" in view.seen()[-1]
+
+    look(many(128), act)
+
+
+class Written:
+    """A history in which each sample has a value of its own; some of it is not known."""
+
+    first_ns: int | None = None
+
+    def field(self, _: str, rows: Sequence[int], edges: Any) -> Any:
+        ends = edges[1:, None] // 10**8 * 7 + np.array(rows)[None] * 3
+        values = ends % 101 / 100
+        return np.where(ends % 11 == 0, np.nan, values)
+
+
+PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
+
+
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
+    session: Any = SimpleNamespace(history=Written())
+    at = axis.fitted(now_ns, 10**8, window_s, room)
+    return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
+
+
+@given(st.integers(600, 9000), st.lists(st.integers(-20, 900), max_size=6), st.integers(5, 90))
+def test_what_is_new_is_added_to_what_was_known(start: int, steps: list[int], room: int) -> None:
+    """Stepwise or at once: the same picture."""
+    now, before, none = start, None, np.zeros(0)
+    for step in [0, *steps]:
+        now = max(600, now + step)
+        fresh = _lanes(now * 10**8, room)
+        fresh.settle([0, 2], none, before)
+        whole = _lanes(now * 10**8, room)
+        whole.settle([0, 2], none, None)
+        for row in (0, 2):
+            np.testing.assert_array_equal(fresh.values[row], whole.values[row])
+        before = fresh
+
+
+def test_what_history_forgets_goes_from_the_picture() -> None:
+    first = _lanes(70 * S, 60)
+    first.settle([0], np.zeros(0), None)
+    later = _lanes(71 * S, 60)
+    session: Any = later._session
+    session.history.first_ns = 31 * S
+    later.settle([0], np.zeros(0), first)
+    assert np.isnan(later.values[0][:, :19]).all()
+    assert np.isfinite(later.values[0][:, 19:]).any()
+
+
+def test_marks_take_the_place_of_cells_and_nothing_else_moves() -> None:
+    runs = [("aaaa", "x"), ("bb", "y")]
+    assert lanes.marked(runs, {}) == runs
+    marks = {0: ("▼", "alarm"), 3: ("│", "text"), 5: ("▼", "alarm")}
+    found = lanes.marked(runs, marks)
+    assert text(found) == "▼aa│b▼"
+    assert found == [("▼", "alarm"), ("aa", "x"), ("│", "text"), ("b", "y"), ("▼", "alarm")]

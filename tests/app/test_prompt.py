@@ -1,0 +1,442 @@
+"""What is typed: the line for it, filters that are followed while typing, and times to go to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from fakes import Does, Machine, seen, tasks
+from hypothesis import given
+from hypothesis import strategies as st
+from playing import Run, play
+from textual.app import App, ComposeResult
+from textual.widgets import Input, Static
+from waiting import until
+
+from perftop import theme
+from perftop.filter import parse
+from perftop.moment import moment
+from perftop.screens.monitor import Monitor
+from perftop.screens.narrowing import Narrowing
+from perftop.widgets.choice import Choice
+from perftop.widgets.prompt import Prompt
+
+# --- the line itself
+
+
+class Small(App[None]):
+    """A prompt and nothing else."""
+
+    def __init__(self, *, ascii_: bool = False) -> None:
+        super().__init__()
+        self.told: list[tuple[str, str]] = []
+        self._ascii = ascii_
+        self.register_theme(theme.THEMES[0])
+        self.theme = theme.THEMES[0].name
+
+    def compose(self) -> ComposeResult:
+        yield Prompt(ascii_=self._ascii)
+
+    def on_prompt_changed(self, message: Prompt.Changed) -> None:
+        self.told.append(("changed", message.text))
+
+    def on_prompt_accepted(self, message: Prompt.Accepted) -> None:
+        self.told.append(("accepted", message.text))
+
+    def on_prompt_left(self) -> None:
+        self.told.append(("left", ""))
+
+
+def test_it_tells_what_is_typed_and_how_it_ends() -> None:
+    async def go() -> None:
+        app = Small()
+        async with app.run_test(size=(120, 5)) as pilot:
+            prompt = app.query_one(Prompt)
+            assert not prompt.asks("filter")
+            prompt.ask("filter", "ab", "hint")
+            await pilot.press("c", "backspace", "q", "enter")
+            assert app.told == [("changed", "ab"), ("changed", "abc"), ("changed", "ab"),
+                                ("changed", "abq"), ("accepted", "abq")]  # fmt: skip
+            assert prompt.asks("filter")  # until it is closed
+            await pilot.press("escape")
+            assert app.told[-1] == ("left", "")
+            assert not prompt.asks("filter")
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("width", "below"), [(160, False), (80, True)])
+def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
+    async def go() -> None:
+        app = Small()
+        async with app.run_test(size=(width, 6)) as pilot:
+            prompt = app.query_one(Prompt)
+            prompt.ask("filter", "util>")
+            prompt.tell("a number is missing: util>80 and more words to be read", 5)
+            await pilot.pause()
+            words, text = prompt.query_one("#prompt-words"), prompt.query_one(Input)
+            assert (words.region.y > text.region.y) == below
+            assert prompt.size.height == (2 if below else 1)
+            assert words.region.width >= 60
+            assert "a number is missing" in app.export_screenshot().replace("&#160;", " ")
+
+    asyncio.run(go())
+
+
+def test_what_cannot_be_read_is_underlined() -> None:
+    async def go() -> None:
+        app = Small()
+        async with app.run_test(size=(120, 5)) as pilot:
+            prompt = app.query_one(Prompt)
+            prompt.ask("filter", "0-3 utl>8")
+
+            def underlined() -> str:
+                strip = prompt.query_one(Input).render_line(0)
+                return "".join(s.text for s in strip if s.style and s.style.underline)
+
+            prompt.tell("no metric utl", 4)
+            await pilot.pause()
+            assert underlined() == "utl>8"
+            assert prompt.wrong
+            prompt.tell("12 of 256 CPUs")
+            await pilot.pause()
+            assert underlined() == ""
+            assert not prompt.wrong
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("name", theme.PALETTES)
+def test_the_cursor_is_seen_in_every_theme(name: str) -> None:
+    async def act(run: Run) -> None:
+        run.app.theme = name
+        await run.pilot.press("slash", "a")
+        await run.pilot.pause()
+        text, cursor, *_ = prompt(run).query_one(Input).render_line(0)
+        assert text.style
+        assert cursor.style
+        assert (text.text, cursor.text, cursor.style.reverse) == ("a", " ", True)
+        assert (cursor.style.color, cursor.style.bgcolor) == (text.style.color, text.style.bgcolor)
+
+    play(Machine(), act, (120, 24))
+
+
+def test_words_are_plain_where_shapes_cannot_be_drawn() -> None:
+    async def go() -> None:
+        app = Small(ascii_=True)
+        async with app.run_test(size=(120, 5)) as pilot:
+            prompt = app.query_one(Prompt)
+            prompt.ask("filter", "", "a · b")
+            prompt.tell("ends in …\n", 0)
+            await pilot.pause()
+            assert prompt.query_one(Input).placeholder == "a . b"
+            assert str(prompt.query_one("#prompt-words", Static).content).isascii()
+
+    asyncio.run(go())
+
+
+# --- filters
+
+
+def screen(run: Run) -> Monitor:
+    found = run.app.screen_stack[0]
+    assert isinstance(found, Monitor)
+    return found
+
+
+def prompt(run: Run) -> Prompt:
+    return screen(run).query_one(Prompt)
+
+
+def words(run: Run) -> str:
+    return str(prompt(run).query_one("#prompt-words", Static).content)
+
+
+def rows(run: Run) -> list[str]:
+    """CPUs of the overview's rows."""
+    grid = run.grid
+    lines = [grid.render_line(y).text for y in range(grid.size.height)]
+    return [part for line in lines for part in line.split()[:3] if "," in part]
+
+
+def loaded() -> Machine:
+    """Core 1 is busy."""
+    return Machine(does={1: Does(0.9), 5: Does(0.95)})
+
+
+def test_a_filter_is_followed_while_it_is_typed() -> None:
+    async def act(run: Run) -> None:
+        head = run.text()[:3]
+        await run.pilot.press("slash", *"core:2")
+        assert rows(run) == ["2,6"]
+        assert words(run).split() == ["2", "of", "8", "CPUs"]
+        await run.pilot.press(",")
+        assert "missing" in words(run)
+        assert rows(run) == ["2,6"]  # what could be read last
+        await run.pilot.press("enter")
+        assert prompt(run).display  # not like this
+        await run.pilot.press("0", "enter")
+        assert not prompt(run).display
+        assert rows(run) == ["0,4", "2,6"]
+        assert run.has("core:2,0 · 4 of 8 CPUs")
+        assert run.text()[:3] == head  # the machine is what it was
+        await run.pilot.press("down", "backslash")
+        assert len(rows(run)) == 4
+        assert not run.has("of 8 CPUs")
+
+    play(Machine(), act)
+
+
+def test_leaving_brings_back_what_was() -> None:
+    async def act(run: Run) -> None:
+        choice = screen(run).choice
+        await run.pilot.press("down", "down", "down", "slash", *"0-7", "enter")
+        before = choice.filter
+        await run.pilot.press("f4", *",core:")
+        assert choice.filter is not before
+        await run.pilot.press("home", *["delete"] * 4, "end", "0")
+        assert (rows(run), choice.cpu) == (["0,4"], 0)
+        await run.pilot.press("escape")
+        assert (choice.filter, choice.cpu, len(rows(run))) == (before, 3, 4)
+        await run.pilot.press("escape")
+        assert choice.filter is None
+        await run.pilot.press("slash", *"core:0", "escape", "slash", "escape")
+        assert (choice.filter, choice.mask, choice.cpu) == (None, None, 3)
+
+    play(Machine(), act)
+
+
+def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> None:
+    async def act(run: Run) -> None:
+        choice = screen(run).choice
+        await run.pilot.press("down", "down", "slash", *"0-3")
+        assert choice.cpu == 2
+        await run.pilot.press("backspace", "backspace")
+        assert choice.cpu == 0
+        await run.pilot.press("-", "2", "enter")
+        assert choice.cpu == 2
+        await run.pilot.press("slash", *["backspace"] * 3, "3", "enter")
+        assert choice.cpu == 3
+
+    play(Machine(), act)
+
+
+def test_a_filter_on_numbers_follows_them() -> None:
+    m = loaded()
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", *"util>80", "enter")
+        assert rows(run) == ["1,5"]
+        first = screen(run).choice.mask
+        await run.intervals(2)
+        assert screen(run).choice.mask is first  # views look at its identity
+        m.does[3] = Does(0.99)
+        await run.intervals(3)
+        assert rows(run) == ["1,5", "3,7"]
+        assert run.has("util>80 · 3 of 8 CPUs")
+
+    play(m, act)
+
+
+def test_nothing_matches_and_all_goes_on() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", *"nobody")
+        assert words(run) == "no CPU matches"
+        await run.pilot.press("enter")
+        assert run.has("nobody · no CPU matches")
+        assert run.has(" no CPU matches nobody")
+        assert run.has("4 cores / 8 CPUs")
+        for key in ("down", "end", "pageup", "o", "r", "enter", "s", "escape", "4", "1"):
+            await run.pilot.press(key)
+        await run.intervals(2)
+        await run.pilot.press("escape", "escape")
+        assert len(rows(run)) == 4
+
+    play(Machine(), act)
+
+
+def test_names_of_tasks_match() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", *"CC1", "enter")
+        assert rows(run) == ["1,5"]
+        await run.intervals(2, records=tasks(["cc1", "lmp"]))
+        assert rows(run) == ["0,4"]
+
+    play(Machine(), act)
+
+
+def test_typing_is_not_commanding() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", *"q1:?sTo 4", "space", "tab")
+        assert run.app.is_running
+        assert len(run.app.screen_stack) == 1
+        assert screen(run).view.id == "overview"
+        await run.pilot.click("#overview", offset=(20, 4))
+        await run.pilot.press("x")
+        assert prompt(run).query_one(Input).value.endswith("x")  # typing goes on
+        await run.pilot.press("f6", "slash", "escape", "f1", "slash", "escape", "y", "escape")
+        assert prompt(run).query_one(Input).value.endswith("xy")
+        await run.pilot.press("down")
+        assert screen(run).choice.cpu == 1
+        await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
+        await until(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
+
+    play(Machine(), act)
+
+
+def test_the_prompt_stands_above_the_last_line_of_every_view() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", "escape", "4", "slash")
+        view, line = screen(run).view.region, prompt(run).region
+        assert (view.y, view.bottom, line.bottom) == (4, line.y, 23)
+
+    play(Machine(), act, (160, 24))
+
+
+def test_a_prompt_survives_any_size() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", *"util>")
+        for size in [(80, 24), (20, 5), (1, 1), (240, 70), (40, 8)]:
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+        await run.pilot.press("1", "enter")
+        assert len(rows(run)) >= 1
+
+    play(Machine(), act)
+
+
+class Counting:
+    """A filter that counts how often it is asked."""
+
+    def __init__(self, text: str) -> None:
+        found = parse(text)
+        assert found is not None
+        self.filter, self.steady, self.text, self.asked = found, found.steady, text, 0
+
+    def cpus(self, *of: object) -> object:
+        self.asked += 1
+        return self.filter.cpus(*of)  # type: ignore[arg-type]
+
+
+def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
+    m = Machine()
+    session, interval = seen(m)
+    choice = Choice()
+    narrowing = Narrowing(choice)
+    steady, moving = Counting("core:1"), Counting("util>1")
+    for counting in (steady, moving):
+        choice.filter = counting  # type: ignore[assignment]
+        for _ in range(3):
+            narrowing.sift(session, interval)
+    assert (steady.asked, moving.asked) == (1, 3)
+    choice.filter = steady  # type: ignore[assignment]
+    narrowing.sift(session, interval)
+    session.topology[2] = type(session.topology[2])(cpu=2, online=True, package=0, core=1)
+    narrowing.sift(session, interval)
+    assert steady.asked == 3
+    assert choice.mask == frozenset({1, 2, 5})
+    assert narrowing.told(session) == "core:1 · 3 of 8 CPUs"
+
+
+# --- times
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Europe/Berlin"
+    time.tzset()
+    yield
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+S = 10**9
+NOON = int(time.mktime((2024, 3, 15, 12, 0, 0, 0, 0, -1))) * S
+
+
+def at(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
+    return int(time.mktime((2024, 3, day, hour, minute, 0, 0, 0, -1))) * S + round(second * S)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("11:58:30", (11, 58, 30)), ("11:58", (11, 58)), (" 11:58:30.5 ", (11, 58, 30.5)),
+     ("-30s", (11, 58, 30)), ("-30", (11, 58, 30)), ("-1m", (11, 58)), ("+500ms", (11, 59, 0.5)),
+     ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
+     ("11:50:20", (11, 50, 20.25))],
+)  # fmt: skip
+def test_a_moment_is_read(text: str, found: tuple[float, ...]) -> None:
+    first = at(11, 50, 20.25 if text == "11:50:20" else 20)
+    hour, minute, *second = found
+    assert moment(text, at(11, 59), first, at(12, 0)) == at(int(hour), int(minute), sum(second))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "12:03:05"), ("noon", "12:03:05"), ("-", "-30s"), ("12:", "12:03:05"), ("30s", "-30s"),
+     ("25:00", "no time of day"), ("11:60", "no time of day"), ("11:58:60", "no time of day"),
+     ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
+     ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s")],
+)  # fmt: skip
+def test_what_is_no_moment_is_told(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        moment(text, at(11, 59), at(11, 50, 20), at(12, 0))
+
+
+def test_a_time_of_day_may_be_yesterdays() -> None:
+    night = at(23, 50), at(0, 10, day=16)
+    assert moment("23:55", at(0, 5, day=16), *night) == at(23, 55)
+    assert moment("0:05", at(23, 55), *night) == at(0, 5, day=16)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_night_in_which_the_clock_is_changed() -> None:
+    first = int(time.mktime((2024, 3, 31, 1, 30, 0, 0, 0, -1))) * S
+    last = first + 3600 * S  # 3:30, for there was no 2
+    assert moment("3:15", last, first, last) == last - 15 * 60 * S
+    assert moment("1:45", last, first, last) == first + 15 * 60 * S
+
+
+@given(st.text(max_size=20), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_any_text_is_a_moment_that_is_kept_or_told_to_be_none(text: str, a: int, b: int) -> None:
+    first, last = NOON - max(a, b) * S, NOON
+    try:
+        found = moment(text, NOON - min(a, b) * S, first, last)
+    except ValueError as error:
+        assert str(error).isprintable()
+    else:
+        assert first <= found <= last
+
+
+def test_jumping_shows_that_moment() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(10)
+        newest = run.app.interval
+
+        def back_ns() -> int:
+            assert newest
+            assert run.app.interval
+            return newest.time_ns - run.app.interval.time_ns
+
+        await run.pilot.press("J", *"noon", "enter")
+        assert "12:03:05" in words(run)
+        assert run.app.status.paused is None
+        await run.pilot.press(*["backspace"] * 4, *"-1", "enter")
+        assert not prompt(run).display
+        await until(lambda: run.app.status.paused is not None, "time stands still")
+        assert back_ns() == S
+        await run.pilot.press("J", *"+500ms", "enter")
+        await until(lambda: back_ns() == S // 2, "half way back")
+        await run.pilot.press("J", *"-1h", "enter")
+        assert "kept is" in words(run)
+        await run.pilot.press("escape", "space")
+        assert run.app.status.paused is None
+
+    play(Machine(), act)

@@ -1,0 +1,98 @@
+"""Finished lines against the ordinary way of drawing them."""
+
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.ansi import AnsiDecoder
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.style import Style
+from textual.strip import Strip
+
+from perftop import theme
+from perftop.widgets.ready import Ink, line
+from perftop.widgets.strips import Run
+
+INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
+CHOSEN = Ink(theme.styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)
+CONSOLE = Console(
+    file=io.StringIO(), force_terminal=True, color_system="truecolor", legacy_windows=False
+)
+RUNS = st.lists(
+    st.tuples(
+        st.text("ab█▀·1 ", max_size=6),
+        st.sampled_from(["text", "dim", "alarm", "badge", "heat3", "heat1/heat7", "bright"]),
+    ),
+    max_size=8,
+)
+
+
+def cells(text: str) -> list[tuple[str, Style]]:
+    """What a terminal shows after this: character by character with its style."""
+    found: list[tuple[str, Style]] = []
+    for decoded in AnsiDecoder().decode(text):
+        styles = [Style() for _ in decoded.plain]
+        for span in decoded.spans:
+            for i in range(span.start, span.end):
+                styles[i] = Style.combine([styles[i], Style.parse(str(span.style))])
+        found += zip(decoded.plain, styles, strict=True)
+    # A space shows its ground only.
+    return [(c, Style(bgcolor=s.bgcolor) if c == " " else _plain(s)) for c, s in found]
+
+
+def _plain(style: Style) -> Style:
+    return Style(color=style.color, bgcolor=style.bgcolor, bold=bool(style.bold))
+
+
+def plain(strip: Strip) -> Strip:
+    return Strip(list(strip), strip.cell_length)
+
+
+@given(RUNS, st.sampled_from([INK, CHOSEN]), st.integers(1, 60))
+def test_the_terminal_shows_the_same(runs: list[Run], ink: Ink, size: int) -> None:
+    ready = line(runs, ink, size, ascii_=False)
+    assert cells(ready.render(CONSOLE)) == cells(plain(ready).render(CONSOLE))
+    assert ready.cell_length == size == len(ready.text)
+
+
+@given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
+def test_cut_like_any_strip(runs: list[Run], cuts: list[int]) -> None:
+    ready = line(runs, INK, 40, ascii_=False)
+    at = sorted(cuts)
+    for mine, other in zip(ready.divide(at), plain(ready).divide(at), strict=True):
+        assert mine.text == other.text
+        assert mine.cell_length == other.cell_length
+        assert cells(mine.render(CONSOLE)) == cells(other.render(CONSOLE))
+
+
+@given(RUNS, st.integers(0, 39), st.integers(1, 40))
+def test_cropped_like_any_strip(runs: list[Run], start: int, length: int) -> None:
+    ready, end = line(runs, INK, 40, ascii_=False), min(40, start + length)
+    assert ready.crop(start, end).text == plain(ready).crop(start, end).text
+    assert ready.crop_extend(start, 44, None).text == plain(ready).crop_extend(start, 44, None).text
+
+
+def test_whole_lines_are_not_copied() -> None:
+    ready = line([("abc", "text")], INK, 10, ascii_=False)
+    assert ready.divide([10])[0] is ready
+    assert ready.crop(0, 10) is ready
+    assert ready.crop_extend(0, 10, None) is ready
+
+
+def test_another_terminal_gets_its_own_colours() -> None:
+    """A line that was made for 24-bit colours and is drawn by a console with 16."""
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    ink = Ink({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
+    assert "38;2" not in line([("abc", "text")], ink, 3, ascii_=False).render(console)
+
+
+def test_ascii() -> None:
+    assert line([("█▀▄·", "both")], INK, 6, ascii_=True).text == "#',.  "
+
+
+def test_only_the_colour_of_letters_is_switched_on_one_ground() -> None:
+    text = line([("a", "lp0"), ("b", "lp1"), ("c", "alarm")], INK, 3, ascii_=False).render(CONSOLE)
+    assert text.count("48;2") == 2  # at the start, and where it gets bold

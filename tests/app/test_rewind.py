@@ -1,0 +1,257 @@
+"""Looking back: any moment that is kept shows the numbers that were live then."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+from made import SAMPLE_NS, counter
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.history import CHUNK, History
+from perftop.session import Interval, Session
+from perftop.smt import Split
+
+TICKS = int(made.TSC_HZ / 10)
+INTERVAL_NS = 5 * SAMPLE_NS
+CEILING = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+IDLE = counter("idle_s", "s", bits=64, scale=1e-9)
+
+
+def machine(cores: int = 3) -> wire.Hello:
+    counters = [made.REF, made.CYCLES, made.INSTRUCTIONS, made.ONE_THREAD, IDLE]
+    factors = [wire.Multiplier("one_thread", factor, "made") for factor in (1.0, 1.5)]
+    hello = made.hello(counters, cores=cores, multipliers=factors)
+    hello.blocks.append(wire.Block("package", "package", [CEILING]))
+    return hello
+
+
+class Story:
+    """Counters that go on at a pace of their own, and what a test lets happen to them."""
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self.hello = hello
+        self.random = random.Random(5)
+        self.n = len(hello.topology)
+        self.counts = {c.key: [0] * self.n for c in hello.blocks[0].counters}
+        self.messages: list[wire.Frame | wire.Note] = []
+        self.seq = 0
+
+    def go_on(self, frames: int = 1, **happens: Any) -> Story:
+        for _ in range(frames):
+            self.messages.append(self._frame(**happens))
+        return self
+
+    def _frame(
+        self,
+        flags: Sequence[int] | None = None,
+        leap: int | None = None,
+        lost: int = 0,
+        **more: Any,
+    ) -> wire.Frame:
+        for _ in range(lost + 1):
+            self.seq += 1
+            self._tick()
+        counts = {key: list(column) for key, column in self.counts.items()}
+        counts["ceiling_hz"] = [self.random.choice([3_000_000_000, 3_500_000_000])]
+        if leap is not None:
+            counts["ref"][leap] += 3 * TICKS
+            self.counts["ref"][leap] = counts["ref"][leap]
+        late = [self.random.randrange(50_000) for _ in range(self.n)]
+        return made.frame(self.hello, self.seq, counts, flags=flags, late_ns=late, **more)
+
+    def _tick(self) -> None:
+        for pair in self.hello.cores:
+            shares = {cpu: self.random.random() for cpu in pair}
+            least, most = max(0.0, sum(shares.values()) - 1), min(shares.values())
+            both = (least + most) / 2
+            for cpu, util in shares.items():
+                moves = {"ref": util, "cycles": 1.5 * util, "instructions": util}
+                moves["one_thread"] = util - both if len(pair) == 2 else 0.0
+                for key, share in moves.items():
+                    self.counts[key][cpu] += int(share * TICKS)
+
+    def plug(self, cpu: int, *, online: bool, **row: Any) -> None:
+        data = {"cpu": cpu, "online": online, "row": row or None}
+        self.messages.append(wire.Note("hotplug", self.seq * SAMPLE_NS + 7, data=data))
+
+
+def flags(count: int, **changed: int) -> list[int]:
+    """ROW_SAMPLED but for the CPUs named as in `cpu3=...`."""
+    return [changed.get(f"cpu{cpu}", wire.ROW_SAMPLED) for cpu in range(count)]
+
+
+def eventful() -> Story:
+    story = Story(machine())
+    n = story.n
+    story.go_on(8).go_on(leap=0).go_on(12)
+    story.go_on(2, flags=flags(n, cpu1=wire.ROW_SAMPLED | wire.ROW_WIDE)).go_on(9)
+    story.go_on(lost=6, records={"tasks": {"0": [9, "after", 1.0]}}).go_on(8)
+    story.plug(2, online=False)
+    story.go_on(14, flags=flags(n, cpu2=wire.ROW_OFFLINE))
+    story.plug(2, online=True, package=0, core=2, siblings=[2, 5])
+    story.go_on(flags=flags(n, cpu2=wire.ROW_SAMPLED | wire.ROW_REBASED))
+    story.go_on(3).go_on(leap=4).go_on(40)
+    story.go_on(17, flags=flags(n, cpu3=0)).go_on(30)  # unread for longer than an interval
+    return story
+
+
+def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session, list[Interval]]:
+    """The session after all of it, and each interval as it was live."""
+    session, live = Session(hello, History(hello)), []
+    for message in messages:
+        session.apply(message)
+        if session.frames > 1 and session.span_ns >= INTERVAL_NS - SAMPLE_NS // 2:
+            live.append(session.take())
+    return session, live
+
+
+def agree(found: Interval | None, live: Interval) -> None:
+    assert found is not None
+    for name in ("time", "time_ns", "elapsed_s", "skew_s", "suspect", "samples", "tasks"):
+        assert getattr(found, name) == getattr(live, name), name
+    pairs = {"values": (found.values.all, live.values.all)}
+    pairs |= {
+        name: (getattr(found, name), getattr(live, name)) for name in ("ceiling_hz", "online")
+    }
+    pairs |= {name: (found.counts[name], live.counts[name]) for name in live.counts}
+    for field in dataclasses.fields(Split):
+        pairs[field.name] = getattr(found.split, field.name), getattr(live.split, field.name)
+    for name, (a, b) in pairs.items():
+        np.testing.assert_array_equal(a, b, name)
+
+
+def test_every_moment_is_as_it_was_live() -> None:
+    story = eventful()
+    session, live = lived(story.hello, story.messages)
+    assert len(live) > 25
+    assert len(story.messages) > 2 * CHUNK
+    assert sum(bool(i.suspect) for i in live) == 2
+    assert any(not i.online.all() for i in live)
+    assert max(i.elapsed_s for i in live) > 0.7  # over the lost frames
+    for interval in reversed(live):
+        agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+
+
+def test_between_two_samples_the_older_one_counts() -> None:
+    story = eventful()
+    session, live = lived(story.hello, story.messages)
+    for late_ns in (1, SAMPLE_NS // 2, SAMPLE_NS - 1):
+        agree(session.at(live[4].time_ns + late_ns, INTERVAL_NS), live[4])
+    newest = session.at(1 << 60, INTERVAL_NS)
+    assert newest is not None
+    assert newest.time_ns == session.now_ns
+
+
+@pytest.mark.parametrize(
+    ("span_ns", "samples"),
+    [(0, 1), (1, 1), (SAMPLE_NS, 1), (149_999_999, 1), (150_000_000, 1), (150_000_001, 2),
+     (5 * SAMPLE_NS, 5), (10**15, 6)],
+)  # fmt: skip
+def test_a_span_is_as_near_to_what_was_asked_as_can_be(span_ns: int, samples: int) -> None:
+    story = Story(machine()).go_on(9)
+    session, _ = lived(story.hello, story.messages)
+    found = session.at(7 * SAMPLE_NS, span_ns)
+    assert found is not None
+    assert found.samples == samples
+    assert found.elapsed_s == pytest.approx(samples / 10)
+
+
+def test_there_is_nothing_before_the_first_sample() -> None:
+    story = Story(machine()).go_on(3)
+    session, _ = lived(story.hello, story.messages)
+    assert session.at(0, INTERVAL_NS) is None
+    assert session.at(SAMPLE_NS, INTERVAL_NS) is None  # the first frame is only a baseline
+    assert session.at(2 * SAMPLE_NS - 1, INTERVAL_NS) is None
+    assert session.at(2 * SAMPLE_NS, INTERVAL_NS) is not None
+    assert Session(story.hello, History(story.hello)).at(SAMPLE_NS, 1) is None
+    assert Session(story.hello).at(SAMPLE_NS, 1) is None
+
+
+def test_what_was_dropped_is_not_looked_up_wrongly() -> None:
+    """The oldest sample that is kept needs nothing of those that are not."""
+    story = eventful()
+    _, live = lived(story.hello, story.messages)
+    session = Session(story.hello, history := History(story.hello, 100_000))
+    for message in story.messages:
+        session.apply(message)
+    assert history.first_ns is not None
+    assert history.first_ns > 40 * SAMPLE_NS
+    assert session.at(history.first_ns - 1, INTERVAL_NS) is None
+    oldest = session.at(history.first_ns, INTERVAL_NS)
+    assert oldest is not None
+    assert oldest.samples == 1
+    kept = [i for i in live if i.time_ns - round(i.elapsed_s * 1e9) >= history.first_ns]
+    assert len(kept) > 4
+    for interval in kept:
+        agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)
+
+
+def test_looking_back_leaves_the_present_alone() -> None:
+    story = eventful()
+    session, live = lived(story.hello, story.messages[:100])
+    for interval in live:
+        session.at(interval.time_ns, INTERVAL_NS)
+    for message in story.messages[100:]:
+        session.apply(message)
+    undisturbed, _ = lived(story.hello, story.messages)
+    agree(session.whole(), undisturbed.whole())
+    assert session.suspect_samples == undisturbed.suspect_samples
+    assert session.splitter.calibrations == undisturbed.splitter.calibrations
+    assert session.splitter.calibrations["one_thread"].tight > 0
+
+
+def test_who_ran_is_told_for_two_seconds() -> None:
+    story = Story(machine())
+    told = {"0": [7, "job", 1.0]}
+    story.go_on(5).go_on(records={"tasks": told}).go_on(40)
+    story.go_on(records={"tasks": "of no use"}).go_on(4)
+    session, live = lived(story.hello, story.messages)
+    for interval in live:
+        agree(session.at(interval.time_ns, INTERVAL_NS), interval)
+    ages = {round(i.time_ns / SAMPLE_NS) - 6: i.tasks for i in live}
+    assert [age for age, tasks in ages.items() if tasks == told] == [0, 5, 10, 15, 20]
+    assert all(tasks in ({}, told) for tasks in ages.values())
+
+
+def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
+    """Moments before it came have the cores of now, and the numbers of then."""
+    hello = machine(2)
+    hello.topology[3] = wire.Cpu(3, online=False)
+    hello.cores[:] = [[1], [0, 2]]
+    story = Story(machine(2))
+    story.go_on(10, flags=flags(4, cpu3=wire.ROW_OFFLINE))
+    story.plug(3, online=True, package=0, die=0, core=1, siblings=[1, 3])
+    story.go_on(10)
+    session, live = lived(hello, story.messages)
+    assert session.splitter.cores == [[0, 2], [1, 3]]
+    assert live[-1].split.method == ["one-thread", "one-thread"]
+    first = session.at(live[0].time_ns, INTERVAL_NS)
+    assert first is not None
+    assert first.split.method == live[0].split.method[::-1] == ["one-thread", "single"]
+    np.testing.assert_array_equal(first.split.states, live[0].split.states[::-1])
+    assert session.history is not None
+    limits = np.array([1, 6, 11, 16], np.int64) * SAMPLE_NS
+    states = session.history.states(session.splitter.cores, limits)
+    np.testing.assert_allclose(states[0], live[0].split.states[::-1], atol=1e-6)
+    np.testing.assert_allclose(states[2], live[2].split.states, atol=1e-6)
+    assert states[0, 1, 3] == 0
+    assert states[2, 1, 3] > 0
+
+
+@pytest.mark.parametrize("scenario", ["smt-mix", "hotplug", "hybrid", "turbo-drop"])
+def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
+    source = sim.open_sim(f"sim:{scenario},cpus=8,seed=3,speed=max", SAMPLE_NS)
+    messages: list[wire.Message] = []
+    while len(messages) < 260:
+        messages += source.poll()
+    source.close()
+    session, live = lived(source.hello, messages)
+    for interval in live[10:]:  # by then the counters' factors have settled
+        agree(session.at(interval.time_ns, round(interval.elapsed_s * 1e9)), interval)

@@ -1,0 +1,438 @@
+"""The table: which columns there are, what stands in them, in which order, and its cursor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import Does, Machine, guest, seen, tasks
+from hypothesis import given
+from hypothesis import strategies as st
+from playing import Run, play
+
+from perfprobe.wire import Rate
+from perftop import tabular
+from perftop.filter import parse
+from perftop.format import clock_in, clock_unit
+from perftop.metrics import METRICS
+from perftop.screens.monitor import Monitor
+from perftop.widgets import cells, strips
+from perftop.widgets.table import Table
+
+GHZ = clock_unit("GHz", math.nan)
+
+
+def view(run: Run) -> Table:
+    screen = run.app.screen_stack[0]
+    assert isinstance(screen, Monitor)
+    assert isinstance(screen.view, Table)
+    return screen.view
+
+
+def lines(run: Run) -> list[str]:
+    table = view(run)
+    return [table.render_line(y).text.rstrip() for y in range(table.size.height)]
+
+
+def cpus(run: Run) -> list[int]:
+    """CPU numbers from above to below."""
+    return [int(line.lstrip("▸> ").split()[0]) for line in lines(run)[1:] if line]
+
+
+def at_table(
+    machine: Machine,
+    act: Callable[[Run], Awaitable[None]],
+    size: tuple[int, int] = (240, 30),
+    **more: Any,
+) -> Run:
+    async def go(run: Run) -> None:
+        await run.pilot.press("4")
+        await act(run)
+
+    return play(machine, go, size, **more)
+
+
+def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[cells.Plan, cells.Page]:
+    """All columns, without an app."""
+    session, interval = seen(machine, **more)
+    of = tabular.Tabular(session)
+    slots = [cells.slot(column, GHZ) for column in of.columns()]
+    page = cells.Page(
+        {"cpu": [str(row.cpu) for row in session.topology]},
+        {slot.key: of.values(slot.key, interval).tolist() for slot in slots if not slot.left},
+        interval.online.tolist(),
+        frozenset(interval.suspect),
+        [True] * len(session.topology),
+    )
+    return cells.plan(cells.names(page), slots, 0, width), page
+
+
+def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
+    """What stands under each heading."""
+    plan, page = drawn(machine, **more)
+    text, at, found = strips.text(cells.row(plan, page, cpu, "a:1")), 1, {}
+    for slot in (*plan.names, *plan.slots):
+        found[slot.key] = text[at : at + slot.width].strip()
+        at += slot.width
+    return found
+
+
+# --- what stands there
+
+
+def test_every_number_that_is_known_of_a_cpu() -> None:
+    m = Machine(cores=2, does={0: Does(1.0, 2.5e9, ipc=0.42), 2: Does(0.25, alone=0.0)})
+    found = row(m, 0, records=tasks(["lmp"]))
+    served = {key for key in METRICS if seen(m)[0].evaluator.chosen[key]}
+    assert served <= found.keys()
+    assert {key: found[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {
+        "util": "100.0", "busy_hz": "2.50", "ipc": "0.42", "involuntary": "0.00", "task": "a:1",
+    }  # fmt: skip
+    assert [found[key] for key in ("both", "lp0", "lp1", "neither")] == [
+        "25.0",
+        "75.0",
+        "0.0",
+        "0.0",
+    ]
+    assert found["turbo_ceiling_hz"] == "3.20"
+    assert row(m, 2)["both"] == "25.0"  # a sibling has it in common
+
+
+def test_what_nobody_counts_has_no_column() -> None:
+    found = row(guest(), 0)
+    assert not {"busy_hz", "ipc", "both", "turbo_ceiling_hz", "smi", "task"} & found.keys()
+    assert {"util", "steal"} <= found.keys()
+    bounds_only = Machine(cores=2, split=False)
+    assert not {"both", "lp0"} & row(bounds_only, 0).keys()
+    assert row(Machine(cores=2, threads=4), 0).get("neither") is not None
+    assert "both" not in row(Machine(cores=2, threads=4), 0)
+
+
+def test_unknown_is_no_number() -> None:
+    m = Machine(does={1: Does(0.0)})
+    found = row(m, 1)
+    assert (found["util"], found["busy_hz"], found["ipc"]) == ("0.0", "n/a", "n/a")
+    assert row(Machine(ceiling_hz=None), 0).get("turbo_ceiling_hz") is None
+
+
+def test_numbers_with_a_suspect_sample_are_marked() -> None:
+    m = Machine()
+    plan, page = drawn(m)
+    page.suspect = frozenset({2})
+    assert strips.text(cells.row(plan, page, 2)).split()[:3] == ["2", "≁50.0", "≁3.00"]
+    assert strips.text(cells.row(plan, page, 1)).split()[:3] == ["1", "50.0", "3.00"]
+
+
+def test_a_cpu_that_is_off_has_no_numbers() -> None:
+    async def act(run: Run) -> None:
+        run.feed.offline(3)
+        await run.intervals(2)
+        line = next(line for line in lines(run) if line.split()[0] == "3")
+        assert line.split() == ["3", "0:3", "off"]
+        await run.pilot.press("s", *["j"] * 3, "enter")  # by utilisation
+        assert cpus(run)[-1] == 3
+        await run.pilot.press("r")
+        assert cpus(run)[-1] == 3
+
+    at_table(Machine(), act)
+
+
+def test_names_from_outside_are_drawn_as_they_can_be() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(
+            1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
+        )
+        text = next(line for line in lines(run) if line.lstrip("▸ ").startswith("0 "))
+        assert "a?[31m??:1" in text
+
+    at_table(Machine(), act)
+
+
+# --- where it stands
+
+
+def test_nothing_moves_when_values_change() -> None:
+    low = Does(0.001, 0.8e9, 0.01, 0.0)
+    high = Does(1.0, 9.2e9, 9.99, 1.0)
+    found = []
+    for does in (low, high):
+        plan, page = drawn(Machine(does=dict.fromkeys(range(8), does)))
+        title = strips.text(cells.heading(plan, "util", reverse=False))
+        texts = [strips.text(cells.row(plan, page, i)) for i in range(8)]
+        found.append((title, [len(text) for text in texts]))
+        for text in texts:  # every number ends below its title
+            at = 1
+            for slot in (*plan.names, *plan.slots):
+                at += slot.width
+                assert slot.left or (text[at - 1] != " " and title[at - 1] != " "), slot.key
+    assert found[0] == found[1]
+
+
+@given(
+    st.lists(st.integers(3, 34), max_size=20),
+    st.integers(-3, 40),
+    st.integers(1, 200),
+)
+def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, width: int) -> None:
+    stay = [cells.Slot("cpu", "cpu", 6)]
+    slots = [cells.Slot(str(i), "x", wide) for i, wide in enumerate(widths)]
+    plan = cells.plan(stay, slots, left, width)
+    keys = [slot.key for slot in slots]
+    assert plan.before + len(plan.slots) + plan.after == len(slots)
+    assert [s.key for s in plan.slots] == keys[plan.before : plan.before + len(plan.slots)]
+    assert bool(plan.slots) == bool(slots)
+    if len(plan.slots) > 1:
+        assert sum(slot.width for slot in (*stay, *plan.slots)) <= width - 2
+    if plan.before and plan.after == 0:  # not further than needed
+        more = slots[plan.before - 1].width
+        assert sum(slot.width for slot in (*stay, *plan.slots)) + more > width - 2
+
+
+def test_columns_scroll_beside_those_that_stay() -> None:
+    async def act(run: Run) -> None:
+        first = lines(run)[0]
+        assert first.split()[:3] == ["cpu", "▲core", "util"]
+        assert first.endswith("→")
+        assert len(first) == view(run).width
+        await run.pilot.press("right")
+        moved = lines(run)[0]
+        assert moved.replace("←", " ← ").split()[:4] == ["cpu", "▲core", "←", "busy"]
+        assert all("0:" in line for line in lines(run)[1:9])
+        await run.pilot.press(*["right"] * 30)
+        last = lines(run)[0]
+        assert not last.endswith("→")
+        assert run.app.status.paused is None  # the keys are the table's own here
+        await run.pilot.press("left")
+        assert lines(run)[0] != last  # no steps into the void to take back
+        await run.pilot.press(*["left"] * 30)
+        assert lines(run)[0] == first
+
+    at_table(Machine(), act, (80, 24))
+
+
+def test_a_hybrid_tells_types() -> None:
+    m = Machine(cores=2, threads=1)
+    for i, kind in enumerate("PE"):
+        m.hello.topology[i] = type(m.hello.topology[i])(
+            cpu=i, online=True, package=0, core=i, type=kind
+        )
+
+    async def act(run: Run) -> None:
+        assert lines(run)[0].split()[:3] == ["cpu", "▲core", "type"]
+        assert [line.replace("▸", " ").split()[2] for line in lines(run)[1:3]] == ["P", "E"]
+
+    at_table(m, act)
+
+
+# --- order
+
+
+def busy(cores: int = 4) -> Machine:
+    """The higher the CPU, the less it does; the last one nothing at all."""
+    last = 2 * cores - 1
+    return Machine(
+        cores=cores, does={cpu: Does((last - cpu) / (last + 1)) for cpu in range(last + 1)}
+    )
+
+
+def test_a_column_sorts_by_its_values() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(1)
+        assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
+        choice = view(run).choice
+        for order, reverse, found in (
+            ("util", False, list(range(8))),
+            ("util", True, list(range(8))[::-1]),
+            ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all alike; 7 did not run
+            ("CPU number", False, list(range(8))),
+            ("CPU number", True, list(range(8))[::-1]),
+            ("topology", True, [7, 3, 6, 2, 5, 1, 4, 0]),
+            ("no such", False, [0, 4, 1, 5, 2, 6, 3, 7]),
+        ):
+            choice.order, choice.reverse = order, reverse
+            view(run).lay_out()
+            assert cpus(run) == found, (order, reverse)
+
+    at_table(busy(), act)
+
+
+def test_tasks_sort_by_name() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(1, records=tasks(["b", "C", "a", "d"]))
+        choice = view(run).choice
+        choice.order = "task"
+        view(run).lay_out()
+        assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
+        assert "▲task" in lines(run)[0]
+        choice.reverse = True
+        view(run).lay_out()
+        assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
+
+    at_table(Machine(), act)
+
+
+def test_what_looks_equal_does_not_change_places() -> None:
+    session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
+    of = tabular.Tabular(session)
+    rows = of.arranged(np.arange(8), tabular.ALL[0], interval, GHZ, reverse=False).tolist()
+    assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
+
+
+def test_keys_and_clicks_sort() -> None:
+    async def act(run: Run) -> None:
+        choice = view(run).choice
+        await run.pilot.press("greater_than_sign")
+        assert (choice.order, "▼util" in lines(run)[0]) == ("util", True)
+        await run.pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
+        assert choice.order == "busy_hz"
+        await run.pilot.press(*["less_than_sign"] * 9)
+        assert (choice.order, "▲cpu" in lines(run)[0]) == ("CPU number", True)
+        await run.pilot.press(*["greater_than_sign"] * 30)
+        assert choice.order == "task"
+        assert "▲task" in lines(run)[0]  # brought into sight
+        await run.pilot.press(*["less_than_sign"] * 30)
+        at = lines(run)[0].index("util")
+        await run.pilot.click(Table, offset=(at, 0))
+        assert (choice.order, choice.reverse) == ("util", False)
+        at = lines(run)[0].index("util")
+        await run.pilot.click(Table, offset=(at, 0))
+        assert (choice.order, choice.reverse, "▲util" in lines(run)[0]) == ("util", True, True)
+        await run.pilot.click(Table, offset=(2, 0))
+        assert choice.order == "CPU number"
+
+    at_table(Machine(), act, (80, 24))
+
+
+# --- the cursor
+
+
+def selected(run: Run) -> list[int]:
+    return [int(line[1:].split()[0]) for line in lines(run) if line.startswith("▸")]
+
+
+def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
+    async def act(run: Run) -> None:
+        where = []
+        for key in ("down", "j", "up", "end", "down", "home", "pagedown"):
+            await run.pilot.press(key)
+            where.append((*selected(run), view(run).choice.cpu))
+        assert where == [(4, 0), (1, 1), (4, 0), (7, 3), (7, 3), (0, 0), (7, 3)]
+        await run.pilot.press("1", "up", "4")
+        assert selected(run) == [2]  # another core: its first CPU
+        await run.pilot.click(Table, offset=(5, 6))
+        assert (selected(run), view(run).choice.cpu) == ([6], 2)
+        await run.pilot.press("1", "4")
+        assert selected(run) == [6]
+        await run.pilot.press("slash", "2", "enter")
+        assert (selected(run), view(run).choice.cpu) == ([2], 2)  # its sibling does not match
+
+    at_table(Machine(), act)
+
+
+def test_the_cpu_stays_selected_when_rows_change_places() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press(*["down"] * 5)
+        (cpu,) = selected(run)
+        for _ in range(6):
+            await run.pilot.press("greater_than_sign")
+            assert selected(run) == [cpu]
+        await run.pilot.press("r", "o", "o")
+        assert selected(run) == [cpu]
+
+    at_table(busy(32), act, (80, 24))
+
+
+# --- what is chosen
+
+
+def test_clocks_are_told_in_chosen_units() -> None:
+    async def act(run: Run) -> None:
+        found = []
+        for _ in range(3):
+            title = lines(run)[0].split("  ")
+            busy_title = next(part.strip() for part in title if "busy" in part)
+            end = lines(run)[0].index(busy_title) + len(busy_title)
+            found.append((busy_title, lines(run)[1][:end].split()[-1]))
+            await run.pilot.press("u")
+        assert found == [("busy GHz", "3.00"), ("busy MHz", "3000"), ("busy ×base", "1.50")]
+
+    at_table(Machine(changes={"base_hz": Rate(2e9, "made")}), act)
+
+
+@pytest.mark.parametrize(
+    ("hz", "units", "base", "text"),
+    [(3.456e9, "GHz", 2e9, "3.46"), (3.456e9, "MHz", 2e9, "3456"), (3.456e9, "base", 2e9, "1.73"),
+     (3e9, "base", math.nan, "n/a"), (math.nan, "GHz", 2e9, "n/a"), (0.0, "MHz", 2e9, "0")],
+)  # fmt: skip
+def test_a_clock_in_units(hz: float, units: str, base: float, text: str) -> None:
+    assert clock_in(hz, units, base) == text
+
+
+def test_columns_are_those_chosen_in_their_order() -> None:
+    async def act(run: Run) -> None:
+        choice, table = view(run).choice, view(run)
+        choice.columns = ("ipc", "no such", "util")
+        table.lay_out()
+        assert lines(run)[0].split() == ["cpu", "▲core", "IPC", "util", "%"]
+        choice.columns = ("no such",)
+        table.lay_out()
+        assert "busy GHz" in lines(run)[0]
+
+    at_table(Machine(), act)
+
+
+def test_only_cpus_that_match_are_there() -> None:
+    async def act(run: Run) -> None:
+        table = view(run)
+        for text, found in (("5-6", [5, 6]), ("core:1", [1, 5])):
+            await run.pilot.press("slash", *text, "enter")
+            assert cpus(run) == found
+            assert table.choice.cpu in {1, 2}
+            await run.pilot.press("backslash")
+        table.choice.filter = parse("99")
+        await run.pilot.press("slash", "enter")
+        assert [line.strip() for line in lines(run)[1:] if line] == ["no CPU matches 99"]
+        await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
+        await run.pilot.press("escape", "backslash")
+        assert len(cpus(run)) == 8
+
+    at_table(Machine(), act)
+
+
+def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("right", "down", "u", "u")
+        assert all(line.isascii() for line in lines(run))
+        assert "xbase" in lines(run)[0]
+        assert "^core" in lines(run)[0]
+
+    at_table(Machine(), act, (80, 24), ascii_=True)
+
+
+def test_a_low_screen_has_rows_only() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.resize_terminal(40, 6)
+        await run.intervals(1)
+        assert [line.replace("▸", " ").split()[0] for line in lines(run)] == ["0", "4", "1", "5"]
+
+    at_table(Machine(), act)
+
+
+def test_columns_are_chosen_in_a_list() -> None:
+    async def act(run: Run) -> None:
+        choice, all_ = view(run).choice, lines(run)[0]
+        await run.pilot.press("c", "space", "enter")
+        assert "util" not in lines(run)[0]
+        assert "busy GHz" in lines(run)[0]
+        await run.pilot.press("c", "a", "a", "j", "space", "enter")
+        assert lines(run)[0].split() == ["cpu", "▲core", "busy", "GHz"]
+        choice.columns = ("not yet", "ipc", "util")
+        await run.pilot.press("c", "j", "space", "enter")
+        assert list(choice.columns) == ["not yet", "ipc", "util", "busy_hz"]
+        await run.pilot.press("c", "a", "escape", "c", "a", "enter")
+        assert (list(choice.columns), lines(run)[0]) == ([], all_)
+
+    at_table(Machine(), act)

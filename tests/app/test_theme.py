@@ -1,0 +1,185 @@
+"""Colours can be told apart and read, in each theme by the eyes it is made for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from colours import EYES, ciede2000, contrast, distance, luminance
+from rich.color import ColorSystem, ColorType
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.filter import Monochrome
+
+from perftop import config, theme
+
+MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
+TOLD_APART = [
+    *itertools.combinations(("both", "lp0", "lp1", "alarm", "warn", "clock"), 2),
+    ("cyan", "lp0"), ("cyan", "warn"),  # side by side in the bar of a CPU
+]  # fmt: skip
+LETTERS = {"black", "white"}
+"""Keys that are only used on a field."""
+APART = 15.0
+STEPS_APART = 9.0
+"""Distances: states and warnings are never mixed up; of a field, every other step is seen."""
+SIXTEEN = {
+    "xterm": {"blue": "#0000ee", "cyan": "#00cdcd", "bright_green": "#00ff00",
+              "bright_yellow": "#ffff00"},
+    "linux": {"blue": "#0000aa", "cyan": "#00aaaa", "bright_green": "#55ff55",
+              "bright_yellow": "#ffff55"},
+    "tango": {"blue": "#3465a4", "cyan": "#06989a", "bright_green": "#8ae234",
+              "bright_yellow": "#fce94f"},
+}  # fmt: skip
+"""What terminals make of the colours of the ansi ramp, unless their users say otherwise."""
+
+
+def test_the_config_file_knows_the_themes() -> None:
+    assert tuple(shade.name for shade in theme.THEMES) == tuple(theme.PALETTES) == config.THEMES
+
+
+@pytest.mark.parametrize("mood", ["calm", "chosen", "stale"])
+def test_every_theme_has_every_key(mood: theme.Mood) -> None:
+    keys = set(theme.styles("perftop-dark", mood))
+    assert {"heat0", f"heat{theme.HEAT - 1}", "badge", "mark"} <= keys
+    for name in theme.PALETTES:
+        styles = theme.styles(name, mood)
+        assert set(styles) == keys, name
+        assert all(style.color and style.bgcolor for style in styles.values()), name
+
+
+def test_without_colour_there_are_only_themes_that_can_be_grey() -> None:
+    """Textual makes black on black of colours that are left to the terminal."""
+    assert theme.names(no_color=False) == config.THEMES
+    assert theme.names(no_color=True) == tuple(MIXED)
+    grey = Monochrome()
+    for name in theme.names(no_color=True):
+        for key in set(theme.styles(name)) - LETTERS:
+            style = theme.styles(name)[key]
+            ((_, drawn, _),) = grey.apply([Segment("x", style)], Color.parse("black"))
+            assert drawn, key
+            assert drawn.color != drawn.bgcolor, (name, key)
+
+
+def test_every_theme_has_what_stylesheets_name() -> None:
+    made = [shade.to_color_system().generate() | shade.variables for shade in theme.THEMES]
+    assert {"rule", "dim", "chosen", "ansi-background"} <= set.intersection(*map(set, made))
+    assert all(set(made[0]) <= set(variables) for variables in made)
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_the_safe_theme_is_told_apart_by_all_eyes(eyes: str) -> None:
+    palette = theme.PALETTES["perftop-safe"]
+    colors = palette.colors
+    near = {(a, b): distance(colors[a], colors[b], eyes) for a, b in TOLD_APART}
+    assert min(near.values()) >= APART, near
+    steps = [distance(a, b, eyes) for a, b in zip(palette.heat, palette.heat[2:], strict=False)]
+    assert min(steps) >= STEPS_APART, steps
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_meanings_are_told_apart(name: str) -> None:
+    colors = theme.PALETTES[name].colors
+    near = {(a, b): distance(colors[a], colors[b]) for a, b in TOLD_APART}
+    assert min(near.values()) >= APART, near
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("eyes", EYES)
+def test_a_field_is_ordered_in_luminance_away_from_the_ground(name: str, eyes: str) -> None:
+    palette = theme.PALETTES[name]
+    assert len(palette.heat) == theme.HEAT
+    levels = [luminance(color, eyes) for color in palette.heat]
+    ordered = sorted(set(levels), reverse=not palette.dark)
+    assert levels == ordered
+    ground = luminance(palette.ground, eyes)
+    assert abs(levels[0] - ground) < abs(levels[-1] - ground)
+
+
+@pytest.mark.parametrize("terminal", SIXTEEN)
+def test_a_field_in_sixteen_colours_is_ordered_where_their_users_have_not_changed_them(
+    terminal: str,
+) -> None:
+    heat = theme.PALETTES["perftop-ansi"].heat
+    assert len(heat) == theme.HEAT
+    levels = [luminance(SIXTEEN[terminal][color]) for color in heat]
+    assert levels == sorted(levels)
+    assert levels[0] < levels[-1]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_text_can_be_read(name: str) -> None:
+    palette = theme.PALETTES[name]
+    for key in ("text", "bright", "dim", "lp0", "lp1", "clock", "alarm", "warn", "cyan", "key"):
+        color = palette.colors[key]
+        assert contrast(color, palette.ground) >= 4.5, key
+        assert contrast(color, palette.chosen) >= 4.2, key
+    assert contrast(palette.colors["both"], palette.ground) >= 3
+    for key in set(theme.styles(name)) - LETTERS:
+        style = theme.styles(name, "stale")[key]
+        assert style.color != style.bgcolor, key
+
+
+@pytest.mark.parametrize("name", theme.PALETTES)
+def test_letters_can_be_read_on_a_field(name: str) -> None:
+    palette = theme.PALETTES[name]
+    letters = theme.letters(name)
+    assert len(letters) == theme.HEAT
+    for terminal in SIXTEEN.values() if palette.ansi else [{}]:
+        for level, key in enumerate(letters):
+            assert key in {f"black/heat{level}", f"white/heat{level}"}
+            ink = "#000000" if key.startswith("black") else "#ffffff"
+            color = palette.heat[level]
+            assert contrast(ink, terminal.get(color, color)) >= 4.5, (name, level)
+
+
+def test_the_ansi_theme_leaves_all_colours_to_the_terminal() -> None:
+    """Of whatever it can do: only the codes of the sixteen are sent, on its own ground."""
+    codes = re.compile(r"\x1b\[(?:(?:[12]|3[0-79]|9[0-7]|4[0-79]|10[0-7]);?)+m|\x1b\[0m")
+    for mood in ("calm", "chosen", "stale"):
+        for key, style in theme.styles("perftop-ansi", mood).items():
+            drawn = style.render("x", color_system=ColorSystem.TRUECOLOR)
+            assert codes.sub("", drawn) == "x", key
+            ground = style.bgcolor
+            assert ground
+            assert ground.is_default or key in {"badge", "paused", "lost"}, key
+
+
+def test_every_meaning_has_its_own_of_eight_hues() -> None:
+    """Normal and bright of one hue are the same in many palettes."""
+
+    def hue(style: Style) -> int:
+        assert style.color
+        is_own = style.color.type is ColorType.STANDARD and style.color.number is not None
+        return (style.color.number or 0) % 8 if is_own else -1
+
+    styles = theme.styles("perftop-ansi")
+    for one, other in TOLD_APART:
+        assert hue(styles[one]) != hue(styles[other]), (one, other)
+
+
+def test_what_is_quiet_is_dimmed_and_the_selected_line_is_bold() -> None:
+    calm, chosen, stale = (theme.styles("perftop-ansi", m) for m in ("calm", "chosen", "stale"))
+    assert (calm["text"].dim, calm["dim"].dim, calm["text"].bold) == (False, True, False)
+    assert (chosen["text"].bold, chosen["dim"].dim) == (True, False)
+    assert stale["text"].dim
+    assert stale["alarm"].color == stale["text"].color
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "far"),
+    [
+        ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+        ((50, 2.5, 0), (73, 25, -18), 27.1492),
+        ((50, 2.5, 0), (50, 0, -2.5), 4.3065),
+        ((22.7233, 20.0904, -46.694), (23.0331, 14.973, -42.5619), 2.0373),
+    ],
+)
+def test_this_test_can_tell_distances(
+    one: tuple[float, float, float], other: tuple[float, float, float], far: float
+) -> None:
+    """Pairs of Sharma, Wu and Dalal, "The CIEDE2000 Color-Difference Formula", 2005."""
+    assert ciede2000(one, other) == pytest.approx(far, abs=1e-4)
+    assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of the dark theme

@@ -1,0 +1,136 @@
+"""What history costs: filling it, looking at it, and how long it reaches back, at 2 to 1024 CPUs.
+
+Run by hand: python tests/bench/bench_history.py [seconds of a 64-CPU run to watch memory over]
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import timing
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.history import BYTES, History, Message, edges
+from perftop.session import Session
+
+SAMPLE_NS = 100_000_000
+FRAMES = 320
+BINS = 150
+
+
+def messages(cpus: int, n: int) -> tuple[wire.Hello, list[Message]]:
+    source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
+    found: list[Message] = []
+    while len(found) < n:
+        found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
+    source.close()
+    return source.hello, found[:n]
+
+
+def filled(hello: wire.Hello, found: list[Message]) -> tuple[Session, History]:
+    history = History(hello)
+    session = Session(hello, history)
+    for message in found:
+        session.apply(message)
+    return session, history
+
+
+def filling(cpus: int) -> list[tuple[str, float, float]]:
+    """The mean of the cheaper half, and of all. Reference: making a sample of the frame, which is
+    done without history too."""
+    hello, found = messages(cpus, FRAMES)
+    session = Session(hello)
+    history, sieve = History(hello), session.sieve
+    costs: list[list[int]] = [[], [], []]
+    for message in found:
+        assert isinstance(message, wire.Frame)
+        start = time.process_time_ns()
+        history.keep(message, sieve)
+        kept = time.process_time_ns()
+        sample = sieve.sample(message)
+        sampled = time.process_time_ns()
+        history.trace(sample, sieve)
+        ends = start, kept, sampled, time.process_time_ns()
+        for cost, since, until in zip((0, 2, 1), ends[:-1], ends[1:], strict=True):
+            costs[cost].append(until - since)
+    keep, trace, reference = (sum(sorted(c)[: FRAMES // 2]) / (FRAMES // 2) / 1e3 for c in costs)
+    mean = (sum(costs[0]) + sum(costs[1])) / FRAMES / 1e3
+    return [
+        (f"pack a frame, {cpus} CPUs", keep, reference),
+        (f"trace a sample, {cpus} CPUs", trace, reference),
+        (f"both, mean with new chunks, {cpus} CPUs", mean, reference),
+    ]
+
+
+def asking(cpus: int) -> list[tuple[str, float, float]]:
+    """Reference: applying one frame."""
+    hello, found = messages(cpus, FRAMES)
+    session, history = filled(hello, found)
+    plain = Session(hello)
+    start = time.process_time_ns()
+    for message in found:
+        plain.apply(message)
+    reference = (time.process_time_ns() - start) / len(found) / 1e3
+    last_ns = history.last_ns or 0
+    rows = range(min(cpus, 256))
+    fine = edges(last_ns, SAMPLE_NS, BINS)
+    coarse = edges(last_ns, 10 * SAMPLE_NS, BINS)
+    cores = session.splitter.cores[:128]
+    repeat = 10
+    return [
+        (f"field, {BINS} bins of a sample, {len(rows)} rows",
+         timing.best_us(lambda: history.field("util", rows, fine), repeat), reference),
+        (f"field, bins of 10 samples, {len(rows)} rows",
+         timing.best_us(lambda: history.field("util", rows, coarse), repeat), reference),
+        (f"states, {BINS} bins, {len(cores)} cores",
+         timing.best_us(lambda: history.states(cores, fine), repeat), reference),
+        (f"a moment, 5 samples, {cpus} CPUs",
+         timing.best_us(lambda: session.at(last_ns - 10**9, 5 * SAMPLE_NS), 1), reference),
+    ]  # fmt: skip
+
+
+def reach(cpus: int) -> None:
+    hello, found = messages(cpus, FRAMES)
+    _, history = filled(hello, found)
+    per_frame = history.bytes / history.times().size
+    raw = sum(len(m) for c in history._chunks for m in c.messages) / FRAMES
+    seconds = BYTES / per_frame * SAMPLE_NS / 1e9
+    print(f"{cpus:>6} CPUs {per_frame:>10.0f} B a sample, of which packed {raw:>8.0f} B"
+          f"{seconds / 60:>10.1f} min of 100 ms")  # fmt: skip
+
+
+def run(seconds: float) -> None:
+    """A long run, and the memory of the process while it lasts."""
+    source = sim.open_sim("sim:smt-mix,cpus=64,speed=max", SAMPLE_NS)
+    history = History(source.hello)
+    session = Session(source.hello, history)
+    step = max(1.0, seconds / 12)
+    told = 0.0
+    while (done := (session.now_ns - source.hello.raw_ns) / 1e9) < seconds:
+        for message in source.poll():
+            session.apply(message)
+            if session.span_ns >= 500_000_000:
+                session.take()
+        if done >= told:
+            told += step
+            rss = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+            held_mb, held_min = history.bytes / 1e6, len(history.times()) * SAMPLE_NS / 60e9
+            print(f"{done:>8.0f} s  RSS {rss / 1e6:>6.1f} MB  history {held_mb:>6.1f} MB"
+                  f" {held_min:>6.1f} min", flush=True)  # fmt: skip
+    source.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        run(float(sys.argv[1]))
+        sys.exit()
+    sizes = (2, 64, 256, 1024)
+    timing.table("filling", [row for n in sizes for row in filling(n)])
+    timing.table("asking", [row for n in sizes for row in asking(n)])
+    for n in sizes:
+        reach(n)

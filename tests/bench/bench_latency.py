@@ -1,0 +1,104 @@
+"""How long it takes: from the arrival of a frame in the app to the last byte on the terminal; from
+the command to the first numbers.
+
+Run by hand: python tests/bench/bench_latency.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import terminal
+
+SPAN_S, QUIET_S = 10.0, 0.03
+PERIOD_NS = 100_000_000
+
+
+def played(cpus: int, report: int) -> None:
+    """The app in this process, on a simulated machine whose every frame is noted as it arrives."""
+    from perfprobe import wire
+    from perfprobe.sources import sim
+    from perftop.app import PerfTopApp
+    from perftop.stream import Stream
+
+    async def stream() -> AsyncIterator[wire.Message]:
+        source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
+        yield source.hello
+        due = time.monotonic()
+        while True:
+            for message in source.poll():
+                due += PERIOD_NS / 1e9
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                os.write(report, b"%f\n" % time.monotonic())
+                yield message
+
+    @asynccontextmanager
+    async def opener() -> AsyncIterator[Stream]:
+        yield stream()
+
+    PerfTopApp(opener, PERIOD_NS).run()
+
+
+def latencies(cpus: int) -> list[float]:
+    """ms from each frame to the end of the burst of bytes that follows it."""
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    argv = [sys.executable, __file__, str(cpus), str(theirs)]
+    pid, fd = terminal.start(argv, 160, 50)
+    terminal.drain(fd, 4.0)
+    os.read(ours, 1 << 16)
+    found: list[float] = []
+    end = time.monotonic() + SPAN_S
+    arrived = last = 0.0
+    while time.monotonic() < end:
+        ready = select.select([ours, fd], [], [], QUIET_S)[0]
+        if ours in ready:
+            if last > arrived > 0:
+                found.append(1000 * (last - arrived))
+            arrived = float(os.read(ours, 4096).split()[-1])
+        if fd in ready:
+            os.read(fd, 1 << 16)
+            last = time.monotonic()
+    terminal.stop(pid, fd)
+    os.close(ours)
+    os.close(theirs)
+    return found
+
+
+def first(source: str, mark: bytes) -> tuple[float, float]:
+    """ms from the command to its first text, and to the first numbers."""
+    start = time.monotonic()
+    argv = [sys.executable, "-m", "perftop", "--source", source]
+    pid, fd = terminal.start(argv, 160, 50)
+    text, painted = b"", 0.0
+    while mark not in text and time.monotonic() - start < 10:
+        if select.select([fd], [], [], 1.0)[0]:
+            text += os.read(fd, 1 << 16)
+            painted = painted or (time.monotonic() if b" perftop " in text else 0.0)
+    told = time.monotonic()
+    terminal.stop(pid, fd)
+    return 1000 * (painted - start - 0.05), 1000 * (told - start - 0.05)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        played(int(sys.argv[1]), int(sys.argv[2]))
+        sys.exit()
+    for cpus in (64, 256, 1024):
+        found = sorted(latencies(cpus))
+        tail = found[int(0.95 * len(found))]
+        print(f"{cpus:5} CPUs: frame to terminal p50 {statistics.median(found):5.1f} ms, "
+              f"p95 {tail:5.1f} ms ({len(found)} refreshes)")  # fmt: skip
+    for source in ("os", "sim:smt-mix,cpus=64"):
+        paints, numbers = zip(*(first(source, b"util ") for _ in range(7)), strict=True)
+        print(f"{source}: first paint {statistics.median(paints):.0f} ms, first numbers "
+              f"{statistics.median(numbers):.0f} ms (median of 7)")  # fmt: skip
