@@ -4,6 +4,7 @@ did. Every general and fixed counter wraps once in each run."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import statistics
 import subprocess
@@ -113,6 +114,22 @@ def usual(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
     return [abs(statistics.median(of)) for of in errors.values()]
 
 
+def undisturbed(test: Callable[..., None]) -> Callable[..., None]:
+    """Twice more on a machine measured anew, if need be: what disturbs half of the intervals is
+    gone then, and a wrong formula is not."""
+
+    @functools.wraps(test)
+    def patient(measured: dict[str, Measured], name: str, tmp_path: Path) -> None:
+        for attempt in (1, 2):
+            try:
+                return test(measured, name, tmp_path)
+            except AssertionError:
+                measured[name] = Measured(name, tmp_path / f"again{attempt}", "500ms", "-n", "6")
+        return test(measured, name, tmp_path)
+
+    return patient
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
     """Two machines at a time: they are idle for most of their three seconds."""
@@ -126,7 +143,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_each_cpu_did(measured: dict[str, Measured], name: str) -> None:
+@undisturbed
+def test_what_each_cpu_did(measured: dict[str, Measured], name: str, tmp_path: Path) -> None:
     found, model = measured[name], MODELS[name]
     assert found.hello["source"] == "msr"
     assert found.hello["tsc_hz"] == pytest.approx(model.tsc_hz, rel=1e-3)
@@ -143,7 +161,8 @@ def test_what_each_cpu_did(measured: dict[str, Measured], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_four_states(measured: dict[str, Measured], name: str) -> None:
+@undisturbed
+def test_the_four_states(measured: dict[str, Measured], name: str, tmp_path: Path) -> None:
     found = measured[name]
     for state in STATES:
         errors = found.states(state)
@@ -153,8 +172,12 @@ def test_the_four_states(measured: dict[str, Measured], name: str) -> None:
     assert methods == {"one-thread"}
 
 
-def test_without_an_smt_event_the_truth_lies_in_bounds(measured: dict[str, Measured]) -> None:
-    found = measured["zen3"]
+@pytest.mark.parametrize("name", ["zen3"])
+@undisturbed
+def test_without_an_smt_event_the_truth_lies_in_bounds(
+    measured: dict[str, Measured], name: str, tmp_path: Path
+) -> None:
+    found = measured[name]
     assert found.hello["origin"]["util"] == "ref / tsc (MPERF, MSR C00000E7H)"
     for state in STATES:
         for line, truth in zip(found.intervals, found.truth, strict=True):
@@ -166,8 +189,10 @@ def test_without_an_smt_event_the_truth_lies_in_bounds(measured: dict[str, Measu
                 assert high - low < 0.5
 
 
-def test_four_threads_a_core(measured: dict[str, Measured]) -> None:
-    found = measured["knights-landing"]
+@pytest.mark.parametrize("name", ["knights-landing"])
+@undisturbed
+def test_four_threads_a_core(measured: dict[str, Measured], name: str, tmp_path: Path) -> None:
+    found = measured[name]
     assert max(found.cores(lambda row: row["smt"]["neither"], lambda c: c["neither"])) < OFF
     active = found.cores(lambda row: row["active_threads"], lambda c: c["active_threads"])
     assert max(active) < 4 * OFF

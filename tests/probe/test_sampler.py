@@ -137,10 +137,15 @@ def test_a_short_sleep_is_made_up_for(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False, ring=4096) as sampler:
         sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
         drain(sampler)
-        time.sleep(10 * PERIOD_NS / 1e9)
-        for _ in range(5):
-            drain(sampler)
-        assert sampler.stats(0).lost == 0
+        for _ in range(20):  # on a busy machine it may be a long one
+            lost, begin_ns = sampler.stats(0).lost, time.monotonic_ns()
+            time.sleep(10 * PERIOD_NS / 1e9)
+            for _ in range(5):
+                drain(sampler)
+            if time.monotonic_ns() - begin_ns < 20 * PERIOD_NS:
+                assert sampler.stats(0).lost == lost
+                return
+        pytest.skip("the machine is too busy for short sleeps")
 
 
 class Scripted:
