@@ -89,7 +89,7 @@ async def draw(picture: Picture) -> str:
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    app = PerfTopApp(opener, INTERVAL_NS, cpu_clock=lambda: 0.0)
+    app = PerfTopApp(opener, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
     async with app.run_test(size=picture.size) as pilot:
         if picture.theme:
             app.theme = picture.theme

@@ -6,19 +6,19 @@ import asyncio
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import events, work
 from textual.app import App
 from textual.binding import BindingType
 
 from perfprobe import wire
 from perftop import crash, keys, theme
 from perftop.config import Config
+from perftop.cost import Cost
 from perftop.failed import Failed
 from perftop.format import utf8
 from perftop.messages import Jumped, Refreshed
@@ -36,8 +36,8 @@ Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """They end the app as `q` does: the terminal is given back, the probe told."""
-COST_NS = 5_000_000_000
-"""What perftop itself costs is told as a mean over this long: it is small and jumps."""
+SILENT_S = 3.0
+"""Without a message for this long, and two samples more, the probe is told to be silent."""
 
 
 class PerfTopApp(App[None]):
@@ -55,19 +55,22 @@ class PerfTopApp(App[None]):
         *,
         ascii_: bool = False,
         cpu_clock: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._open = opener
-        self._cpu_clock = cpu_clock
+        self._cost = Cost(cpu_clock)
+        self._clock = clock
+        self._heard = clock()
+        """When the last message came."""
         self.status = Status(interval_ns)
         self._usual_ns = interval_ns
         self.failure: Failed | None = None
         """Why the stream ended, if it was not we who ended it."""
         self._session: Session | None = None
         self.playhead = Playhead()
-        self._up = False
+        self._up = self._crashed = False
         self._signal: signal.Signals | None = None
-        self._costs: deque[tuple[int, float]] = deque()
         for shade in theme.THEMES:
             self.register_theme(shade)
         config = config or Config()
@@ -87,6 +90,7 @@ class PerfTopApp(App[None]):
         loop = asyncio.get_running_loop()
         for number in SIGNALS:  # the loop forgets them when it closes
             loop.add_signal_handler(number, self._signalled, number)
+        self.set_interval(1.0, self._watch)
         self._feed()  # before the first paint: the probe starts while we draw
 
     def on_ready(self) -> None:
@@ -96,6 +100,11 @@ class PerfTopApp(App[None]):
         elif self.failure is not None and self.interval is None:
             self._end(self.failure)
         self._tell()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys behind the one that quits have no screen any more that could take them."""
+        if not (self._exit and isinstance(event, events.InputEvent)):
+            await super().on_event(event)
 
     def _signalled(self, number: signal.Signals) -> None:
         self._signal = number
@@ -121,23 +130,26 @@ class PerfTopApp(App[None]):
             return
         session = self._session
         assert session is not None
+        self._heard = self._clock()
         session.apply(message)
         # The first numbers come after one sample, not after a whole interval.
         due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
         if session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1:
             self.playhead.arrived(session, session.take())
             if not self.playhead.paused:
-                self.status = replace(self.status, own=self._own(session))
+                self.status = replace(self.status, own=self._cost.share(session))
                 self._tell()
 
-    def _own(self, session: Session) -> float:
-        """CPU seconds per second, probe and app together, over the last while."""
-        costs, now_ns = self._costs, session.now_ns
-        costs.append((now_ns, session.probe_cpu_s() + self._cpu_clock()))
-        while len(costs) > 2 and now_ns - costs[0][0] > COST_NS:
-            costs.popleft()
-        elapsed_s = (now_ns - costs[0][0]) / 1e9
-        return (costs[-1][1] - costs[0][1]) / elapsed_s if elapsed_s else float("nan")
+    def _watch(self) -> None:
+        """A probe that hangs says so as little as it says anything else."""
+        session, status = self._session, self.status
+        if session is None or status.failed is not None:
+            return
+        silent_s = self._clock() - self._heard
+        told = silent_s if silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9 else None
+        if told != status.silent_s:
+            self.status = replace(status, silent_s=told)
+            self._tell()
 
     def _end(self, failed: Failed) -> None:
         """No more will come. What is on the screen stays; without anything there, so do we not."""
@@ -183,15 +195,15 @@ class PerfTopApp(App[None]):
     def action_interval(self, by: int) -> None:
         """The next longer or shorter one that is not below the sampling interval."""
         now_ns = self.status.interval_ns
-        if not by:
-            self.status = replace(self.status, interval_ns=self._usual_ns)
-            self._tell()
-            return
         least_ns = self._session.hello.sample_ns if self._session else 0
         steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
+        span_ns = now_ns if by else self._usual_ns
         if steps:
-            self.status = replace(self.status, interval_ns=min(steps) if by > 0 else max(steps))
-            self._tell()
+            span_ns = min(steps) if by > 0 else max(steps)
+        self.status = replace(self.status, interval_ns=span_ns)
+        if self.playhead.paused:  # what is shown covers what is said
+            self.playhead.step(0, span_ns)
+        self._looked()
 
     def action_theme(self, name: str = "") -> None:
         """That theme; without a name the next one."""
@@ -209,7 +221,8 @@ class PerfTopApp(App[None]):
         if self.is_headless:  # a test wants the exception itself
             super()._handle_exception(error)
             return
-        self.failure = Failed(crash.report(error))
+        if not self._crashed:  # what goes wrong after that is its consequence
+            self._crashed, self.failure = True, Failed(crash.report(error))
         self.exit(return_code=1)
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.await_complete import AwaitComplete
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.markup import escape
 
 from perftop import theme
@@ -49,7 +50,7 @@ class Commands(Provider):
     def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
         active = {it.binding.id: it for it in bound if it.enabled}  # of several keys the first
-        for key in KEYS:
+        for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # not what Enter does at once
             if (it := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 means = f"{key.tooltip}  {caption(it.binding.key)}"
                 yield key.label.capitalize(), escape(means), partial(do, key.action, it.node)
@@ -72,6 +73,14 @@ class Commands(Provider):
 
 class Palette(CommandPalette):
     CSS_PATH = "commands.tcss"
+
+    def _action_command_list(self, action: str) -> None:
+        if self.query_one(CommandList).scrollable_content_region:  # without room there is no page
+            super()._action_command_list(action)
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        gone = self.app.screen_stack[-1] is not self  # a second Enter may come after the first
+        return AwaitComplete() if gone else super().dismiss(result)
 
 
 def palette(session: Session | None) -> Palette:

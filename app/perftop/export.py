@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from perfprobe import wire
+from perftop import whole
 from perftop.detect import Episode
 from perftop.metrics import COUNTS, METRICS
 from perftop.session import Interval, Session
@@ -67,6 +68,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "time": interval.time,
         "elapsed_s": number(interval.elapsed_s),
         "skew_s": number(interval.skew_s),
+        "machine": {name: number(interval.machine.get(name, math.nan)) for name in whole.NAMES},
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
         "multipliers": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from perftop import whole
 from perftop.believe import Sample, Sieve
 from perftop.counters import Bools, Delta, Floats
 from perftop.evaluate import Values
@@ -38,6 +39,8 @@ class Interval:
     samples: int
     tasks: Tasks
     """As of its end; empty where nobody told of late."""
+    machine: dict[str, float]
+    """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class Span:
             split=sieve.splitter.split(self.delta, values, sieve.online),
             counts=counts,
             ceiling_hz=sieve.ceiling(self.delta),
+            machine=whole.numbers(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
             suspect=self.suspect,

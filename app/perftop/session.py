@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from perfprobe import wire
+from perftop import whole
 from perftop.believe import Sieve
 from perftop.detect import Detector, Episode
 from perftop.history import TASKS_NS, History
@@ -187,6 +188,11 @@ class Session:
                 reason = why.get(lacking)
                 text = reason.why if reason else f"no counter {lacking} on this source"
                 found.append(wire.Missing(key, text, reason.fix if reason else None))
+        for name, counter in whole.NAMES.items():
+            if counter not in self.counters.columns:
+                reason = why.get(name.partition("_")[0])  # one for all kinds of pressure
+                text = reason.why if reason else "not counted by this source"
+                found.append(wire.Missing(name, text, reason.fix if reason else None))
         if "ceiling_hz" not in self.counters.columns and "turbo_ceiling_hz" not in why:
             found.append(wire.Missing("turbo_ceiling_hz", "no turbo limits on this source"))
         return found

@@ -56,7 +56,7 @@ class Run:
 @asynccontextmanager
 async def running(machine: Machine, size: tuple[int, int] = BIG, **more: Any) -> AsyncIterator[Run]:
     feed = Feed(machine)
-    app = PerfTopApp(feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, **more)
+    app = PerfTopApp(feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0, **more)
     async with app.run_test(size=size) as pilot:
         run = Run(app, feed, pilot)
         feed.frames(1, records=tasks(["lmp", "cc1"]))

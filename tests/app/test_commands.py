@@ -100,8 +100,31 @@ def test_a_command_is_done() -> None:
 
 def test_keys_are_there_under_what_they_do() -> None:
     async def act(run: Run) -> None:
-        found = await listed(run, "", "Quit")
+        found = await listed(run, "", "Pause")
         assert {"Pause", "Sort", "Fold", "Clocks in MHz"} <= set(found)
         assert found.count("Quit") == 1
+
+    play(Machine(), act)
+
+
+def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> None:
+    async def act(run: Run) -> None:
+        assert (await listed(run, "", "Pause"))[0] != "Quit"
+        palette = run.app.screen
+        assert isinstance(palette, Palette)
+        palette.dismiss()
+        palette.dismiss()
+        await run.pilot.pause()
+        assert len(run.app.screen_stack) == 1
+
+    play(Machine(), act)
+
+
+def test_a_palette_without_room_has_no_pages() -> None:
+    async def act(run: Run) -> None:
+        await listed(run, "", "Pause")
+        await run.pilot.resize_terminal(1, 1)
+        await run.pilot.press("pageup", "pagedown")
+        assert isinstance(run.app.screen, Palette)
 
     play(Machine(), act)

@@ -39,6 +39,16 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     assert _where(of, "dim").items() >= dict.fromkeys(found[0][1:-1], 0).items()  # its ceiling
 
 
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.15, 0.9])
+def test_a_long_label_does_not_shift_its_chart(share: float) -> None:
+    does = {cpu: Does(1 - share, involuntary=share) for cpu in (0, 1)}
+    of = charts(*lived(Machine(cores=1, does=does)))
+    lines = [strips.text(runs) for runs in of.panels() if runs]
+    assert {len(text) for text in lines} == {len(lines[0])}
+    top = next(end for end in (2, 5, 10, 20, 50, 100) if 100 * share <= end)
+    assert f"{top}%" in line(lines, "invol")
+
+
 def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
     found: dict[int, int] = {}

@@ -134,3 +134,25 @@ def test_sorting_from_the_menu() -> None:
         assert (run.grid.choice.order, run.grid.choice.reverse) == ("topology", False)
 
     play(Machine(), act)
+
+
+def test_a_second_enter_that_comes_too_late_does_nothing() -> None:
+    async def twice(run: Run, found: list[object]) -> None:
+        menu = run.app.screen
+        assert isinstance(menu, Menu)
+        menu.dismiss("a")
+        menu.dismiss("b")
+        await run.pilot.pause()
+        assert len(run.app.screen_stack) == 1
+        assert found == ["a"]
+
+    over(lambda: Menu("fruit", THREE, "a"), twice)
+
+
+def test_where_there_is_no_room_for_a_line_there_is_no_page() -> None:
+    async def act(run: Run, _: list[object]) -> None:
+        await run.pilot.resize_terminal(1, 1)
+        await run.pilot.press("pageup", "pagedown")
+        assert isinstance(run.app.screen, Menu)
+
+    over(lambda: Menu("fruit", THREE, "a"), act)

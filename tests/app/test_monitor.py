@@ -97,6 +97,23 @@ def test_a_moment_of_the_past_is_shown_as_it_was(key: str) -> None:
     play(m, act)
 
 
+def test_while_paused_another_interval_is_of_the_same_moment() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(5)
+        await run.pilot.press("space")
+        before = run.app.interval
+        await run.pilot.press("+")
+        after = run.app.interval
+        assert before is not None
+        assert after is not None
+        assert after.time_ns == before.time_ns
+        assert round(before.elapsed_s, 6) == 0.2
+        assert round(after.elapsed_s, 6) == 0.5
+        await run.sees("500 ms of 100 ms")
+
+    play(Machine(), act)
+
+
 def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
     async def act(run: Run) -> None:
         await run.intervals(3)
@@ -170,5 +187,21 @@ def test_the_last_numbers_stay_in_every_view() -> None:
         for key in ("2", "3", "4", "1", "enter"):
             await run.pilot.press(key)
             assert shown(run).strip()
+
+    play(Machine(), act)
+
+
+def test_a_probe_that_hangs_is_told() -> None:
+    async def act(run: Run) -> None:
+        now_s = 100.0
+        run.app._clock = lambda: now_s
+        await run.intervals(1)
+        assert not run.has("NO DATA")
+        now_s += 7.4
+        run.app._watch()
+        await run.sees("NO DATA FOR 7 s")
+        await run.intervals(1)
+        run.app._watch()
+        await until(lambda: not run.has("NO DATA"), "told no more")
 
     play(Machine(), act)

@@ -363,7 +363,9 @@ def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
 # --- sizes, ASCII
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6)])
+@pytest.mark.parametrize(
+    "size", [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), (24, 12)]
+)
 @pytest.mark.parametrize("cores", [1, 8, 64])
 def test_every_line_is_as_wide_as_the_screen_at_most(size: tuple[int, int], cores: int) -> None:
     view = look(many(cores), size=size)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from fakes import Does, Feed, Machine
 from playing import INTERVAL_NS, Run, colour, marked, play
+from textual import events
 from waiting import until
 
 from perftop import app as perftop_app
@@ -46,6 +47,15 @@ def test_quit(key: str) -> None:
     run = play(Machine(), act)
     assert run.app.failure is None
     assert run.feed.closed
+
+
+def test_keys_behind_the_one_that_quits_do_nothing() -> None:
+    async def act(run: Run) -> None:
+        for key in ("q", "3", "J", "slash", "2", "enter"):
+            run.app.post_message(events.Key(key, None))
+        await until(lambda: not run.app.is_running, "the app has ended")
+
+    assert play(Machine(), act).app.failure is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -223,7 +233,7 @@ def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
         vivid = colour(run)
         run.feed.die("the probe ended by signal 9 without a word")
         await run.sees("▼ the probe ended by signal 9 without a word · these are the last numbers")
-        await run.sees("LOST")
+        await run.sees("DEAD")
         assert [line for line in run.text() if "lmp:4000" in line] == before
         assert vivid > 100
         assert colour(run) < 40  # grey: these numbers no longer move
@@ -315,6 +325,16 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     assert str(report) in line
     assert "what happened" in report.read_text()
     assert "monkeypatch" not in report.read_text()  # no values of anything
+
+
+def test_of_two_mistakes_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PerfTopApp, "is_headless", False)
+    monkeypatch.setattr(crash, "report", str)
+    app = PerfTopApp(Feed(Machine()).open, 1)
+    for error in (ValueError("the cause"), KeyError("what came of it")):
+        app._handle_exception(error)
+    assert "the cause" in str(app.failure)
+    assert app.return_code == 1
 
 
 @pytest.mark.parametrize(

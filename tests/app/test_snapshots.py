@@ -51,7 +51,7 @@ def shot(
     compare: Check, machine: Machine, size: tuple[int, int], keys: Sequence[str] = "", **more: Any
 ) -> None:
     feed = Feed(machine)
-    app = PerfTopApp(feed.open, 200_000_000, cpu_clock=lambda: 0.0)
+    app = PerfTopApp(feed.open, 200_000_000, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
 
     async def before(pilot: Pilot[None]) -> None:
         names = ["lammps", "python3", "postgres", "nginx"] * 8

@@ -436,3 +436,15 @@ def test_columns_are_chosen_in_a_list() -> None:
         assert (list(choice.columns), lines(run)[0]) == ([], all_)
 
     at_table(Machine(), act)
+
+
+def test_it_can_be_sorted_before_it_has_a_size() -> None:
+    async def act(run: Run) -> None:
+        screen = run.app.screen_stack[0]
+        assert isinstance(screen, Monitor)
+        await screen.action_view("table")
+        await view(run).action_column(1)
+        await view(run).action_column(1)
+        assert view(run).choice.order == "busy_hz"
+
+    play(Machine(), act)

@@ -302,6 +302,33 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     assert "offline" in strips.text(told())
 
 
+def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
+    session, interval = seen(Machine())
+    then_ns = interval.time_ns
+    session.ended.append(Episode("throttle", [1], then_ns - 2 * 10**9, then_ns + 1))
+    session.detector.running.append(Episode("steal", [2], then_ns + 1))
+    session.apply(Note("warning", then_ns + 1, data={"text": "the clock was set"}))
+    session.now_ns = then_ns + 60 * 10**9
+
+    def told(status: Status) -> str:
+        return strips.text(alert.line(session, interval, status, 160))
+
+    assert told(Status(0)).startswith(" ▼ steal 60 s  CPU 2")
+    assert told(Status(0, paused=interval.time)).startswith(" ▼ throttle 2 s  CPU 1")
+    session.ended.clear()
+    assert told(Status(0, paused=interval.time)) == ""
+    assert "last numbers" not in told(Status(0, paused=interval.time, failed="it ended"))
+
+
+def test_the_moment_does_not_take_the_place_of_costs_and_what_is_missed_goes_last() -> None:
+    session, interval = seen(Machine())
+    session.late = 3
+    status = Status(500_000_000, own=0.021, paused=interval.time)
+    text = strips.text(top.identity(session, interval, status, 120))
+    assert "PAUSED" in text
+    assert "own  2.1 %  late 3  lost 0" in text
+
+
 def test_a_cause_is_told_once() -> None:
     counts = {"ref ran backwards": 3, "steal too": 1}
     assert evidence("ref ran backwards", counts) == "steal too: 1"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 from textual.widgets import OptionList
@@ -25,6 +26,12 @@ Options = Sequence[tuple[str, str]]
 """Key and label."""
 
 
+class _Options(OptionList):
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Without room there are no lines, and Textual's own looks for them in vain."""
+        return "page" not in action or bool(self.scrollable_content_region)
+
+
 class _List(ModalScreen[Found | None], Generic[Found]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
@@ -36,7 +43,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
         self._ascii = ascii_
         self._keys = [key for key, _ in options]
         self._labels = [label for _, label in options]
-        self.list = OptionList(markup=False)
+        self.list = _Options(markup=False)
         self.list.border_title = title
         self.list.border_subtitle = self.KEYS
         self.set_class(ascii_, "-ascii")
@@ -48,6 +55,12 @@ class _List(ModalScreen[Found | None], Generic[Found]):
     def text(self, at: int) -> str:
         label = self._labels[at]
         return theme.plain(label) if self._ascii else label
+
+    def dismiss(self, result: Found | None = None) -> AwaitComplete:
+        """Once: of two keys in a row the second may come when it has gone, or lies below others."""
+        if self.app.screen_stack[-1] is not self:
+            return AwaitComplete()
+        return super().dismiss(result)
 
     def action_move(self, by: int) -> None:
         if by > 0:

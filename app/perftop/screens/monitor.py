@@ -18,6 +18,7 @@ from perftop.screens.narrowing import Narrowing
 from perftop.widgets.choice import UNITS, WINDOWS_S, Choice
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.keyline import KeyLine
+from perftop.widgets.order import called
 from perftop.widgets.places import ORDERS
 from perftop.widgets.status import Status
 from perftop.widgets.top import Top
@@ -89,7 +90,7 @@ class Monitor(Screen[None]):
 
     def _tell_keys(self) -> None:
         status = self._last.status
-        labels = {"longer": duration(status.interval_ns / 1e9), "order": self.choice.order}
+        labels = {"longer": duration(status.interval_ns / 1e9), "order": called(self.choice.order)}
         if status.paused is not None:
             labels["pause"] = "resume"
         if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:

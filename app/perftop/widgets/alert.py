@@ -24,22 +24,33 @@ def line(
     session: Session | None, interval: Interval | None, status: Status, width: int
 ) -> list[Run]:
     if status.failed is not None:
-        return _failed(status.failed, interval, width)
+        return _failed(status, interval, width)
     if session is None:
         return []
-    running = sorted(session.detector.running, key=rank)
+    episodes, now_ns = session.detector.running, session.now_ns
+    if status.paused is not None and interval is not None:
+        now_ns = interval.time_ns
+        episodes = [e for e in (*episodes, *session.ended) if going(e, interval)]
+    running = sorted(episodes, key=rank)
     if running and severity(running[0]) != "text":
-        return _running(session, running, width)
-    warning = _warning(session, width)
+        return _running(running, now_ns, width)
+    warning = _warning(session, now_ns, width)
     if warning or not running:
         return warning or _missing(session, width)
-    return _running(session, running, width)
+    return _running(running, now_ns, width)
 
 
-def _failed(reason: str, interval: Interval | None, width: int) -> list[Run]:
+def going(episode: Episode, interval: Interval) -> bool:
+    """It had begun and not ended at this moment."""
+    end_ns = episode.end_ns
+    return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)
+
+
+def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
     """The reason comes first: what else there is to say goes where there is no room for both."""
-    text, quits = foreign(reason), " · q quits "
-    last = f" · these are the last numbers{quits}" if interval is not None else quits
+    text, quits = foreign(status.failed or ""), " · q quits "
+    newest = interval is not None and status.paused is None
+    last = f" · these are the last numbers{quits}" if newest else quits
     room = width - 3 - len(text)
     end = next((end for end in (last, quits, "") if len(end) <= room), "")
     text = fit(text, min(len(text), max(8, width - 3)))
@@ -56,12 +67,12 @@ def severity(episode: Episode) -> str:
     return "alarm" if episode.kind in _WORST else "warn" if episode.kind == "suspect" else "text"
 
 
-def _running(session: Session, running: list[Episode], width: int) -> list[Run]:
+def _running(running: list[Episode], now_ns: int, width: int) -> list[Run]:
     """The worse one in a sentence with its evidence, and how many more."""
     episode = running[0]
     alike = [e for e in running if e.kind == episode.kind and e.cause == episode.cause]
     cpus = ranges({cpu for e in alike for cpu in e.cpus})
-    since_s = max(0.0, (session.now_ns - min(e.start_ns for e in alike)) / 1e9)
+    since_s = max(0.0, (now_ns - min(e.start_ns for e in alike)) / 1e9)
     what = f"{episode.kind} {since_s:.0f} s  CPU {cpus}"
     rests_on = evidence(episode.cause, episode.evidence)
     rest = f"  {episode.cause}" + (f" · {rests_on}" if rests_on else "")
@@ -77,9 +88,9 @@ def _running(session: Session, running: list[Episode], width: int) -> list[Run]:
             (more, "text")]  # fmt: skip
 
 
-def _warning(session: Session, width: int) -> list[Run]:
-    """The newest thing that the probe has warned of, while it is new."""
-    if not session.warnings or session.now_ns - session.warned_ns >= NEW_NS:
+def _warning(session: Session, now_ns: int, width: int) -> list[Run]:
+    """The newest thing that the probe had warned of, while it is new."""
+    if not session.warnings or not 0 <= now_ns - session.warned_ns < NEW_NS:
         return []
     text = f" ! {foreign(session.warnings[-1])}"
     return [(fit(text, min(len(text), width)), "warn")]

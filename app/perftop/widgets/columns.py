@@ -56,7 +56,7 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
         pairs=places.pairs,
         threads=places.threads,
         core_width=spans(names, 4),
-        cpus_width=spans(places.cpus, 4),
+        cpus_width=places.cpus_width,
     )
 
 

@@ -136,7 +136,10 @@ class Charts:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 labels += [name, scale, *[""] * tall][:tall]
             else:
-                labels.append(f"{metric.label} {scale}".rstrip())
+                label = f"{metric.label} {scale}".rstrip()
+                if len(label) > LABEL - 2:  # where the scale begins goes without saying
+                    label = f"{metric.label} {scale.removeprefix('0-')}"
+                labels.append(label)
         return labels, cells
 
 

@@ -12,6 +12,7 @@ from perftop import smt, theme
 from perftop.format import MISSING, ClockUnit, clock_unit
 from perftop.metrics import METRICS
 from perftop.widgets import axis, coretrack
+from perftop.widgets.alert import going
 from perftop.widgets.choice import Units
 from perftop.widgets.coreplan import NAME, VALUE, Page, Panel
 from perftop.widgets.places import Place
@@ -66,12 +67,6 @@ class Scene:
     def size(self) -> int:
         """Cells of the numbers."""
         return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
-
-
-def going(episode: Episode, interval: Interval) -> bool:
-    """It had begun and not ended at this moment."""
-    end_ns = episode.end_ns
-    return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)
 
 
 def scene(

@@ -12,7 +12,8 @@ from perftop.format import evidence, when
 from perftop.interval import BESIDE
 from perftop.metrics import METRICS
 from perftop.widgets import axis
-from perftop.widgets.corenumbers import Scene, going, method
+from perftop.widgets.alert import going
+from perftop.widgets.corenumbers import Scene, method
 from perftop.widgets.coreplan import NAME, VALUE
 from perftop.widgets.strips import Run, fit, foreign, shed, width
 

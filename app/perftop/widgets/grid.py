@@ -82,6 +82,7 @@ class CoreGrid(Cursor):
         self._session = session
         self._reader = Reader(session, self.places)
         self._picture = None
+        self._lines, self.count = [], 0  # those there were are of other places
 
     def _notice(self, session: Session, interval: Interval) -> bool:
         """Columns that come once there is something for them, and then stay."""

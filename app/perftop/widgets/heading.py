@@ -61,7 +61,13 @@ def _size(picture: Picture, rows: list[int]) -> list[Run]:
 
 
 def _work(picture: Picture, rows: list[int]) -> list[Run]:
-    util = [u for i in rows for u in picture.sheet.util[i] if not isnan(u)]
+    shown, sheet, places = picture.places.shown, picture.sheet, picture.places.places
+    util = [
+        share
+        for i in rows
+        for row, share in zip(places[i].rows, sheet.util[i], strict=True)
+        if row in shown and not isnan(share)
+    ]
     if not util:
         return []
     return [("  util ", "dim"), (f"{100 * sum(util) / len(util):5.1f}", "text"), (" %", "dim")]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perftop.widgets.heatread import Heat, HeatReader
 
 HEADS, FOOT = 2, 1
+_NOTHING = Plan(heatplan.Cell(1, 1, 0, halves=True), [])
 
 
 class HeatMap(Canvas):
@@ -31,7 +32,7 @@ class HeatMap(Canvas):
     _interval: Interval
     _reader: HeatReader
     _heat: Heat | None = None
-    _plan = Plan(heatplan.Cell(1, 1, 0, halves=True), [])
+    _plan = _NOTHING
     _packages: list[int | None]
     _cpus: list[tuple[int, ...]]
     """Positions of the CPUs, by row."""
@@ -49,6 +50,8 @@ class HeatMap(Canvas):
             from perftop.widgets.heatread import HeatReader  # brings numpy
 
             self._reader = HeatReader(session)
+            # What there was is of other places, and there may be no room for a new plan yet.
+            self._plan, self._row, self.count = _NOTHING, {}, 0
         self._heat = self._reader.read(session, interval, self.choice, self._heat)
         if changed or not self.count:
             self.lay_out()

@@ -109,7 +109,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
             ) -> list[Run]:  # fmt: skip
     """A package as a whole, in the words of the overview; what does not fit is left out."""
     mine = [places.places[i] for i in places.of_package(package)]
-    rows = [row for place in mine for row in place.rows]
+    rows = [row for place in mine for row in place.rows if row in places.shown]
     what = f"{len(mine)} {'core' if places.pairs else 'CPU'}{'s' if len(mine) > 1 else ''}"
     pieces: list[Piece] = [
         (0, [(f" package {'?' if package is None else package}", "bright")]),

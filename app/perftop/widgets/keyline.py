@@ -50,13 +50,18 @@ def keyline(
     width: int,
 ) -> list[Run]:  # fmt: skip
     """Views at the left, then what is peculiar to this one, then what is the same in all. Where
-    there is no room for all, first the views go."""
-    pieces: list[tuple[int, list[Run]]] = []
+    there is no room for all, the views are named together."""
+    views: list[tuple[int, list[Run]]] = []
     for name in _VIEWS:
         here = "bright" if name == view else "dim"
-        pieces.append((50, [(captions[name], "key"), (f" {labels[name]}", here)]))
+        views.append((50, [(captions[name], "key"), (f" {labels[name]}", here)]))
+    pieces: list[tuple[int, list[Run]]] = []
     ranked = [*((1, key) for key in _FIRST), *((10 + i, key) for i, key in enumerate(hints)),
               *((30 + i, key) for i, key in enumerate(_LAST))]  # fmt: skip
     for rank, key in ranked:
         pieces.append((rank, [(captions[key], "key"), (f" {labels[key]}", "dim")]))
-    return [(" ", "text"), *shed(pieces, width - 1, 2)]
+    room = width - 1
+    if sum(sum(len(text) for text, _ in runs) + 2 for _, runs in [*views, *pieces]) > room + 2:
+        first, *_, last = (captions[name] for name in _VIEWS)
+        views = [(3, [(f"{first}-{last}", "key"), (" views", "dim")])]
+    return [(" ", "text"), *shed([*views, *pieces], room, 2)]

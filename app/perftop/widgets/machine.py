@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from perftop.widgets import bars
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ROOMY = 110
 """Columns from which on the bar can spare some for a decimal."""
+
+NEAR = 0.97
+"""Of the power limit: from here on the package is held back by it."""
 
 LEAST = 12
 """Cells below which the bar is no picture any more."""
@@ -50,7 +53,29 @@ def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
         add(3, "steal", "steal", 100, 1, 5, "%", STEAL)
     add(4, "IPC", "ipc", 1, 2, 4, "")
     add(5, "kernel", "kernel_cycles", 100, 1, 5, "%")
+    pieces += [(6 + i, runs) for i, runs in enumerate(_whole(interval.machine))]
     return [(" ", "text"), *shed(pieces, width - 2, 3)]
+
+
+def _whole(numbers: dict[str, float]) -> list[list[Run]]:
+    """Power, temperature and pressure, as far as there are any."""
+    told: list[list[Run]] = []
+    power = numbers.get("power_w", nan)
+    if not isnan(power):
+        limit = numbers.get("power_limit_w", nan)
+        near = power >= NEAR * limit
+        runs: list[Run] = [("power ", "dim"), number(power, 0, 3, "warn" if near else "text")]
+        runs += [] if isnan(limit) else [(" of ", "dim"), number(limit, 0, 3)]
+        told.append([*runs, (" W", "dim")])
+    if not isnan(heat := numbers.get("temperature_c", nan)):
+        told.append([number(heat, 0, 2), (" °C", "dim")])
+    kinds = [(kind, numbers.get(f"pressure_{kind}", nan)) for kind in ("cpu", "io", "memory")]
+    if any(not isnan(share) for _, share in kinds):
+        runs = [("pressure", "dim")]
+        for kind, share in kinds:
+            runs += [(f" {kind} ", "dim"), number(100 * share, 1, 4)]
+        told.append([*runs, (" %", "dim")])
+    return told
 
 
 def _of_ceiling(session: Session, interval: Interval, pieces: list[tuple[int, list[Run]]]) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
+from perftop.format import clock_unit
 from perftop.widgets.choice import Choice
-from perftop.widgets.places import Places
+from perftop.widgets.places import ORDERS, Places
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
-    """Rows of `places`. By value the highest comes first, and what is not known last."""
+    """Rows of `places`. By value the highest comes first, tasks by name, and what is not known
+    last. Equal as shown is equal: rows do not change places for what nobody sees."""
     rows = [row for group in places.groups.values() for row in group]
     if choice.order == "CPU number":
         rows.sort(key=lambda row: places.places[row].cpus[0])
@@ -21,6 +24,11 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
         from perftop.widgets.reader import Reader
 
         rows.sort(key=Reader(session, places).read(interval).score)
+    elif choice.order == "task":
+        names = [_name(place.cpus, interval) for place in places.places]
+        named = sorted((row for row in rows if names[row]), key=names.__getitem__)
+        unnamed = [row for row in rows if not names[row]]
+        return [*(named[::-1] if choice.reverse else named), *unnamed]
     elif choice.order != "topology":
         values = _values(places, choice.order, session, interval)
         unknown = inf if choice.reverse else -inf  # last, whichever way the others stand
@@ -28,15 +36,34 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
     return rows[::-1] if choice.reverse else rows
 
 
-def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
-    """Of each row the highest of its CPUs."""
-    from perftop.widgets.fields import fields
+def called(order: str) -> str:
+    """In the words of headings."""
+    if order in ORDERS:
+        return order
+    from perftop.tabular import ALL
 
-    field = next((f for f in fields(session) if f.key == key), None)
-    if field is None:
+    return next((column.label for column in ALL if column.key == order), order)
+
+
+def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
+    """Of each row the highest of its CPUs, as the table shows it."""
+    from perftop.tabular import ALL, Tabular
+
+    column = next((column for column in ALL if column.key == key), None)
+    if column is None:
         return [nan] * len(places.places)
-    by_cpu = field.now(session, interval).tolist()
+    scale, digits = column.scale(clock_unit("GHz", nan))
+    by_cpu = (Tabular(session).values(key, interval) * scale).round(digits).tolist()
     return [
-        max((by_cpu[cpu] for cpu in place.rows if not isnan(by_cpu[cpu])), default=nan)
+        max((by_cpu[row] for row in place.rows if not isnan(by_cpu[row])), default=nan)
         for place in places.places
     ]
+
+
+def _name(cpus: Sequence[int], interval: Interval) -> str:
+    """Of the first task that is told of there."""
+    for cpu in cpus:
+        match interval.tasks.get(str(cpu)):
+            case [_, str(name), *_]:
+                return name.casefold()
+    return ""

@@ -49,6 +49,7 @@ class Past(Cursor):
     """By CPU."""
     _axis: axis.Axis
     _left: int
+    _right: int
     """Cells of labels, with what is left over where samples are several cells wide."""
     _lanes: Lanes | None = None
     _now: list[float]
@@ -63,6 +64,7 @@ class Past(Cursor):
         changed = self.settle(session) or self._lanes is None
         self._session, self._interval = session, interval
         if changed:
+            self.count, self._lanes = 0, None  # until there is a size
             self.lay_out()
             return
         if self.choice.order not in {"topology", "CPU number"}:
@@ -113,7 +115,8 @@ class Past(Cursor):
         from perftop.widgets.lanes import Lanes
 
         plan, interval, choice = self._plan, self._interval, self.choice
-        room = max(1, self.width - plan.label - plan.right)
+        self._right = plan.right if self.width > plan.label + plan.right else 0  # no cut numbers
+        room = max(1, self.width - plan.label - self._right)
         self._axis = axis.fitted(interval.time_ns, session.hello.sample_ns, choice.window_s, room)
         self._left = plan.label + room - self._axis.width
         places = self.places.places
@@ -122,7 +125,7 @@ class Past(Cursor):
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
         self._lanes, self._now = lanes, now.tolist()
         self._share_out(list(self._episodes(session)))
-        self.heads = [] if self.bare else self._heads(session)
+        self.heads = [] if self.bare or not self._right else self._heads(session)
 
     def _in_sight(self) -> list[int]:
         """Rows."""
@@ -235,7 +238,8 @@ class Past(Cursor):
         _, per, digits = self._unit
         value = self._mean([cpu for row in rows for cpu in self.places.places[row].rows])
         mean = "" if self._plan.each else f"{'mean':>{NUMBER}}"
-        return [name, *strip, (mean, "dim"), number(value * per, digits, NUMBER)]
+        right = [(mean, "dim"), number(value * per, digits, NUMBER)] if self._right else []
+        return [name, *strip, *right]
 
     def _mean(self, cpus: list[int]) -> float:
         """Of CPUs by position."""
@@ -263,7 +267,7 @@ class Past(Cursor):
             (theme.CHOSEN, "mark") if first else (" ", "text"),
             (fit(name, self._left - 1), "dim"),
         ]
-        if slot.below:
+        if slot.below or not self._right:
             return [*runs, *strip]
         cpus = self.places.places[row].cpus
         mine = cpus if of_core else [cpus[lane] for lane in slot.lanes]

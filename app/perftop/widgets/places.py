@@ -47,6 +47,8 @@ class Places:
         places = [_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.cores = cores
+        self.shown = frozenset(session.shown)
+        """Positions of the CPUs asked for; of their siblings others may be read, too."""
         self.pairs = any(len(core) > 1 for core in cores)
         """Some cores have siblings, so rows are cores."""
         known = {row for place in self.places for row in place.rows}
@@ -57,8 +59,10 @@ class Places:
         ]
         """CPUs that are off and of which nobody says to which core they belong."""
         self.cpus = [",".join(map(str, place.cpus)) for place in self.places]
-        self.threads = max((len(place.cpus) for place in self.places), default=1)
-        self.packages = len({place.package for place in self.places})
+        # Of all cores: columns and names stay as they are while a filter lets through others.
+        self.threads = max((len(place.cpus) for place in places), default=1)
+        self.packages = len({place.package for place in places})
+        self.cpus_width = spans([",".join(map(str, place.cpus)) for place in places], 4)
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}
         """Rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):

@@ -22,6 +22,10 @@ DROP = 0.05
 times does to any clock."""
 
 
+Kind = tuple[int | None, str | None]
+"""Package and type: cores of one kind can be compared."""
+
+
 class Reader:
     """Makes sheets for one topology."""
 
@@ -36,20 +40,20 @@ class Reader:
         self._at = np.array([place.at for place in self._places], np.intp)
         self._ceiled = self._has_ceiling(session)
         kinds = [(place.package, place.type) for place in self._places]
-        self._kinds = [np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)]
+        self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in kinds}
+        every = n == len(session.shown_cores())
+        self._every = self if every else Reader(session, Places(session))
+        """What a core is compared with does not depend on the filter."""
         self._packages = [place.package for place in self._places]
 
     def read(self, interval: Interval) -> Sheet:
         values, split = interval.values, interval.split
-        online = interval.online[self._rows] & self._there
-        util = self._by_cpu(values["util"], online)
-        busy = self._mean(values["busy_hz"], values["util"], online)
+        online, util, busy, awake = self._clocks(interval)
         net_weight = values["net_hz"]
         one = np.ones(len(interval.online))
         invol = self._by_cpu(values["involuntary"], online)
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self._at], np.nan)
-        awake: Bools = (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
-        dropped, alone = self._drops(busy, ceiling, awake)
+        dropped, alone = self._drops(busy, ceiling, awake, self._every.usual(interval))
         cpus = [place.rows for place in self._places]
         user, system, iowait = (
             self._mean(values[key], one, online) for key in ("user", "system", "iowait")
@@ -80,6 +84,19 @@ class Reader:
             iowait=iowait.tolist(),
         )
 
+    def _clocks(self, interval: Interval) -> tuple[Bools, Floats, Floats, Bools]:
+        """By row and CPU: online, used how much. By row: the clock, and whether it means much."""
+        online = interval.online[self._rows] & self._there
+        util = self._by_cpu(interval.values["util"], online)
+        busy = self._mean(interval.values["busy_hz"], interval.values["util"], online)
+        return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+
+    def usual(self, interval: Interval) -> dict[Kind, float]:
+        """The median clock of those at work, by package and type."""
+        *_, busy, awake = self._clocks(interval)
+        working = {kind: busy[mine & awake] for kind, mine in self._kinds.items()}
+        return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
+
     def _by_cpu(self, values: Floats, online: Bools) -> Floats:
         return np.where(online, values[self._rows], np.nan)
 
@@ -93,15 +110,14 @@ class Reader:
             mean: Floats = np.where(known, part * weight, 0.0).sum(axis=1) / total
         return mean
 
-    def _drops(self, busy: Floats, ceiling: Floats, awake: Bools) -> tuple[Bools, Bools]:
+    def _drops(
+        self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]
+    ) -> tuple[Bools, Bools]:
         """Which rows are clearly below their ceiling, and which below the others of their kind."""
         dropped: Bools = awake & (busy < ceiling * (1 - DROP))
         alone = np.zeros(len(busy), bool)
-        for kind in self._kinds:
-            peers = kind & awake
-            if peers.any():
-                usual = np.median(busy[peers])
-                alone |= peers & (busy < usual * (1 - DROP))
+        for kind, mine in self._kinds.items():
+            alone |= mine & awake & (busy < usual.get(kind, 0.0) * (1 - DROP))
         return dropped, alone
 
     def _limited(self, awake: Bools, dropped: Bools) -> dict[int | None, bool]:

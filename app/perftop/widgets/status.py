@@ -14,5 +14,7 @@ class Status:
     """CPU seconds per second that probe and app use."""
     paused: float | None = None
     """Unix time of the moment that is shown, while paused."""
+    silent_s: float | None = None
+    """For how long nothing has come, if that is too long."""
     failed: str | None = None
     """Why nothing more will come."""

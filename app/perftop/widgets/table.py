@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from perftop.format import ClockUnit, clock_unit
+from perftop.format import clock_unit
 from perftop.keys import bindings
 from perftop.widgets import canvas, cells
 from perftop.widgets.choice import Choice
@@ -33,7 +33,6 @@ class Table(Cursor):
     _reader: Reader | None = None
     _session: Session
     _interval: Interval
-    _clock: ClockUnit
     _rows: Places
     """Positions of the CPUs that are shown, by topology."""
 
@@ -46,6 +45,7 @@ class Table(Cursor):
         """The first column in sight of those that scroll."""
         self._strays: list[int] = []
         """Positions of CPUs of no known core: the last lines."""
+        self._clock = clock_unit(choice.units, nan)
         self._lines: list[int] = []
         """Position of the CPU of each line."""
         self._row = 0
@@ -171,8 +171,9 @@ class Table(Cursor):
         return self._lines.index(self._row) if self._row in self._lines else 0
 
     def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
-        if self._tabular is not None and len(self._rows):
-            self._row = self._lines[max(0, min(len(self._rows) - 1, y))]
+        last = min(len(self._rows), len(self._lines)) - 1  # there may be more, or fewer, by now
+        if self._tabular is not None and last >= 0:
+            self._row = self._lines[max(0, min(last, y))]
             self.choice.cpu = self._tabular.first[self._row]
             self.chosen()
 

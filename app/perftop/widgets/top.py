@@ -133,12 +133,19 @@ def _right(session: Session, interval: Interval | None, status: Status, width: i
     if interval is not None:
         pieces.append((4, [("skew ", "dim"), (f"{interval.skew_s * 1e6:4.0f}", "text"),
                            (" µs", "dim")]))  # fmt: skip
-    lost = "warn" if session.lost else "text"
-    pieces.append((3, [("lost ", "dim"), (str(session.lost), lost)]))
+    # Late: times to read that were missed by all. Both are counts since the start.
+    for rank, name, count in ((5, "late ", session.late), (3, "lost ", session.lost)):
+        pieces.append(
+            (3 if count else rank, [(name, "dim"), (str(count), "warn" if count else "text")])
+        )
+    room = max(24, 3 * width // 10)
     if status.paused is not None:
         from perftop.format import when
 
         pieces.append((0, [(f" PAUSED {when(status.paused)} ", "paused")]))
+        room += width // 8
+    elif status.silent_s is not None:
+        pieces.append((0, [(f" NO DATA FOR {status.silent_s:.0f} s ", "lost")]))
     if status.failed is not None:
-        pieces.append((1, [(" LOST ", "lost")]))
-    return [*shed(pieces, max(24, 3 * width // 10), 2), (" ", "text")]
+        pieces.append((1, [(" DEAD ", "lost")]))
+    return [*shed(pieces, room, 2), (" ", "text")]

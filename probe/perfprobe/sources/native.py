@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,17 +15,12 @@ from pathlib import Path
 from perfprobe import __version__, access, clock, cpulist, host, layout, topology, wire
 from perfprobe.sampler import Sampler, stamp_now
 from perfprobe.sources import Unavailable, procfs, traced
+from perfprobe.sources.machine import Machine
 from perfprobe.sources.part import Part
 from perfprobe.sources.procstat import STAT_BLOCK, ProcStat
 from perfprobe.sources.reading import Reading
 from perfprobe.tasks import Tasks
-from perfprobe.wire import Counter, Cpu, Frame, Missing, Multiplier, Note, Rate
-
-MACHINE_BLOCK = wire.Block(
-    "machine",
-    "machine",
-    [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)],
-)
+from perfprobe.wire import Cpu, Frame, Missing, Multiplier, Note, Rate
 
 Rates = tuple[list[Multiplier], Rate | None]
 
@@ -86,7 +80,8 @@ class Native:
         self._seq = 0
         self._online_text = self._read_online()
         self._reading = Reading(parts, rows)
-        others = [(STAT_BLOCK, len(rows)), (MACHINE_BLOCK, 1)]
+        self._machine = Machine(root)
+        others = [(STAT_BLOCK, len(rows)), (self._machine.block, 1)]
         places, words = layout.place([*self._reading.blocks(), *others])
         self._places = {place.block.name: place for place in places}
         self._reading.place(self._places)
@@ -121,7 +116,7 @@ class Native:
         self._mark_offline()
         frame = self._sampler.frame
         self._stat.fill(frame, self._places["stat"], self._now())
-        self._fill_machine(frame, self._places["machine"])
+        self._machine.fill(frame, self._places["machine"], self._now())
         blocks = {name: place.data(frame) for name, place in self._places.items()}
         self._seq += 1
         records = self._tasks.take()
@@ -132,6 +127,7 @@ class Native:
         for part in self._parts:
             part.close()
         self._stat.close()
+        self._machine.close()
         self._tasks.close()
 
     # --- CPUs --------------------------------------------------------------------------------
@@ -181,13 +177,6 @@ class Native:
         if self._sampler.stamp == "tsc":
             return stamp_now()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-
-    def _fill_machine(self, frame: memoryview, place: layout.Place) -> None:
-        words = frame.cast("Q")
-        now = self._now()
-        words[place.head : place.valid] = array("Q", [now, now, 0, 0, wire.ROW_SAMPLED])
-        words[place.valid] = 1
-        words[place.values] = time.process_time_ns()
 
     def _mark_offline(self) -> None:
         """Rows of CPUs that are off; the drain has cleared them."""
@@ -262,7 +251,8 @@ class Native:
         return [first, *rest]
 
     def _missing(self) -> list[Missing]:
-        return [missing for part in self._parts for missing in part.missing]
+        found = [missing for part in self._parts for missing in part.missing]
+        return [*found, *self._machine.missing]
 
     def _not_ours(self, unpinned: list[int]) -> list[Missing]:
         if not unpinned:

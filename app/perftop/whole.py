@@ -1,0 +1,40 @@
+"""Numbers of the machine as a whole that no CPU has: power, temperature, pressure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.counters import Counters, Delta, Floats
+
+SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"}
+"""Of all packages together, by the counter they come from."""
+HIGHEST = {"temperature_c": "temperature_c"}
+SHARES = {f"pressure_{what}": f"pressure_{what}_s" for what in ("cpu", "memory", "io")}
+"""Of the time: in which some task had to wait."""
+
+NAMES = SUMS | HIGHEST | SHARES
+"""All of them, each with its counter."""
+
+
+def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
+    """Those that this stream can tell. A sum of which a part is not known is not known."""
+    found: dict[str, float] = {}
+    for name, key in NAMES.items():
+        rates = _rates(counters, delta, key)
+        if rates is None:
+            continue
+        value = float(rates.max() if name in HIGHEST else rates.sum())
+        found[name] = min(1.0, max(0.0, value)) if name in SHARES else value
+    return found
+
+
+def _rates(counters: Counters, delta: Delta, key: str) -> Floats | None:
+    """By row of the counter's block: its movement in a second, or a gauge's mean."""
+    column = counters.columns.get(key)
+    if column is None:
+        return None
+    table = delta.tables[column.block]
+    ticks = table.ticks if column.counter.kind == "gauge" else table.ticks / counters.stamp_hz
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates: Floats = table.moved[:, column.first] / ticks
+    return np.where(table.ticks > 0, rates, np.nan)

@@ -1,0 +1,103 @@
+"""The order of rows, and what of them does not depend on which are let through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import Does, Machine, seen, tasks
+from playing import Run, play
+
+from perftop.filter import parse
+from perftop.screens.monitor import Monitor
+from perftop.widgets import columns
+from perftop.widgets.choice import Choice
+from perftop.widgets.heading import heading
+from perftop.widgets.order import arranged, called
+from perftop.widgets.places import Line, Places
+from perftop.widgets.reader import Reader
+from perftop.widgets.rows import Picture
+from perftop.widgets.strips import text
+
+
+def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
+    session, interval = seen(machine, **more)
+    choice = Choice(order=key, reverse=reverse)
+    return arranged(Places(session), choice, session, interval)
+
+
+@pytest.mark.parametrize("key", ["lp0", "util", "busy_hz"])
+def test_rows_are_sorted_by_whatever_the_table_has(key: str) -> None:
+    does = {cpu: Does(0.1 + 0.2 * cpu, 2e9 + 1e8 * cpu) for cpu in range(4)}
+    does |= {cpu: Does(0.0) for cpu in range(4, 8)}
+    assert order(Machine(does=does), key) == [3, 2, 1, 0]
+    assert order(Machine(does=does), key, reverse=True) == [0, 1, 2, 3]
+
+
+def test_rows_keep_their_places_for_what_nobody_sees() -> None:
+    does = {cpu: Does(0.5 + 1e-5 * cpu) for cpu in range(8)}
+    assert order(Machine(does=does), "util") == [0, 1, 2, 3]
+
+
+def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
+    records = tasks(["c", "", "a", "B"])
+    assert order(Machine(), "task", records=records) == [2, 3, 0, 1]
+    assert order(Machine(), "task", reverse=True, records=records) == [0, 3, 2, 1]
+
+
+def test_an_order_is_called_as_in_headings() -> None:
+    assert called("busy_hz") == "busy"
+    assert called("worst first") == "worst first"
+    assert called("nobody knows") == "nobody knows"
+
+
+def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
+    session, interval = seen(Machine(does={2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}))
+    alone = Reader(session, Places(session, frozenset({2}))).read(interval).alone
+    assert alone == [True]
+    assert Reader(session, Places(session)).read(interval).alone == [False, False, True, False]
+
+
+def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
+    session, _ = seen(Machine())
+    every, nobody = (
+        columns.known(session, Places(session, mask), who=True, steal=False)
+        for mask in (None, frozenset[int]())
+    )
+    assert columns.layout(every, 120) == columns.layout(nobody, 120)
+
+
+def test_a_core_among_packages_keeps_the_name_of_its_own() -> None:
+    session, _ = seen(Machine())
+    session.topology[1] = replace(session.topology[1], package=1)
+    assert Places(session, frozenset({0})).name(0, "util") == "0:0"
+
+
+def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
+    of = Machine(does={cpu: Does(0.8 if cpu < 4 else 0.2) for cpu in range(8)})
+    session, interval = seen(of)
+    session.shown = [0, 1, 2, 3]
+    places = Places(session)
+    told = heading(
+        Picture(places, Reader(session, places).read(interval), []), Line("package", 0), 80
+    )
+    assert " 80.0 %" in text(told)
+
+
+@pytest.mark.parametrize("name", ["overview", "heat", "table", "time"])
+def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
+    async def act(run: Run) -> None:
+        screen = run.app.screen_stack[0]
+        assert isinstance(screen, Monitor)
+        await run.pilot.press(*"4231")
+        await run.pilot.press("4" if name == "overview" else "1")
+        await screen.action_view(name)  # which has no size before the next layout
+        shown = screen.view
+        screen.choice.filter = parse("0")
+        screen._narrowed()
+        for to in (1, -1):
+            shown.action_end(to)  # type: ignore[attr-defined]
+        assert screen.choice.cpu == 0
+
+    play(Machine(), act)

@@ -1,0 +1,102 @@
+"""Power, temperature and pressure of the machine, from frames."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import made
+import pytest
+from fakes import Machine, seen
+
+from perfprobe.wire import Block, Counter
+from perftop.session import Interval
+from perftop.widgets.machine import numbers
+from perftop.widgets.strips import text
+
+
+def interval(values: dict[str, Any], *counters: Counter, scope: Any = "machine") -> Interval:
+    """Of a machine whose counters move by `values` in a sample (0.1 s)."""
+    machine = Machine(cores=2)
+    machine.hello.blocks.append(Block("more", scope, list(counters)))
+    whole = machine.frame
+
+    def frame(seq: int, **more: Any) -> Any:
+        block = machine.hello.blocks.pop()
+        found = whole(seq, **more)
+        machine.hello.blocks.append(block)
+        if not values:
+            return found
+        n = machine.hello.rows(scope)
+        cells = {key: [value(seq) if callable(value) else seq * value] * n
+                 for key, value in values.items()}  # fmt: skip
+        ticks = int(seq * made.TSC_HZ / 10)
+        found.blocks["more"] = made.rows(block, n, cells, [ticks] * n)
+        return found
+
+    machine.frame = frame  # type: ignore[method-assign]
+    return seen(machine)[1]
+
+
+def test_energy_over_time_is_power() -> None:
+    energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
+    limit = Counter("power_limit_w", "limit", "W", "made", kind="gauge")
+    of = interval({"energy_j": 12_500, "power_limit_w": lambda _: 150}, energy, limit,
+                  scope="core")  # fmt: skip
+    assert of.machine["power_w"] == pytest.approx(2 * 125.0, rel=1e-6)  # two rows
+    assert of.machine["power_limit_w"] == pytest.approx(2 * 150.0)
+
+
+def test_energy_wraps_at_its_own_width() -> None:
+    energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
+    start = (1 << 32) - 20_000
+    of = interval({"energy_j": lambda seq: (start + seq * 12_500) % (1 << 32)}, energy,
+                  scope="package")  # fmt: skip
+    assert of.machine["power_w"] == pytest.approx(125.0, rel=1e-6)
+
+
+def test_temperature_is_a_mean_over_time() -> None:
+    gauge = Counter("temperature_c", "temperature", "°C", "made", kind="gauge")
+    of = interval({"temperature_c": lambda seq: 60 + seq % 2}, gauge, scope="package")
+    assert 60 <= of.machine["temperature_c"] <= 61
+
+
+def test_pressure_is_a_share() -> None:
+    counter = Counter("pressure_cpu_s", "waited", "s", "made", scale=1e-6)
+    assert interval({"pressure_cpu_s": 4_200}, counter).machine["pressure_cpu"] == (
+        pytest.approx(0.042)
+    )
+
+
+def test_what_is_not_counted_is_not_there() -> None:
+    assert seen(Machine(cores=2))[1].machine == {}
+
+
+def test_a_row_that_was_never_read_is_unknown() -> None:
+    energy = Counter("energy_j", "energy", "J", "made", bits=32, scale=0.001)
+    assert math.isnan(interval({}, energy, scope="package").machine["power_w"])
+
+
+def strip(machine: dict[str, float], width: int = 240) -> list[tuple[str, str]]:
+    session, plain = seen(Machine(cores=2))
+    return numbers(session, replace(plain, machine=machine), width)
+
+
+def test_the_machine_strip_tells_them() -> None:
+    runs = strip({"power_w": 120.4, "power_limit_w": 150.0, "temperature_c": 61.2})
+    assert text(runs).rstrip().endswith("power 120 of 150 W   61 °C")
+    runs = strip({"pressure_cpu": 0.0421, "pressure_memory": 0.0, "pressure_io": 0.001})
+    assert text(runs).rstrip().endswith("pressure cpu  4.2 io  0.1 memory  0.0 %")
+
+
+def test_power_at_its_limit_stands_out() -> None:
+    keys = {key for part, key in strip({"power_w": 149.0, "power_limit_w": 150.0}) if "149" in part}
+    assert keys == {"warn"}
+    keys = {key for part, key in strip({"power_w": 99.0, "power_limit_w": 150.0}) if "99" in part}
+    assert keys == {"text"}
+
+
+def test_unknown_power_is_not_told_and_what_does_not_fit_goes_first() -> None:
+    assert "power" not in text(strip({"power_w": math.nan}))
+    assert "power" not in text(strip({"power_w": 99.0}, width=80))

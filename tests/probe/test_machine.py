@@ -1,0 +1,73 @@
+"""What there is one of: own cost and pressure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import layout, wire
+from perfprobe.sources.machine import Machine, some
+
+TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
+
+
+def root(tmp_path: Path, **files: str) -> Path:
+    folder = tmp_path / "proc/pressure"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="ascii")
+    return tmp_path
+
+
+def filled(machine: Machine) -> tuple[int, list[int]]:
+    """Which columns are valid, and all of them."""
+    (place,), words = layout.place([(machine.block, 1)])
+    frame = memoryview(bytearray(8 * words))
+    machine.fill(frame, place, 5)
+    data = frame.cast("Q")
+    assert data[place.head + 4] == wire.ROW_SAMPLED
+    return data[place.valid], list(data[place.values : place.values + machine.block.columns])
+
+
+def test_totals_of_the_first_line(tmp_path: Path) -> None:
+    below = root(tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9))
+    machine = Machine(below)
+    assert [c.key for c in machine.block.counters] == [
+        "probe_cpu_s", "pressure_cpu_s", "pressure_memory_s", "pressure_io_s",
+    ]  # fmt: skip
+    assert machine.block.counters[1].scale * 12_345_678 == pytest.approx(12.345678)
+    valid, (own, *totals) = filled(machine)
+    assert (valid, totals) == (0b1111, [12_345_678, 0, 9])
+    assert own > 0
+    assert machine.missing == []
+    machine.close()
+
+
+def test_a_line_that_is_not_as_it_should_be_is_not_valid(tmp_path: Path) -> None:
+    below = root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
+    machine = Machine(below)
+    valid, _ = filled(machine)
+    assert valid & 0b111 == 1
+    machine.close()
+
+
+def test_a_kernel_without_it_is_told(tmp_path: Path) -> None:
+    machine = Machine(root(tmp_path, cpu=TEXT.format(1)))
+    assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
+    assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
+    assert filled(machine)[0] == 1
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    fd = os.memfd_create("pressure")
+    try:
+        os.write(fd, data)
+        found = some(fd)
+        assert found is None or 0 <= found < 10**18
+    finally:
+        os.close(fd)
