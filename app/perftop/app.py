@@ -70,6 +70,7 @@ class PerfTopApp(App[None]):
         self._session: Session | None = None
         self.playhead = Playhead()
         self._up = self._crashed = False
+        self._painted = asyncio.Event()
         self._signal: signal.Signals | None = None
         for shade in theme.THEMES:
             self.register_theme(shade)
@@ -95,6 +96,7 @@ class PerfTopApp(App[None]):
 
     def on_ready(self) -> None:
         self._up = True
+        self.call_after_refresh(self._painted.set)
         if self._signal is not None:
             self._signalled(self._signal)
         elif self.failure is not None and self.interval is None:
@@ -115,6 +117,7 @@ class PerfTopApp(App[None]):
     async def _feed(self) -> None:
         try:
             async with self._open() as stream:
+                await self._painted.wait()  # what comes now brings numpy
                 async for message in stream:
                     self._take(message)
             self._end(Failed("the probe has ended", 0))
