@@ -15,7 +15,7 @@ PROBE = Path(__file__).parents[1] / "probe" / "perfprobe"
 
 MODEL = ["counters", "metrics", "evaluate", "calibrate", "smt", "gates", "detect", "summary",
          "session", "format", "filter", "believe", "history", "interval", "limits", "packing",
-         "trail", "tabular", "moment", "playhead"]  # fmt: skip
+         "trail", "tabular", "moment", "playhead", "drops"]  # fmt: skip
 HEADLESS = [*MODEL, "export", "report", "stat", "stream", "tree", "doctor", "failed", "keys",
             "config", "launch"]  # fmt: skip
 

@@ -9,6 +9,16 @@ CLEAN_NS = 1_000_000_000
 """A suspect episode has ended when this long no sample was suspect: shorter gaps are the same
 disturbance seen twice, and a line per sample would bury it."""
 
+CAUSES = {
+    "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
+    "running average thermal limit": "thermal", "PROCHOT": "prochot", "VR thermal": "vr",
+    "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
+}  # fmt: skip
+"""By the name of a limit reason; of two seen as often the first. The others limit nothing, or
+nobody knows what."""
+LEVELS = "license_1", "license_2", "license_3"
+"""Counters of cycles for which wide code had the clock lowered."""
+
 
 @dataclass(slots=True)
 class Episode:
@@ -34,7 +44,7 @@ class Detector:
         away = [e for e in self.running if e.kind == "offline" and e.cpus == [cpu]]
         if online:
             back = Episode("online", [cpu], time_ns, time_ns, cause="hotplug")
-            return [*(self._end(episode, time_ns) for episode in away), back]
+            return [*(self.end(episode, time_ns) for episode in away), back]
         if not away:
             self.running.append(Episode("offline", [cpu], time_ns, cause="hotplug"))
         return []
@@ -56,9 +66,21 @@ class Detector:
             for cpu, episode in mine.items()
             if time_ns - self._last_suspect[cpu] >= CLEAN_NS
         ]
-        return [self._end(episode, end_ns) for episode, end_ns in over]
+        return [self.end(episode, end_ns) for episode, end_ns in over]
 
-    def _end(self, episode: Episode, end_ns: int) -> Episode:
-        self.running.remove(episode)
+    def end(self, episode: Episode, end_ns: int) -> Episode:
+        self.running = [e for e in self.running if e is not episode]
         episode.end_ns = end_ns
         return episode
+
+
+_UNITS = {"_hz": (1e-9, 2, "GHz"), "_w": (1.0, 0, "W")}
+
+
+def told(key: str, value: object) -> str:
+    """A piece of evidence as text: its key says in which unit a number is."""
+    for end, (scale, digits, unit) in _UNITS.items():
+        if key.endswith(end) and isinstance(value, int | float):
+            what = key.removesuffix(end).replace("_", " ")
+            return f"{what} {value * scale:.{digits}f} {unit}"
+    return f"{key}: {value}"

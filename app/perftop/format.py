@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from perftop.detect import told
+
 MISSING = "n/a"
 
 
@@ -76,7 +78,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
     """What an episode rests on, without what its cause already says."""
-    return " · ".join(f"{key}: {value}" for key, value in evidence.items() if key != cause)
+    return " · ".join(told(key, value) for key, value in evidence.items() if key != cause)
 
 
 def utf8() -> bool:

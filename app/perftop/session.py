@@ -12,6 +12,7 @@ from perfprobe import wire
 from perftop import whole
 from perftop.believe import Sieve
 from perftop.detect import Detector, Episode
+from perftop.drops import Drops
 from perftop.history import TASKS_NS, History
 from perftop.interval import Interval, Span, Tasks, nothing
 from perftop.metrics import METRICS
@@ -43,6 +44,7 @@ class Session:
         self.online = self.sieve.online
         self.topology = list(hello.topology)
         self.detector = Detector()
+        self._drops = Drops(self.sieve, self.detector)
         self.ended: list[Episode] = []
         """Episodes that have ended, newest last, until somebody takes them out."""
         self.shown = [
@@ -133,6 +135,7 @@ class Session:
         self.distribution.add(sample.values, sample.split)
         by_cpu = {self.topology[row].cpu: texts for row, texts in suspect.items()}
         self._end(self.detector.suspects(by_cpu, frame.time_ns, since_ns))
+        self._end(self._drops.sample(sample, since_ns, frame.time_ns))
 
     def _records(self, frame: wire.Frame) -> None:
         """Who runs where, and what is new of them. All of it comes from outside."""

@@ -84,7 +84,7 @@ def test_who_runs_there_is_not_believed_blindly(record: object) -> None:
 
 
 def test_what_is_wrong_is_told_with_its_evidence() -> None:
-    session, interval = lived(Machine(cores=2))
+    session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
     session.detector.running += [
         Episode("suspect", [0], 3 * SECOND, cause="37 GHz"),
         Episode("turbo-drop", [0, 2], SECOND, cause="power-pl1", evidence={"watts": "150 of 150"}),
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_told_with_its_evidence() -> None:
 
 
 def test_what_there_is_no_room_for_is_counted() -> None:
-    session, interval = lived(Machine(cores=1))
+    session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
     session.detector.running += [Episode("smi", [0], i * SECOND, cause="x" * 90) for i in range(3)]
     last = strips.text(runs(session, interval, size=(80, 19))[-1])
     assert len(last) == 80

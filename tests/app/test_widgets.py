@@ -283,7 +283,7 @@ def test_of_a_dead_probe_the_reason_is_what_stays(length: int, end: str) -> None
 
 
 def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
-    m = Machine()
+    m = Machine(ceiling_hz=3.0e9)
     session, interval = seen(m)
 
     def told() -> list[strips.Run]:
@@ -303,7 +303,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
 
 
 def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
-    session, interval = seen(Machine())
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
     then_ns = interval.time_ns
     session.ended.append(Episode("throttle", [1], then_ns - 2 * 10**9, then_ns + 1))
     session.detector.running.append(Episode("steal", [2], then_ns + 1))
@@ -332,7 +332,7 @@ def test_the_moment_does_not_take_the_place_of_costs_and_what_is_missed_goes_las
 def test_a_cause_is_told_once() -> None:
     counts = {"ref ran backwards": 3, "steal too": 1}
     assert evidence("ref ran backwards", counts) == "steal too: 1"
-    session, interval = seen(Machine())
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
     session.detector.suspects({1: set(counts)}, session.now_ns, 0)
     text = strips.text(alert.line(session, interval, Status(0), 160))
     assert text.endswith("  ref ran backwards · steal too: 1")

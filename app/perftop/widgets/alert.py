@@ -73,7 +73,7 @@ def _running(running: list[Episode], now_ns: int, width: int) -> list[Run]:
     alike = [e for e in running if e.kind == episode.kind and e.cause == episode.cause]
     cpus = ranges({cpu for e in alike for cpu in e.cpus})
     since_s = max(0.0, (now_ns - min(e.start_ns for e in alike)) / 1e9)
-    what = f"{episode.kind} {since_s:.0f} s  CPU {cpus}"
+    what = f"{episode.kind} {since_s:.0f} s  CPU {cpus}{_depth(alike)}"
     rests_on = evidence(episode.cause, episode.evidence)
     rest = f"  {episode.cause}" + (f" · {rests_on}" if rests_on else "")
     others = len(running) - len(alike)
@@ -86,6 +86,14 @@ def _running(running: list[Episode], now_ns: int, width: int) -> list[Run]:
     left = max(0, room - len(shown))
     return [(f" {sign} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
             (more, "text")]  # fmt: skip
+
+
+def _depth(alike: list[Episode]) -> str:
+    """Of the deepest, in what its kind is measured in."""
+    depth = max((e.depth for e in alike if e.depth is not None), default=None)
+    if depth is None:
+        return ""
+    return f" −{depth / 1e9:.2f} GHz" if alike[0].kind == "turbo-drop" else f" {depth:.1%}"
 
 
 def _warning(session: Session, now_ns: int, width: int) -> list[Run]:

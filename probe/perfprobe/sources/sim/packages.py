@@ -8,6 +8,7 @@ from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import Words
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
+from perfprobe.uarch_parts import LIMITS_SKYLAKE
 from perfprobe.wire import Block, Counter
 
 POLLS = 10  # of the limit reasons, a sample
@@ -30,7 +31,13 @@ def package_block(machine: Machine) -> Block:
         Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
         Counter("temperature_c", "temperature", "°C", "sim", kind="gauge"),
         Counter(
-            "limit_reasons", "limit reasons", "1", "sim 0x64F", kind="flags", columns=1 + LIMIT_BITS
+            "limit_reasons",
+            "limit reasons",
+            "1",
+            "sim 0x64F",
+            kind="flags",
+            columns=1 + LIMIT_BITS,
+            parts=list(LIMITS_SKYLAKE.parts),
         ),
         ceiling,
         Counter("power_limit_w", "power limit", "W", "RAPL PL1", kind="gauge", scale=0.001),
