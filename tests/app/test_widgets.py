@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from perftop.widgets.reader import Reader
 from perftop.widgets.status import Status
 
 NAN = math.nan
+FIX = "ask for a vPMU, or use a metal instance"
 
 
 def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> rows.Picture:
@@ -362,3 +364,18 @@ def test_themes_keep_the_order_of_luminance() -> None:
             for t in (c.get_truecolor() for c in colors if c is not None)
         ]
         assert light == sorted(light, reverse=not dark)
+
+
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [(80, "clock, IPC, halts unknown · perftop doctor"),
+     (90, "kernel share unknown · perftop doctor"), (160, f"unknown · {FIX}")],
+)  # fmt: skip
+def test_what_is_missing_is_told_whole_at_any_width(width: int, end: str) -> None:
+    machine = guest()
+    missing = [replace(m, fix=FIX) for m in machine.hello.missing]
+    machine.hello = replace(machine.hello, missing=missing)
+    session, interval = seen(machine)
+    told = strips.text(alert.line(session, interval, Status(0), width))
+    assert len(told) <= width
+    assert told.endswith(end)

@@ -110,7 +110,7 @@ _COLUMNS = {"busy_hz": "clock", "ipc": "IPC", "halt": "halts", "kernel_cycles": 
 
 
 def _missing(session: Session, width: int) -> list[Run]:
-    """What no CPU of this source can tell, why, and how to mend it."""
+    """What no CPU of this source can tell, why, and how to mend it; else who tells that."""
     reasons: dict[tuple[str, str | None], list[str]] = {}
     for missing in session.missing():
         if missing.cpus is None and missing.what in _COLUMNS:
@@ -118,5 +118,9 @@ def _missing(session: Session, width: int) -> list[Run]:
     if not reasons:
         return []
     (why, fix), names = max(reasons.items(), key=lambda item: len(item[1]))
-    text = f" {why.split(': ')[0]}: {', '.join(names)} unknown" + (f" · {fix}" if fix else "")
+    names.sort(key=list(_COLUMNS.values()).index)
+    why, mend = why.split(": ")[0], f" · {fix}" if fix else ""
+    long, short = (f" {why}: {', '.join(some)} unknown" for some in (names, names[:3]))
+    texts = (long + mend, f"{long} · perftop doctor", f"{short} · perftop doctor")
+    text = next((text for text in texts if len(text) <= width), texts[-1])
     return [(fit(foreign(text), min(len(text), width)), "dim")]
