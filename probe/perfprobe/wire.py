@@ -9,16 +9,17 @@ on purpose, is the last. A stream without a bye was cut.
 **Growth.** Unknown keys, message types, note kinds, blocks' counters and records are skipped and
 do not raise the version. Only a hello with another `wire` number is refused.
 
-**hello** describes all that is needed to read the frames. Its keys are the fields of `Hello`:
-topology rows (one per CPU of the machine), `cores` and `packages` (lists of CPU numbers, in the
-order of their rows in frames), and `blocks`. Times: `wall_ns` is Unix time, `raw_ns` is
-CLOCK_MONOTONIC_RAW and `tsc` the time-stamp counter, all of one moment; later times are raw only.
+**hello** describes all that is needed to read the frames. Its keys are the fields of `Hello`
+in `message.py`: topology rows (one per CPU of the machine), `cores` and `packages` (lists of CPU
+numbers, in the order of their rows in frames), and `blocks`. Times: `wall_ns` is Unix time,
+`raw_ns` is CLOCK_MONOTONIC_RAW and `tsc` the time-stamp counter, all of one moment; later times
+are raw only.
 `stamp` says what the stamps in row heads count: `tsc` (ticks of `tsc_hz`) or `raw` (ns, where the
 TSC must not be read). `tsc_hz` and `base_hz` are null where unknown.
 
 **Blocks.** A block is a table of u64 that is read together: one row for each CPU (in the order of
-`topology`), core, package, or one row for the machine, as its `scope` says. Its counters take
-`columns` columns each, in their order. Values are raw and cumulative:
+`topology`), core, package, or one row for the machine, as its `scope` says; `cpu` is there always.
+Its counters take `columns` columns each, in their order. Values are raw and cumulative:
 - kind `counter`: counts up, `bits` wide, wraps to zero. Value x `scale` is in `unit`. Of several
   columns the counter is the sum; `parts` names them (idle states, say).
 - kind `gauge`: the value now. Signed gauges are two's complement.
@@ -44,10 +45,25 @@ all little-endian u64 and C order:
 - `details`: {pid as text: {"user", "command", "threads", "affinity"}}, of processes that `tasks`
   names, when it first does and now and then again. Fields may be missing; `affinity` is a list of
   CPUs as text ("0-3,8").
+- `others`: {CPU as text: [[pid, comm, share], ...]}: up to three that ran most, busiest first; in
+  the frames that have `tasks`.
+- `asleep_ns`: for how long the machine was suspended since hello, in which neither `time_ns` nor,
+  perhaps, counters went on. Not there before the first time.
+- `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,
+  wait_ns, voluntary, involuntary]}, "more"}. Of the watched job's threads those that were looked at
+  since the frame before: where each last ran, then, cumulative, how long it has run and has waited
+  to run, and how often it gave up the CPU and lost it. Any of the last three may be null. `more`
+  are threads beyond those that can be followed.
+
+**packed**, in recordings only: a frame or note as its difference to the one before it, deflated;
+described in the app's `recording.py` and `packing.py`.
 
 **note**: `kind`, `time_ns`, `author` (`probe` or `recorder`), `data` (a map). Kinds so far:
 `hotplug` {"cpu", "online", "row": the CPU's topology row as it is now}, `warning` {"text"},
-`mark` {"label"}, `run-start` and `run-end` {"pid", "status"}.
+`mark` {"label"}, `run-start` {"pid", "argv"}, `run-end` {"pid", "status", "wall_s", "user_s",
+"sys_s", "first_ns", "last_ns": between which times all CPUs were first and last read, or null,
+"missed": CPUs of which that cannot be said},
+`index` at the end of a recording.
 
 **bye**: `reason` (text), `status` (0 when all was well).
 """
@@ -55,191 +71,64 @@ all little-endian u64 and C order:
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, Union
+from typing import Any
 
 import msgpack
 
-VERSION = 1
-MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
+from perfprobe.message import (
+    HEAD,
+    ROW_ELSEWHERE,
+    ROW_OFFLINE,
+    ROW_REBASED,
+    ROW_SAMPLED,
+    ROW_UNPINNED,
+    ROW_WIDE,
+    VERSION,
+    Block,
+    Bye,
+    Bytes,
+    Counter,
+    Cpu,
+    Frame,
+    Hello,
+    Identity,
+    Message,
+    Missing,
+    Multiplier,
+    Note,
+    Packed,
+    Rate,
+    Rows,
+    Scope,
+    Step,
+    Turbo,
+)
+from perfprobe.wirecheck import (
+    LATEST_NS,
+    MAX_COLUMNS,
+    MAX_MESSAGE,
+    WireError,
+    check_hello,
+    check_time,
+    load,
+    load_frame,
+    topology_row,
+)
+
+__all__ = [
+    "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",
+    "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
+    "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
+    "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
+    "check_time", "encode", "topology_row",
+]  # fmt: skip
+
 MAX_ELEMENTS = 1 << 15  # in one array or map: bounds what a lying length can reserve
-MAX_COLUMNS = 512  # in one block
 
-HEAD = 5
-"""Words in the head of a row."""
-
-ROW_SAMPLED = 1
-ROW_ELSEWHERE = 2  # read on another CPU than its own: what only its own CPU can tell is not valid
-ROW_WIDE = 4  # interrupted, and still so after repeats: before and after lie far apart
-ROW_REBASED = 8  # counters started anew: no difference with what came before
-ROW_OFFLINE = 16
-ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
-
-Scope = Literal["cpu", "core", "package", "machine"]
-
-
-class WireError(Exception):
-    """The bytes are not a stream of this version; the text is one line for the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counter:
-    key: str
-    name: str
-    unit: str  # base unit: "cycles", "instructions", "s", "Hz", "J", "°C", "1"
-    origin: str  # where the value comes from, in a word or two
-    kind: Literal["counter", "gauge", "flags"] = "counter"
-    bits: int = 64
-    scale: float = 1.0
-    columns: int = 1
-    parts: list[str] = field(default_factory=list)
-    cpus: list[int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    name: str
-    scope: Scope
-    counters: list[Counter]
-
-    @property
-    def columns(self) -> int:
-        return sum(c.columns for c in self.counters)
-
-    @property
-    def valid_words(self) -> int:
-        return -(-self.columns // 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Cpu:
-    """A row of the topology. None where the kernel does not say (a CPU that is off)."""
-
-    cpu: int
-    online: bool
-    package: int | None = None
-    die: int | None = None
-    core: int | None = None
-    thread: int | None = None
-    l3: int | None = None
-    node: int | None = None
-    type: str | None = None
-    siblings: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    vendor: str = ""
-    family: int | None = None
-    model: int | None = None
-    stepping: int | None = None
-    name: str = ""
-    microcode: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    hz: float
-    origin: str
-    error: float | None = None  # relative
-
-
-@dataclass(frozen=True, slots=True)
-class Multiplier:
-    """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Best first."""
-
-    counter: str
-    factor: float
-    why: str
-    type: str | None = None  # core type, where they differ
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    what: str
-    why: str
-    fix: str | None = None
-    cpus: list[int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    perftop: str
-    source: str
-    host: str
-    kernel: str
-    wall_ns: int
-    raw_ns: int
-    sample_ns: int
-    topology: list[Cpu]
-    cores: list[list[int]]
-    packages: list[list[int]]
-    blocks: list[Block]
-    wire: int = VERSION
-    boot_id: str | None = None
-    identity: Identity = field(default_factory=Identity)
-    virtualisation: str | None = None
-    stamp: Literal["tsc", "raw"] = "tsc"
-    tsc: int | None = None
-    tsc_hz: Rate | None = None
-    base_hz: Rate | None = None
-    multipliers: list[Multiplier] = field(default_factory=list)
-    smt_methods: list[str] = field(default_factory=list)  # possible ones, best first
-    selected: list[int] | None = None  # CPUs the user asked for; null: all
-    missing: list[Missing] = field(default_factory=list)
-
-    def rows(self, scope: Scope) -> int:
-        """How many rows a block of this scope has."""
-        counts = {
-            "cpu": len(self.topology),
-            "core": len(self.cores),
-            "package": len(self.packages),
-            "machine": 1,
-        }
-        return counts[scope]
-
-
-Bytes = bytes | bytearray | memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """One block of one frame, as little-endian u64."""
-
-    head: Bytes
-    valid: Bytes
-    values: Bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    seq: int
-    time_ns: int
-    blocks: dict[str, Rows]
-    lost: int = 0
-    late: int = 0
-    records: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    kind: str
-    time_ns: int
-    author: str = "probe"
-    data: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Bye:
-    reason: str
-    status: int = 0
-
-
-Message = Hello | Frame | Note | Bye
-_TYPES: dict[str, type[Any]] = {"hello": Hello, "frame": Frame, "note": Note, "bye": Bye}
+_TYPES: dict[str, type[Any]] = {
+    "hello": Hello, "frame": Frame, "note": Note, "packed": Packed, "bye": Bye,
+}  # fmt: skip
 _NAMES = {cls: name for name, cls in _TYPES.items()}
 
 
@@ -327,21 +216,24 @@ class Decoder:
         if cls is None:
             return None
         if cls is Hello:
-            self._check_hello(body)
+            self._check_start(body)
         try:
             if cls is Frame:
                 assert self.hello is not None
-                return _frame(self.hello, body)
-            message: Message = _load(cls, body, _NAMES[cls])
+                return load_frame(self.hello, body)
+            message: Message = load(cls, body, _NAMES[cls])
             if isinstance(message, Hello):
-                _check_shape(message)
+                check_hello(message)
                 self.hello = message
+            elif isinstance(message, Note):
+                check_time(message)
         except WireError as error:
             raise WireError(self._damage(str(error))) from None
         self.ended |= isinstance(message, Bye)
         return message
 
-    def _check_hello(self, body: dict[Any, Any]) -> None:
+    def _check_start(self, body: dict[Any, Any]) -> None:
+        """One version only, and only once."""
         version = body.get("wire")
         if version != VERSION:
             raise WireError(
@@ -353,113 +245,3 @@ class Decoder:
 
     def _damage(self, what: str) -> str:
         return f"{what}, at byte {self.offset}"
-
-
-def _check_shape(hello: Hello) -> None:
-    """What a hello says of itself must fit together, or frames would be misread."""
-    cpus = [row.cpu for row in hello.topology]
-    if not cpus or len(set(cpus)) != len(cpus):
-        raise WireError("hello: no CPUs, or one CPU twice")
-    names = [block.name for block in hello.blocks]
-    if len(set(names)) != len(names):
-        raise WireError("hello: two blocks of one name")
-    known = set(cpus)
-    if not known.issuperset(cpu for group in (*hello.cores, *hello.packages) for cpu in group):
-        raise WireError("hello: cores or packages name a CPU that is not in the topology")
-    if hello.tsc_hz is not None and not 0 < hello.tsc_hz.hz < 1e12:
-        raise WireError(f"hello: a TSC of {hello.tsc_hz.hz} Hz")
-    if not 0 < hello.sample_ns < 1 << 62:
-        raise WireError(f"hello: a sampling interval of {hello.sample_ns} ns")
-    for block in hello.blocks:
-        if any(not 0 < c.bits <= 64 or not 0 < c.columns <= 256 for c in block.counters):
-            raise WireError(f"hello: block {block.name} has a counter of impossible width")
-        if block.columns > MAX_COLUMNS:
-            raise WireError(f"hello: block {block.name} claims {block.columns} columns")
-        if 8 * hello.rows(block.scope) * (block.columns + HEAD) > MAX_MESSAGE:
-            raise WireError(f"hello: block {block.name} would not fit into a message")
-
-
-def _frame(hello: Hello, body: dict[str, Any]) -> Frame:
-    """By hand, because it is the hot one: a frame with the blocks that hello told of, each of the
-    size hello gave it, and no others."""
-    seq, time_ns = body.get("seq"), body.get("time_ns")
-    lost, late = body.get("lost", 0), body.get("late", 0)
-    given, records = body.get("blocks"), body.get("records", {})
-    if not all(type(number) is int for number in (seq, time_ns, lost, late)):
-        raise WireError("frame: seq, time_ns, lost and late are whole numbers")
-    if not isinstance(given, dict) or not isinstance(records, dict):
-        raise WireError(f"frame {seq}: blocks and records are maps")
-    blocks: dict[str, Rows] = {}
-    for block in hello.blocks:
-        data = given.get(block.name)
-        if data is None:
-            continue
-        named = data if isinstance(data, dict) else {}
-        parts: list[Any] = [named.get(name) for name in ("head", "valid", "values")]
-        if not all(isinstance(part, bytes) for part in parts):
-            raise WireError(f"frame {seq}: block {block.name} is not head, valid and values")
-        n = hello.rows(block.scope)
-        sizes = [len(part) for part in parts]
-        if sizes[0] not in {8 * HEAD, 8 * HEAD * n} or sizes[1:] != [
-            8 * n * block.valid_words,
-            8 * n * block.columns,
-        ]:
-            raise WireError(f"frame {seq}: block {block.name} has not the size hello gave it")
-        blocks[block.name] = Rows(*parts)
-    return Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
-
-
-# --- maps to dataclasses -------------------------------------------------------------------------
-
-T = TypeVar("T")
-_hints: dict[type[Any], dict[str, Any]] = {}
-
-
-def _load(cls: type[T], value: Any, where: str) -> T:
-    """A dataclass from a map. Unknown keys are skipped; wrong or missing ones are named."""
-    if not isinstance(value, dict):
-        raise WireError(f"{where}: a map was expected")
-    hints = _hints.get(cls)
-    if hints is None:
-        hints = _hints[cls] = typing.get_type_hints(cls)
-    known = {}
-    for item in dataclasses.fields(cls):  # type: ignore[arg-type]
-        if item.name in value:
-            known[item.name] = _value(hints[item.name], value[item.name], f"{where}.{item.name}")
-        elif item.default is item.default_factory:  # both MISSING: the field has no default
-            raise WireError(f"{where}: {item.name} is missing")
-    return cls(**known)
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    """The value, if it is what the hint says; the few kinds of hint that stand above."""
-    origin = typing.get_origin(hint)
-    if hint is Any:
-        return value
-    if hint == Bytes:
-        if isinstance(value, bytes):
-            return value
-    elif origin in {Union, types.UnionType}:
-        options = typing.get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        return _value(next(o for o in options if o is not type(None)), value, where)
-    elif origin is list:
-        if isinstance(value, list):
-            (inner,) = typing.get_args(hint)
-            return [_value(inner, item, where) for item in value]
-    elif origin is dict:
-        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-            inner = typing.get_args(hint)[1]
-            return {key: _value(inner, item, f"{where}.{key}") for key, item in value.items()}
-    elif origin is Literal:
-        if value in typing.get_args(hint):
-            return value
-    elif dataclasses.is_dataclass(hint):
-        return _load(typing.cast("type[Any]", hint), value, where)
-    elif hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    raise WireError(f"{where}: {str(value)[:40]!r} was not expected")

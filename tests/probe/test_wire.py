@@ -136,8 +136,16 @@ DAMAGE = {
     "a missing key": (by_hand({k: v for k, v in RAW_HELLO.items() if k != "host"}), "host"),
     "a wrong type": (by_hand(RAW_HELLO | {"raw_ns": "soon"}), "hello.raw_ns"),
     "a TSC of NaN": (
-        by_hand(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "a TSC of nan",
+        by_hand(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "tsc_hz.hz: 'nan'",
     ),
+    "a TSC that stands": (
+        by_hand(RAW_HELLO | {"tsc_hz": {"hz": 1e-9, "origin": "x"}}), "a clock of 1e-09 Hz",
+    ),
+    "a time beyond all": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
+    "a core of nobody": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
+    "a CPU in two cores": (by_hand(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
+    "nobody selected": (by_hand(RAW_HELLO | {"selected": []}), "of the CPUs selected"),
+    "no counters of CPUs": (by_hand(RAW_HELLO | {"blocks": []}), "no block cpu"),
     "a billion columns": (
         by_hand(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [
             {"key": "k", "name": "", "unit": "", "origin": "", "columns": 10**9}]}]}),

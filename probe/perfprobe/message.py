@@ -1,0 +1,212 @@
+"""Messages of the wire, and what they are made of; `wire.py` tells what they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+VERSION = 1
+
+HEAD = 5
+"""Words in the head of a row."""
+
+ROW_SAMPLED = 1
+ROW_ELSEWHERE = 2  # read on another CPU than its own: what only its own CPU can tell is not valid
+ROW_WIDE = 4  # interrupted, and still so after repeats: before and after lie far apart
+ROW_REBASED = 8  # counters started anew: no difference with what came before
+ROW_OFFLINE = 16
+ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
+
+Scope = Literal["cpu", "core", "package", "machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    key: str
+    name: str
+    unit: str  # base unit: "cycles", "instructions", "s", "Hz", "J", "°C", "1"
+    origin: str  # where the value comes from, in a word or two
+    kind: Literal["counter", "gauge", "flags"] = "counter"
+    bits: int = 64
+    scale: float = 1.0
+    columns: int = 1
+    parts: list[str] = field(default_factory=list)
+    cpus: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    name: str
+    scope: Scope
+    counters: list[Counter]
+
+    @property
+    def columns(self) -> int:
+        return sum(c.columns for c in self.counters)
+
+    @property
+    def valid_words(self) -> int:
+        return -(-self.columns // 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """A row of the topology. None where the kernel does not say (a CPU that is off)."""
+
+    cpu: int
+    online: bool
+    package: int | None = None
+    die: int | None = None
+    core: int | None = None
+    thread: int | None = None
+    l3: int | None = None
+    node: int | None = None
+    type: str | None = None
+    siblings: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    vendor: str = ""
+    family: int | None = None
+    model: int | None = None
+    stepping: int | None = None
+    name: str = ""
+    microcode: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    hz: float
+    origin: str
+    error: float | None = None  # relative
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplier:
+    """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Best first."""
+
+    counter: str
+    factor: float
+    why: str
+    type: str | None = None  # core type, where they differ
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Of a turbo table."""
+
+    cores: int
+    """So many active ones at most."""
+    hz: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turbo:
+    """How fast the cores of a package may run, by how many of them are active. Ascending; the last
+    step holds for all above it."""
+
+    steps: list[Step]
+    origin: str
+    cpus: list[int] | None = None
+    """Those it is for, where core types differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    what: str
+    why: str
+    fix: str | None = None
+    cpus: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    perftop: str
+    source: str
+    host: str
+    kernel: str
+    wall_ns: int
+    raw_ns: int
+    sample_ns: int
+    topology: list[Cpu]
+    cores: list[list[int]]
+    packages: list[list[int]]
+    blocks: list[Block]
+    wire: int = VERSION
+    boot_id: str | None = None
+    identity: Identity = field(default_factory=Identity)
+    virtualisation: str | None = None
+    stamp: Literal["tsc", "raw"] = "tsc"
+    tsc: int | None = None
+    tsc_hz: Rate | None = None
+    base_hz: Rate | None = None
+    multipliers: list[Multiplier] = field(default_factory=list)
+    smt_methods: list[str] = field(default_factory=list)  # possible ones, best first
+    selected: list[int] | None = None  # CPUs the user asked for; null: all
+    missing: list[Missing] = field(default_factory=list)
+    turbo: list[Turbo] = field(default_factory=list)
+    watch: str | None = None
+    """The job the user wants watched: a PID or a name."""
+
+    def rows(self, scope: Scope) -> int:
+        """How many rows a block of this scope has."""
+        counts = {
+            "cpu": len(self.topology),
+            "core": len(self.cores),
+            "package": len(self.packages),
+            "machine": 1,
+        }
+        return counts[scope]
+
+
+Bytes = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One block of one frame, as little-endian u64."""
+
+    head: Bytes
+    valid: Bytes
+    values: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    seq: int
+    time_ns: int
+    blocks: dict[str, Rows]
+    lost: int = 0
+    late: int = 0
+    records: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    kind: str
+    time_ns: int
+    author: str = "probe"
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A frame or note of a recording, as what differs from the one before it."""
+
+    time_ns: int
+    first: bool
+    """Nothing before it is needed."""
+    crc: int
+    """CRC-32 of all that was packed since the first, up to here: in a pipe nothing is damaged or
+    missing, on a disk it may be."""
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bye:
+    reason: str
+    status: int = 0
+
+
+Message = Hello | Frame | Note | Packed | Bye

@@ -1,0 +1,174 @@
+"""Maps that came from outside to messages that fit together; a WireError says what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any, Literal, TypeVar, Union
+
+from perfprobe.message import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
+
+MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
+MAX_COLUMNS = 512  # in one block
+
+LATEST_NS = 1 << 62
+"""Of any time: differences and sums of some still fit 64 bits."""
+
+
+class WireError(Exception):
+    """The bytes are not a stream of this version; the text is one line for the user."""
+
+
+def check_hello(hello: Hello) -> None:
+    """What a hello says of itself must fit together, or frames would be misread."""
+    cpus = [row.cpu for row in hello.topology]
+    if not cpus or len(set(cpus)) != len(cpus):
+        raise WireError("hello: no CPUs, or one CPU twice")
+    for row in hello.topology:
+        _check_cpu(row)
+    if hello.selected is not None and not set(cpus) >= set(hello.selected) > set():
+        raise WireError("hello: of the CPUs selected some are not there, or there are none")
+    for groups in (hello.cores, hello.packages):
+        members = [cpu for group in groups for cpu in group]
+        if not set(cpus).issuperset(members):
+            raise WireError("hello: cores or packages name a CPU that is not in the topology")
+        if not all(groups) or len(set(members)) != len(members):
+            raise WireError("hello: an empty core or package, or a CPU in two of them")
+    for rate in (hello.tsc_hz, hello.base_hz):
+        if rate is not None and not 1 <= rate.hz < 1e12:
+            raise WireError(f"hello: a clock of {rate.hz} Hz")
+    if not all(0 < tick.factor < 1e6 for tick in hello.multipliers):
+        raise WireError("hello: a multiplier that cannot be")
+    if not 0 < hello.sample_ns < LATEST_NS:
+        raise WireError(f"hello: a sampling interval of {hello.sample_ns} ns")
+    if not (0 <= hello.raw_ns < LATEST_NS and 0 <= hello.wall_ns < LATEST_NS):
+        raise WireError(f"hello: a time of {hello.raw_ns} or {hello.wall_ns} ns")
+    _check_blocks(hello)
+
+
+def _check_blocks(hello: Hello) -> None:
+    names = [block.name for block in hello.blocks]
+    if len(set(names)) != len(names):
+        raise WireError("hello: two blocks of one name")
+    for block in hello.blocks:
+        for c in block.counters:
+            if not 0 < c.bits <= 64 or not 0 < c.columns <= 256:
+                raise WireError(f"hello: block {block.name} has a counter of impossible width")
+            if len(c.parts) > c.columns - (c.kind == "flags"):
+                raise WireError(f"hello: {c.key} has more parts than columns")
+            if not 1e-18 <= abs(c.scale) <= 1e18:
+                raise WireError(f"hello: {c.key} has a scale of {c.scale}")
+        if block.columns > MAX_COLUMNS:
+            raise WireError(f"hello: block {block.name} claims {block.columns} columns")
+        if 8 * hello.rows(block.scope) * (block.columns + HEAD) > MAX_MESSAGE:
+            raise WireError(f"hello: block {block.name} would not fit into a message")
+    if not any(block.name == block.scope == "cpu" for block in hello.blocks):
+        raise WireError("hello: no block cpu")
+
+
+def _check_cpu(row: Cpu) -> None:
+    ids = (row.cpu, row.package, row.die, row.core, row.thread, row.l3, row.node, *row.siblings)
+    if row.cpu < 0 or any(number is not None and abs(number) >= 1 << 31 for number in ids):
+        raise WireError(f"CPU {row.cpu}: a number that no kernel gives")
+
+
+def topology_row(value: object) -> Cpu:
+    """From a map such as a hotplug note has."""
+    row = load(Cpu, value, "row")
+    _check_cpu(row)
+    return row
+
+
+def check_time(message: Frame | Note) -> None:
+    if not 0 <= message.time_ns < LATEST_NS:
+        raise WireError(f"a time of {message.time_ns} ns")
+
+
+def load_frame(hello: Hello, body: dict[str, Any]) -> Frame:
+    """By hand, because it is the hot one: a frame with the blocks that hello told of, each of the
+    size hello gave it, and no others."""
+    seq, time_ns = body.get("seq"), body.get("time_ns")
+    lost, late = body.get("lost", 0), body.get("late", 0)
+    given, records = body.get("blocks"), body.get("records", {})
+    if not all(type(number) is int for number in (seq, time_ns, lost, late)):
+        raise WireError("frame: seq, time_ns, lost and late are whole numbers")
+    if not isinstance(given, dict) or not isinstance(records, dict):
+        raise WireError(f"frame {seq}: blocks and records are maps")
+    blocks: dict[str, Rows] = {}
+    for block in hello.blocks:
+        data = given.get(block.name)
+        if data is None:
+            continue
+        named = data if isinstance(data, dict) else {}
+        parts: list[Any] = [named.get(name) for name in ("head", "valid", "values")]
+        if not all(isinstance(part, bytes) for part in parts):
+            raise WireError(f"frame {seq}: block {block.name} is not head, valid and values")
+        n = hello.rows(block.scope)
+        sizes = [len(part) for part in parts]
+        if sizes[0] not in {8 * HEAD, 8 * HEAD * n} or sizes[1:] != [
+            8 * n * block.valid_words,
+            8 * n * block.columns,
+        ]:
+            raise WireError(f"frame {seq}: block {block.name} has not the size hello gave it")
+        blocks[block.name] = Rows(*parts)
+    frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
+    check_time(frame)
+    return frame
+
+
+# --- maps to dataclasses
+
+T = TypeVar("T")
+_hints: dict[type[Any], dict[str, Any]] = {}
+
+
+def load(cls: type[T], value: Any, where: str) -> T:
+    """A dataclass from a map. Unknown keys are skipped; wrong or missing ones are named."""
+    if not isinstance(value, dict):
+        raise WireError(f"{where}: a map was expected")
+    hints = _hints.get(cls)
+    if hints is None:
+        hints = _hints[cls] = typing.get_type_hints(cls)
+    known = {}
+    for item in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if item.name in value:
+            known[item.name] = _value(hints[item.name], value[item.name], f"{where}.{item.name}")
+        elif item.default is item.default_factory:  # both MISSING: the field has no default
+            raise WireError(f"{where}: {item.name} is missing")
+    return cls(**known)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """The value, if it is what the hint says; those kinds of hint that messages have."""
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return value
+    if hint == Bytes:
+        if isinstance(value, bytes):
+            return value
+    elif origin in {Union, types.UnionType}:
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        return _value(next(o for o in options if o is not type(None)), value, where)
+    elif origin is list:
+        if isinstance(value, list):
+            (inner,) = typing.get_args(hint)
+            return [_value(inner, item, where) for item in value]
+    elif origin is dict:
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            inner = typing.get_args(hint)[1]
+            return {key: _value(inner, item, f"{where}.{key}") for key, item in value.items()}
+    elif origin is Literal:
+        if value in typing.get_args(hint):
+            return value
+    elif dataclasses.is_dataclass(hint):
+        return load(typing.cast("type[Any]", hint), value, where)
+    elif hint is float:
+        if type(value) in {int, float} and math.isfinite(value):
+            return float(value)
+    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise WireError(f"{where}: {str(value)[:40]!r} was not expected")
