@@ -49,7 +49,7 @@ class Kernel:
 
     def __init__(
         self,
-        counters: int = 8,
+        counters: int = 9,
         *,
         taken: Mapping[int, int] | int = 0,
         refuse: Refuse = nothing,

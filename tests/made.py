@@ -89,7 +89,7 @@ def rows(
             value = values[item.key][row]
             mask |= (value is not None) << column
             cells.append((value or 0) % 2**64)
-        valid.append(mask)
+        valid += [mask] if block.counters else []
     return Rows(_words(head), _words(valid), _words(cells))
 
 

@@ -35,6 +35,8 @@ enum {
     PP_FILE = 1, /* arg-th (from 0) decimal integer in the text of fd */
     PP_MSR = 2,  /* register arg of fd, a /dev/cpu/N/msr */
     PP_PERF = 3, /* all columns of the pp_perf_group at address arg */
+    PP_FIELD = 4, /* the pp_field at address arg, of fd */
+    PP_FLAGS = 5, /* one poll of the pp_flags at address arg, of fd: all its columns */
     PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd; arg: pp_idle_base */
 };
 
@@ -53,6 +55,23 @@ typedef struct pp_slot {
     uint32_t count;  /* columns it fills, from `column` on; 0 is 1 */
     uint64_t arg;
 } pp_slot;
+
+/* Some bits of a register. Like fd it must outlive the lane that reads it. */
+typedef struct pp_field {
+    uint32_t msr;
+    uint32_t shift;
+    uint32_t width;
+    uint32_t below;  /* not 0: the value is how far the bits are below it */
+    uint32_t enable; /* not 0: the bit without which they mean nothing (-ENODATA) */
+} pp_field;
+
+/* What polls of a register saw so far: the lane writes it, the caller keeps it like a pp_field. */
+typedef struct pp_flags {
+    uint32_t msr;
+    uint32_t mask;     /* the bits that are looked at */
+    uint64_t polls;    /* first column */
+    uint64_t seen[32]; /* the others: polls that found the bit set, from the lowest of the mask */
+} pp_flags;
 
 /* Where a row lies in the frame, in words, and how many of the flat list of slots are its own. */
 typedef struct pp_row {

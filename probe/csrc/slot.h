@@ -89,18 +89,64 @@ static inline int pp_read_file(const pp_slot *slot, uint64_t *value)
 
 /* A register: the driver takes its number as the offset and gives eight bytes. Read on its own CPU
  * it is a plain RDMSR, elsewhere an interrupt for that CPU. */
-static inline int pp_read_msr(const pp_slot *slot, uint64_t *value)
+static inline int pp_read_msr(int fd, uint64_t msr, uint64_t *value)
 {
-    ssize_t n = pread(slot->fd, value, sizeof *value, (off_t)slot->arg);
+    ssize_t n = pread(fd, value, sizeof *value, (off_t)msr);
 
     if (n < 0)
         return -errno;
     return n == sizeof *value ? 0 : -EIO;
 }
 
+static inline int pp_read_field(int fd, const pp_field *field, uint64_t *value)
+{
+    uint64_t bits;
+    int rc = pp_read_msr(fd, field->msr, &bits);
+
+    if (rc)
+        return rc;
+    if (field->enable && !(bits >> field->enable & 1))
+        return -ENODATA;
+    bits = bits >> field->shift & (((uint64_t)1 << field->width) - 1);
+    *value = field->below ? field->below - bits : bits;
+    return 0;
+}
+
+static inline int pp_poll_flags(int fd, pp_flags *flags, uint64_t *value)
+{
+    uint64_t bits, *seen = flags->seen;
+    int rc = pp_read_msr(fd, flags->msr, &bits);
+
+    if (rc)
+        return rc;
+    *value++ = ++flags->polls;
+    for (uint32_t mask = flags->mask; mask; mask &= mask - 1, seen++) {
+        *seen += bits >> __builtin_ctz(mask) & 1;
+        *value++ = *seen;
+    }
+    return 0;
+}
+
+static inline void *pp_slot_state(const pp_slot *slot)
+{
+    return (void *)(uintptr_t)slot->arg;
+}
+
 static inline const struct pp_perf_group *pp_slot_group(const pp_slot *slot)
 {
-    return (const struct pp_perf_group *)(uintptr_t)slot->arg;
+    return pp_slot_state(slot);
+}
+
+/* Columns: the polls, and one for each bit. */
+static inline uint32_t pp_flags_width(const pp_flags *flags)
+{
+    return 1 + (uint32_t)__builtin_popcount(flags->mask);
+}
+
+static inline bool pp_field_known(const pp_field *field)
+{
+    return field->width > 0 && field->width < 64 && field->shift <= 64 - field->width &&
+           field->enable < 64;
 }
 
 static inline uint32_t pp_slot_count(const pp_slot *slot)
@@ -111,7 +157,9 @@ static inline uint32_t pp_slot_count(const pp_slot *slot)
 /* Bit i: it fills the i-th column from its first. */
 static inline uint64_t pp_slot_filled(const pp_slot *slot)
 {
-    return slot->kind == PP_PERF ? pp_slot_group(slot)->filled : 1;
+    if (slot->kind == PP_PERF)
+        return pp_slot_group(slot)->filled;
+    return ((uint64_t)1 << pp_slot_count(slot)) - 1;
 }
 
 static inline bool pp_slot_traced(const pp_slot *slot)
@@ -121,11 +169,21 @@ static inline bool pp_slot_traced(const pp_slot *slot)
 
 static inline bool pp_slot_known(const pp_slot *slot)
 {
-    if (slot->kind == PP_PERF)
-        return slot->arg != 0 && pp_slot_count(slot) == pp_slot_group(slot)->width;
-    if (pp_slot_traced(slot))
-        return slot->arg != 0 && pp_slot_count(slot) == 1;
-    return (slot->kind == PP_FILE || slot->kind == PP_MSR) && pp_slot_count(slot) == 1;
+    uint32_t count = pp_slot_count(slot);
+
+    switch (slot->kind) {
+    case PP_FILE:
+    case PP_MSR:
+        return count == 1;
+    case PP_PERF:
+        return slot->arg != 0 && count == pp_slot_group(slot)->width;
+    case PP_FIELD:
+        return slot->arg != 0 && count == 1 && pp_field_known(pp_slot_state(slot));
+    case PP_FLAGS:
+        return slot->arg != 0 && count == pp_flags_width(pp_slot_state(slot));
+    default:
+        return pp_slot_traced(slot) && slot->arg != 0 && count == 1;
+    }
 }
 
 /* `value` has room for all columns of the slot. A failure leaves them alone. */
@@ -135,12 +193,16 @@ static inline int pp_read_slot(const pp_slot *slot, uint64_t *value)
     case PP_FILE:
         return pp_read_file(slot, value);
     case PP_MSR:
-        return pp_read_msr(slot, value);
+        return pp_read_msr(slot->fd, slot->arg, value);
+    case PP_FIELD:
+        return pp_read_field(slot->fd, pp_slot_state(slot), value);
+    case PP_FLAGS:
+        return pp_poll_flags(slot->fd, pp_slot_state(slot), value);
     case PP_PERF:
         return pp_perf_get(pp_slot_group(slot), value);
     default:
         if (pp_slot_traced(slot))
-            return pp_idle_value((const void *)(uintptr_t)slot->arg, slot->kind - PP_TRACED,
+            return pp_idle_value(pp_slot_state(slot), slot->kind - PP_TRACED,
                                  (uint64_t)slot->fd, value);
         return -ENOSYS;
     }

@@ -9,13 +9,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, wire
 from perfprobe.sources import Source, Unavailable
 
+if TYPE_CHECKING:
+    from perfprobe.watch import Watch
+
 METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
-FAILED, USAGE, UNAVAILABLE = 1, 2, 3
+FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,6 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, Unavailable) as error:
         print(f"perfprobe: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Unavailable) else USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at its end
         if isinstance(error, BrokenPipeError):
@@ -46,26 +51,34 @@ def _parser() -> argparse.ArgumentParser:
     root.add_argument("--sysroot", type=Path, default=Path("/"), metavar="DIR",
                       help="read /proc, /sys and /dev below DIR, and nothing else")  # fmt: skip
 
-    stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
-    stream.add_argument("--source", default="auto", metavar="NAME")
-    stream.add_argument("--sample", type=float, default=0.1, metavar="SECONDS")
-    stream.add_argument("--cpus", metavar="LIST")
-    stream.add_argument("--smt-method", metavar="NAME")
-    stream.set_defaults(verb=_stream)
+    _add_stream(verbs, root)
 
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
-    topology.add_argument("--json", action="store_true", help="the default; there is no other form")
     topology.set_defaults(verb=_topology)
 
     doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, what not, why")
-    doctor.add_argument("--json", action="store_true", help="the default; there is no other form")
     doctor.set_defaults(verb=_doctor)
+
+    for answers in (topology, doctor):
+        answers.add_argument("--json", action="store_true", help="the default, and the only form")
 
     truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
     truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
     truth.set_defaults(verb=_truth)
     return parser
+
+
+def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
+    stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
+    stream.add_argument("--source", default="auto", metavar="NAME")
+    stream.add_argument("--sample", type=float, default=0.1, metavar="SECONDS")
+    stream.add_argument("--cpus", metavar="LIST")
+    stream.add_argument("--smt-method", metavar="NAME")
+    watch = stream.add_mutually_exclusive_group()
+    watch.add_argument("--watch", metavar="PID|COMM")
+    watch.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
+    stream.set_defaults(verb=_stream)
 
 
 def _stream(options: argparse.Namespace) -> int:
@@ -102,27 +115,42 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "sim" or name.startswith("sim:"):
         if options.sysroot != Path("/"):
             raise ValueError("--sysroot is for real sources: a simulated machine has no files")
+        if options.watch_tree is not None:
+            raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
         from perfprobe import cpulist
         from perfprobe.sources import sim
 
         asked = options.cpus
-        return sim.open_sim(name, sample_ns, asked and (lambda rows: cpulist.select(asked, rows)))
+        select = asked and (lambda rows: cpulist.select(asked, rows))
+        return sim.open_sim(name, sample_ns, select, options.watch)
+    watch = _watch(options)
     below = options.sysroot != Path("/")
     if name == "perf" and below:
         raise ValueError("--sysroot and --source perf: there are no events below a directory")
     if name == "os" or (name == "auto" and below):
         from perfprobe.sources import native
 
-        return native.open_os(options.sysroot, sample_ns, options.cpus)
+        return native.open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
         from perfprobe.sources import local
 
-        return local.open_local(name, sample_ns, options.cpus, method)
+        return local.open_local(name, sample_ns, options.cpus, method, watch)
     if name == "msr":
         from perfprobe.sources import msr
 
-        return msr.open_msr(options.sysroot, sample_ns, options.cpus, method)
+        return msr.open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
     raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+
+
+def _watch(options: argparse.Namespace) -> Watch | None:
+    wanted = options.watch if options.watch_tree is None else options.watch_tree
+    if wanted is None:
+        return None
+    from perfprobe.perfevent import raise_limit
+    from perfprobe.watch import Watch
+
+    raise_limit()  # each thread takes three descriptors
+    return Watch(options.sysroot, wanted, tree=options.watch_tree is not None)
 
 
 def _topology(options: argparse.Namespace) -> int:

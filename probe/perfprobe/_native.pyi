@@ -5,7 +5,9 @@ from _cffi_backend import FFI, _CDataBase
 class _Lib:
     PP_EVENT_HOST: int
     PP_EVENT_KERNEL: int
+    PP_FIELD: int
     PP_FILE: int
+    PP_FLAGS: int
     PP_HEAD: int
     PP_IDLE_BOTH: int
     PP_IDLE_BUSY: int

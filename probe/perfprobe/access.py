@@ -202,13 +202,15 @@ def _idle(root: Path) -> Check:
 
 
 def _cpufreq(root: Path) -> Check:
-    base = f"{root}/sys/devices/system/cpu"
-    driver = (host.text(f"{base}/cpu0/cpufreq/scaling_driver") or "").strip()
+    from perfprobe.sources import cpufreq  # which needs us
+
+    at = f"{root}/sys/devices/system/cpu/cpu0/cpufreq"
+    driver = (host.text(f"{at}/scaling_driver") or "").strip()
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
-    governor = (host.text(f"{base}/cpu0/cpufreq/scaling_governor") or "").strip()
-    return Check("cpufreq", "usable", f"driver {driver}, governor {governor or 'unknown'}")
+    governor = cpufreq.governor(root, 0) or "unknown"
+    return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 
 def _tasks(root: Path) -> Check:
@@ -235,8 +237,7 @@ def _watchdog(root: Path) -> Check:
 
 
 def _clock(root: Path) -> Check:
-    base = f"{root}/sys/devices/system/clocksource/clocksource0"
-    source = (host.text(f"{base}/current_clocksource") or "unknown").strip()
+    source = host.clocksource(root) or "unknown"
     records = host.records(root)
     flags = (records[0].get("flags", "") if records else "").split()
     invariant = {"constant_tsc", "nonstop_tsc"} <= set(flags)

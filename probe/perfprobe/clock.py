@@ -13,9 +13,14 @@ TRIES = 9
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
     """TSC ticks in a second of CLOCK_MONOTONIC_RAW. The error is what the brackets allow."""
-    raw0, tsc0, width0 = bracket()
+    start = bracket()
     time.sleep(span_s)
-    raw1, tsc1, width1 = bracket()
+    return between(start, bracket())
+
+
+def between(start: tuple[int, int, int], end: tuple[int, int, int]) -> Rate:
+    """The same from two brackets, however far apart."""
+    (raw0, tsc0, width0), (raw1, tsc1, width1) = start, end
     elapsed = raw1 - raw0
     hz = (tsc1 - tsc0) / elapsed * 1e9
     seconds = round(elapsed / 1e9, 2)
@@ -34,3 +39,9 @@ def bracket() -> tuple[int, int, int]:
         if after - before < best[2]:
             best = (raw, (before + after) // 2, after - before)
     return best
+
+
+def asleep_ns() -> int:
+    """For how long this machine was suspended since its boot: the other clocks stood still then."""
+    monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic

@@ -68,13 +68,6 @@ def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
 # --- who it is -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    family: int
-    model: int
-    stepping: int
-
-
 def vendor(leaves: Leaves) -> str | None:
     registers = leaves(0, 0)
     if registers is None:
@@ -82,19 +75,6 @@ def vendor(leaves: Leaves) -> str | None:
     _, ebx, ecx, edx = registers
     name = struct.pack("<3I", ebx, edx, ecx).decode("ascii", "replace").strip("\0 ")
     return name if name.isascii() and name.isprintable() and name else None
-
-
-def signature(leaves: Leaves) -> Signature | None:
-    registers = leaf(leaves, 0x01)
-    if registers is None or registers[EAX] == 0:
-        return None
-    eax = registers[EAX]
-    family, model = eax >> 8 & 0xF, eax >> 4 & 0xF
-    if family in {0x6, 0xF}:
-        model |= eax >> 12 & 0xF0
-    if family == 0xF:
-        family += eax >> 20 & 0xFF
-    return Signature(family, model, eax & 0xF)
 
 
 _CORE_TYPES: dict[int, Literal["P", "E"]] = {0x40: "P", 0x20: "E"}  # Linux: hybrid_cpu_type

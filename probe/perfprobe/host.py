@@ -45,6 +45,11 @@ def boot_id(root: Path = Path("/")) -> str | None:
     return _line(f"{root}/proc/sys/kernel/random/boot_id")
 
 
+def clocksource(root: Path = Path("/")) -> str | None:
+    """What the system takes the time from."""
+    return _line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
 def identity(root: Path = Path("/")) -> Identity:
     """The first CPU of /proc/cpuinfo: on hybrids all types share family and model."""
     fields = _first_record(root)

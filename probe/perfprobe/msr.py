@@ -55,7 +55,6 @@ class Registers:
         """MsrError where the device cannot be opened. What is only read is opened read-only."""
         self.cpu = cpu
         self._root = root
-        self._writable = writable
         # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
         flags = os.O_RDWR if writable else os.O_RDONLY
         try:

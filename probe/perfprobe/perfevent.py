@@ -162,6 +162,12 @@ class Trouble:
     fix: str | None = None
 
 
+class Refused(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.why)
+        self.trouble = trouble
+
+
 _REASONS: Mapping[int, Trouble] = {
     errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
     errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is off"),

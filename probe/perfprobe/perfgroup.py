@@ -14,15 +14,17 @@ from pathlib import Path
 
 from perfprobe.perfevent import LEADER, Event, Group, Kernel, Trial, Trouble, shortage, trouble
 
-DROPPED = ("kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
+LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
+DROPPED = (*LICENSES, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
 """By role, first to last. The SMT states are what no other tool shows: of what needs a general
-counter they go last."""
+counter they go last. SIMD levels go first, the lowest last, which most SIMD code stays in."""
 SPINS_NS = (2_000_000, 10_000_000)
 """The second only if the group was not on the counters in the first: the kernel takes turns with
 what others count every 4 ms."""
-MAY_REST = frozenset({"one_thread", "smi"})
+MAY_REST = frozenset({"one_thread", "smi", *LICENSES})
 """These may well stand still for a while."""
 STILL = Trouble("the counter is there but does not count")
+TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,10 @@ def settle(
             dead = [event for event in opening.events if event.key in still]
             events = [event for event in events if event not in dead]
         else:
-            missing |= dict.fromkeys(dropped, shortage(_counters(opening.events), root))
+            missing |= _short(dropped, _counters(opening.events), root)
             left = _left(missing, opening.events, wanted)
             return Settled(opening.events, left, group, opening.host_only, trial is not None)
-    missing |= dict.fromkeys(dropped, shortage(0, root))
+    missing |= _short(dropped, 0, root)
     return Settled(missing=_left(missing, [], wanted))
 
 
@@ -195,6 +197,12 @@ def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
             return [event for event in events if event.part != role]
     dropped += [event.key for event in events]
     return []
+
+
+def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
+    """Most CPUs have too few counters for all the SIMD levels: that is nobody's fault."""
+    found = dict.fromkeys(dropped, shortage(free, root))
+    return {key: TAKEN if key in LICENSES else why for key, why in found.items()}
 
 
 def _counters(events: Sequence[Event]) -> int:

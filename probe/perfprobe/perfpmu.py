@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe import host
+from perfprobe.perfevent import Trouble
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -27,6 +28,17 @@ class Pmu:
 
     def serves(self, cpu: int) -> bool:
         return self.cpus is None or cpu in self.cpus
+
+    @property
+    def extended(self) -> int:
+        """What the config of a generic event has besides its number."""
+        return self.type << 32 if self.hybrid else 0
+
+    def indirect(self) -> Trouble:
+        """Why RDPMC cannot read what it counts."""
+        if host.number(f"{self.path}/rdpmc") == 0:
+            return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
+        return Trouble("RDPMC may not read it: its page cannot be had, or does not allow it")
 
 
 def find(root: Path, name: str) -> Pmu | None:
@@ -61,14 +73,19 @@ def config(pmu: Pmu, event: str) -> int | None:
     total = 0
     for item in text.split(","):
         term = _TERM.fullmatch(item.strip())
-        bits = _bits(pmu, term[1]) if term else None
-        if term is None or bits is None:
+        placed = term and placed_term(pmu, term[1], int(term[2], 0) if term[2] else 1)
+        if placed is None:
             return None
-        value = int(term[2], 0) if term[2] else 1
-        if value >> len(bits):
-            return None
-        total |= sum((value >> i & 1) << bit for i, bit in enumerate(bits))
+        total |= placed
     return total
+
+
+def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
+    """A value where attr.config has the term; None: the PMU has no such term, or it is narrower."""
+    bits = _bits(pmu, term)
+    if bits is None or value >> len(bits):
+        return None
+    return sum((value >> i & 1) << bit for i, bit in enumerate(bits))
 
 
 def _bits(pmu: Pmu, term: str) -> list[int] | None:

@@ -20,6 +20,12 @@ FILE = lib.PP_FILE
 MSR = lib.PP_MSR
 """Slot kind: register arg of an open /dev/cpu/N/msr."""
 
+FIELD = lib.PP_FIELD
+"""Slot kind: some bits of a register (Field.address) of an open /dev/cpu/N/msr."""
+
+FLAGS = lib.PP_FLAGS
+"""Slot kind: one poll of bits of a register (Flags.address): the polls, then those of each bit."""
+
 PERF = lib.PP_PERF
 """Slot kind: all columns of the group at address arg (perfevent.Group)."""
 
@@ -40,6 +46,26 @@ class Slot:
     arg: int = 0
     count: int = 1
     """Columns it fills, from `column` on."""
+
+
+class Field:
+    """`width` bits of a register from bit `shift` on; with `below`, how far they are below it.
+    Valid only while bit `enable` is set, if that is not 0. Must outlive the lane that reads it."""
+
+    def __init__(
+        self, register: int, shift: int, width: int, *, below: int = 0, enable: int = 0
+    ) -> None:
+        self._memory: Any = ffi.new("pp_field *", (register, shift, width, below, enable))
+        self.address = int(ffi.cast("uintptr_t", self._memory))
+
+
+class Flags:
+    """Counts of what polls saw; the lane that reads it writes them, so it must outlive that."""
+
+    def __init__(self, register: int, mask: int) -> None:
+        self._memory: Any = ffi.new("pp_flags *", (register, mask))
+        self.address = int(ffi.cast("uintptr_t", self._memory))
+        self.columns = 1 + mask.bit_count()
 
 
 @dataclass(frozen=True, slots=True)

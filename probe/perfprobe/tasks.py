@@ -1,4 +1,4 @@
-"""Who runs where: on each CPU the task that ran most since the last scan, from /proc.
+"""Who runs where: on each CPU the tasks that ran most since the last scan, from /proc.
 
 A scan looks at all processes about once a second, in slices between frames. Most sleep, and their
 files need no reading: a process whose CPU clock stands still has not run, and to ask that clock is
@@ -14,53 +14,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfprobe.details import Told, describe
+from perfprobe.statfile import GONE, TICK_NS, Stat, numbers, parse, read
+from perfprobe.watch import Watch
 
 PERIOD_NS = 1_000_000_000
 """From the end of a scan to the next one: in less, ticks of 10 ms are no measure."""
 COST = 100
 """The next scan waits for so many times the CPU time of this one: 1 % of a CPU at most."""
 SLICE_NS = 2_000_000  # by which a frame may have to wait
-BATCH = 64  # files in a row without a look at the time: below 1 ms
 LEAST_SHARE = 0.02
 """Tasks below are not told: of user and system time each is cut to ticks of 10 ms."""
-TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-LIMIT = 1024  # of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
-MOST_COMM = 64
-GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
-
-
-class Stat(NamedTuple):
-    """What is needed of /proc/PID/stat."""
-
-    comm: str
-    ticks: int
-    """User and system time."""
-    threads: int
-    start: int
-    """Ticks from boot to birth: they tell a task from a later one with its number."""
-    cpu: int
-
-
-def parse(data: bytes) -> Stat | None:
-    """None: it is no stat file. The name may hold any bytes, also parentheses and newlines."""
-    first, last = data.find(b"("), data.rfind(b")")
-    if not 0 <= first < last:
-        return None
-    fields = data[last + 1 :].split(None, 37)  # from the third one of proc(5) on
-    try:
-        ticks, threads = int(fields[11]) + int(fields[12]), int(fields[17])
-        start, cpu = int(fields[19]), int(fields[36])
-    except (IndexError, ValueError):
-        return None
-    comm = data[first + 1 : last].decode(errors="replace")[:MOST_COMM]
-    return Stat(comm, ticks, threads, start, cpu)
+MOST_TOLD = 3
+"""Of each CPU: who runs there, and who else. It is shared by few that count."""
 
 
 @dataclass(slots=True)
@@ -88,19 +58,24 @@ class _Runner(NamedTuple):
     comm: str
     process: Stat
 
+    def told(self) -> list[object]:
+        return [self.pid, self.comm, round(self.share, 4)]
+
 
 class Tasks:
-    """`cpus`: those that may be told of. `spent_ns` is the CPU time of who calls `work`."""
+    """`cpus`: those that may be told of. `watch` is shown all processes, scan by scan; it remains
+    the caller's. `spent_ns` is the CPU time of who calls `work`."""
 
     def __init__(
         self,
         root: Path,
         cpus: Collection[int],
+        watch: Watch | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
         spent_ns: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._proc = f"{root}/proc"
-        self._cpus = cpus
+        self._cpus, self._watch = cpus, watch
         self._now_ns, self._spent_ns = now_ns, spent_ns
         # A container may have the /proc of others: system calls do not know its numbers.
         self._ours = root == Path("/") and _link("/proc/self") == str(os.getpid())
@@ -145,8 +120,8 @@ class Tasks:
 
     def _scanning(self) -> Iterator[None]:
         seen: dict[str, _Look] = {}
-        best: dict[int, _Runner] = {}
-        for names in _numbers(self._proc):
+        ran: dict[int, list[_Runner]] = {}
+        for names in numbers(self._proc):
             for name in names:
                 last = self._seen.get(name)
                 # Asked before the file is read: what it does in between shows in the next scan.
@@ -157,19 +132,30 @@ class Tasks:
                 elif look := self._look(f"{self._proc}/{name}/stat", last, clock_ns):
                     seen[name] = look
                     if look.share >= LEAST_SHARE:
-                        yield from self._choose(best, name, look)
+                        yield from self._choose(ran, name, look)
             yield
         if self._ours and not self._seen:
             import psutil  # noqa: F401 - now, that no later scan bears what it costs
 
             yield
+        if self._watch is not None:
+            yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
         before, self._seen = self._seen, seen
         if before and seen:
-            details: dict[str, Any] = {}
-            if self._ours:
-                yield from self._describe(best, details)
-            tasks = {str(cpu): [r.pid, r.comm, round(r.share, 4)] for cpu, r in best.items()}
-            self._ready = {"tasks": tasks} | ({"details": details} if details else {})
+            yield from self._tell(ran)
+
+    def _tell(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
+        """The records, with who ran most on each CPU first."""
+        for runners in ran.values():
+            runners.sort(key=lambda runner: -runner.share)
+            del runners[MOST_TOLD:]
+        details: dict[str, Any] = {}
+        if self._ours:
+            yield from self._describe([runners[0] for runners in ran.values()], details)
+        others = {str(cpu): [runner.told() for runner in runners] for cpu, runners in ran.items()}
+        tasks = {cpu: told[0] for cpu, told in others.items()}
+        self._ready = {"tasks": tasks, "others": others}
+        self._ready |= {"details": details} if details else {}
 
     def _clock_ns(self, pid: str) -> int | None:
         """CPU time of all its threads. None: it is gone, or there is no such clock."""
@@ -183,7 +169,7 @@ class Tasks:
     def _look(self, path: str, last: _Look | None, clock_ns: int | None = None) -> _Look | None:
         """None: it is gone."""
         try:
-            stat = parse(_read(path))
+            stat = parse(read(path))
         except GONE:
             return None
         except OSError:
@@ -196,12 +182,12 @@ class Tasks:
                 look.share = min(ran_ns, elapsed_ns) / elapsed_ns
         return look
 
-    def _choose(self, best: dict[int, _Runner], name: str, look: _Look) -> Iterator[None]:
-        """The process, or its threads, take the CPUs on which nobody ran more."""
+    def _choose(self, ran: dict[int, list[_Runner]], name: str, look: _Look) -> Iterator[None]:
+        """The process, or its threads, go to those who ran on their CPUs."""
         last, process, found = self._seen[name], look.stat, [look]
         assert process is not None
         if process.threads > 1:
-            for tids in _numbers(f"{self._proc}/{name}/task"):
+            for tids in numbers(f"{self._proc}/{name}/task"):
                 for tid in tids:
                     path = f"{self._proc}/{name}/task/{tid}/stat"
                     if thread := self._look(path, last.threads.get(tid)):
@@ -213,33 +199,17 @@ class Tasks:
         for task in found:
             if task.stat is None or task.share < LEAST_SHARE or task.stat.cpu not in self._cpus:
                 continue
-            if task.stat.cpu not in best or best[task.stat.cpu].share < task.share:
-                best[task.stat.cpu] = _Runner(task.share, int(name), task.stat.comm, process)
+            runner = _Runner(task.share, int(name), task.stat.comm, process)
+            ran.setdefault(task.stat.cpu, []).append(runner)
 
-    def _describe(self, best: dict[int, _Runner], details: dict[str, Any]) -> Iterator[None]:
-        shown = [(r.pid, r.process.start, r.process.comm) for r in best.values()]
+    def _describe(self, first: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
+        shown = [(r.pid, r.process.start, r.process.comm) for r in first]
         for pid, start, _ in self._told.wanted(shown, self._now_ns()):
             yield
             found = describe(pid)
             look = self._look(f"{self._proc}/{pid}/stat", None)
             if found and look and look.stat and look.stat.start == start:
                 details[str(pid)] = found
-
-
-def _numbers(directory: str) -> Iterator[list[str]]:
-    """Entries that are PIDs or thread ids, some at a time: the kernel takes 1 us for each."""
-    with suppress(OSError), os.scandir(directory) as entries:
-        while some := list(islice(entries, BATCH)):
-            yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
-
-
-def _read(path: str) -> bytes:
-    # NONBLOCK: under a sysroot a fifo may stand where a file is expected.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        return os.read(fd, LIMIT)
-    finally:
-        os.close(fd)
 
 
 def _link(path: str) -> str | None:

@@ -86,7 +86,6 @@ class Rapl:
     limits: int | None = None
     info: int | None = None
     throttled: int | None = None
-    dram_throttled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
-"""What it costs to find who runs where: a scan, with thousands of sleeping processes about.
+"""What it costs to find who runs where: a scan, with thousands of sleeping processes about; and to
+follow the threads of a job.
 
-Reference: the stat files of the same processes, each opened, read and closed.
+Reference: the stat files of the same processes, each opened, read and closed; for threads also
+schedstat and status.
 Run by hand: python tests/bench/bench_tasks.py [PROCESSES…]
 """
 
@@ -8,17 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import timing
 
-from perfprobe import tasks
+from perfprobe import statfile, tasks
 from perfprobe.tasks import Tasks
+from perfprobe.watch import FILES, LOOK_NS, MOST, MOST_STATUS, Watch
 
 MOST_S = 300  # a sleeper's life, should nobody end it
 
@@ -54,8 +59,34 @@ def plain() -> None:
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):
                     fd = os.open(f"/proc/{entry.name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-                    os.read(fd, tasks.LIMIT)
+                    os.read(fd, statfile.LIMIT)
                     os.close(fd)
+
+
+def threads(count: int) -> tuple[str, float, float]:
+    """A look at so many threads of our own."""
+    end = threading.Event()
+    started = [threading.Thread(target=end.wait) for _ in range(count - 1)]
+    for thread in started:
+        thread.start()
+    watch = Watch(Path("/"), str(os.getpid()))
+    tasks = Tasks(Path("/"), range(os.cpu_count() or 1), watch)
+    scan(tasks)
+    paths = [f"{thread}/{name}" for thread in Path("/proc/self/task").iterdir() for name in FILES]
+    now = itertools.count(count * LOOK_NS, count * LOOK_NS)
+
+    def each() -> None:
+        for path in paths:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            os.read(fd, MOST_STATUS)
+            os.close(fd)
+
+    ours, plainly = timing.best_us(lambda: watch.take(next(now)), 5), timing.best_us(each, 5)
+    end.set()
+    for thread in started:
+        thread.join()
+    watch.close()
+    return f"a look at {count} threads", ours, plainly
 
 
 if __name__ == "__main__":
@@ -67,4 +98,5 @@ if __name__ == "__main__":
             scan(found)
             ours = timing.best_us(functools.partial(scan, found), 2)
             rows.append((f"a scan, {count} sleepers", ours, timing.best_us(plain, 2)))
+    rows += [threads(count) for count in (32, MOST)]
     timing.table("who runs where", rows)

@@ -1,20 +1,29 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "check.h"
 
-/* What a file of a CPU that went off answers; no file here can be made to. */
-enum { GONE = 1000 };
+/* GONE: what a file of a CPU that went off answers; no file here can be made to. DEVICE: registers,
+ * of which there is one. */
+enum { GONE = 1000, DEVICE, THERE = 0x1B1 };
+
+static uint64_t content;
 
 static ssize_t fake_pread(int fd, void *buffer, size_t size, off_t offset)
 {
-    if (fd == GONE) {
-        errno = ENODEV;
+    if (fd == GONE || (fd == DEVICE && offset != THERE)) {
+        errno = fd == GONE ? ENODEV : EIO;
         return -1;
+    }
+    if (fd == DEVICE) {
+        CHECK(size == sizeof content);
+        memcpy(buffer, &content, size);
+        return sizeof content;
     }
     return pread(fd, buffer, size, offset);
 }
@@ -126,6 +135,90 @@ static void test_errors(void)
     close(directory);
 }
 
+/* --- registers -------------------------------------------------------------------------------- */
+
+static uint64_t field(pp_field field)
+{
+    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .arg = (uintptr_t)&field};
+    uint64_t value = 42;
+
+    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 1);
+    CHECK(pp_read_slot(&slot, &value) == 0);
+    return value;
+}
+
+static void test_field(void)
+{
+    pp_field guarded = {.msr = THERE, .width = 15, .enable = 15};
+    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .arg = (uintptr_t)&guarded};
+    uint64_t value = 42;
+
+    content = 0xFEDCBA9876543210;
+    CHECK(field((pp_field){.msr = THERE, .shift = 16, .width = 7}) == 0x54);
+    CHECK(field((pp_field){.msr = THERE, .shift = 38, .width = 1}) == 0);
+    CHECK(field((pp_field){.msr = THERE, .shift = 39, .width = 1}) == 1);
+    CHECK(field((pp_field){.msr = THERE, .shift = 63, .width = 1}) == 1);
+    CHECK(field((pp_field){.msr = THERE, .width = 63}) == 0x7EDCBA9876543210);
+    CHECK(field((pp_field){.msr = THERE, .shift = 16, .width = 7, .below = 95}) == 11);
+    CHECK(field((pp_field){.msr = THERE, .width = 8, .below = 15}) == (uint64_t)-1);
+
+    content = 1200;
+    CHECK(pp_read_slot(&slot, &value) == -ENODATA && value == 42);
+    content |= 1 << 15;
+    CHECK(pp_read_slot(&slot, &value) == 0 && value == 1200);
+    guarded.msr = THERE + 1;
+    CHECK(pp_read_slot(&slot, &value) == -EIO && value == 1200);
+}
+
+static void test_impossible_fields(void)
+{
+    pp_field wrong[] = {{.width = 0}, {.width = 64}, {.shift = 57, .width = 8},
+                        {.shift = UINT32_MAX, .width = 1}, {.width = 1, .enable = 64}};
+    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE};
+
+    CHECK(!pp_slot_known(&slot));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        slot.arg = (uintptr_t)&wrong[i];
+        CHECK(!pp_slot_known(&slot));
+    }
+}
+
+/* Registers as three polls find them, and what is to be told after each. */
+static void test_flags(void)
+{
+    const uint64_t polled[] = {0x400, 0x80000C01, 0x2};
+    const uint64_t told[][5] = {{1, 0, 1, 0, 0}, {2, 1, 2, 1, 1}, {3, 1, 2, 1, 1}};
+    pp_flags flags = {.msr = THERE, .mask = 1u << 0 | 1u << 10 | 1u << 11 | 1u << 31};
+    pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 5, .arg = (uintptr_t)&flags};
+    uint64_t value[6] = {[5] = 42};
+
+    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1F);
+    for (int i = 0; i < 3; i++) {
+        content = polled[i];
+        CHECK(pp_read_slot(&slot, value) == 0);
+        CHECK(memcmp(value, told[i], sizeof told[i]) == 0 && value[5] == 42);
+    }
+    slot.fd = GONE; /* a poll that failed is none */
+    CHECK(pp_read_slot(&slot, value) == -ENODEV);
+    CHECK(flags.polls == 3 && memcmp(value, told[2], sizeof told[2]) == 0);
+}
+
+static void test_all_flags(void)
+{
+    pp_flags flags = {.msr = THERE, .mask = UINT32_MAX};
+    pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 33, .arg = (uintptr_t)&flags};
+    uint64_t value[33];
+
+    content = 0xFFFFFFFF80000000;
+    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1FFFFFFFF);
+    CHECK(pp_read_slot(&slot, value) == 0);
+    CHECK(value[0] == 1 && value[31] == 0 && value[32] == 1);
+    slot.count = 32;
+    CHECK(!pp_slot_known(&slot));
+    slot.arg = 0;
+    CHECK(!pp_slot_known(&slot));
+}
+
 int main(void)
 {
     test_numbers();
@@ -133,5 +226,9 @@ int main(void)
     test_no_number();
     test_long();
     test_errors();
+    test_field();
+    test_impossible_fields();
+    test_flags();
+    test_all_flags();
     return 0;
 }

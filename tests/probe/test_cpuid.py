@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe import cpuid
-from perfprobe.cpuid import Crystal, Perfmon, Registers, Signature
+from perfprobe.cpuid import Crystal, Perfmon, Registers
 
 INTEL = (0x1B, 0x756E6547, 0x6C65746E, 0x49656E69)
 
@@ -50,26 +50,6 @@ def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
 
 
 # --- who it is -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("eax", "family", "model", "stepping"),
-    [
-        (0x50654, 6, 0x55, 4),
-        (0x50657, 6, 0x55, 7),
-        (0x306C3, 6, 0x3C, 3),
-        (0x106A5, 6, 0x1A, 5),
-        (0x806F8, 6, 0x8F, 8),
-        (0x50671, 6, 0x57, 1),
-        (0xA10F11, 25, 17, 1),
-        (0x800F12, 0x17, 0x01, 2),
-        (0x300F10, 18, 1, 0),
-        (0x00513, 5, 1, 3),  # extended fields are not the model's here
-        (0xF0513, 5, 1, 3),
-    ],
-)
-def test_signature(eax: int, family: int, model: int, stepping: int) -> None:
-    assert cpuid.signature(intel(x01=(eax, 0, 0, 0))) == Signature(family, model, stepping)
 
 
 def test_vendor() -> None:
@@ -231,7 +211,6 @@ def test_leaves_beyond_the_highest_are_absent() -> None:
 @pytest.mark.parametrize("leaves", [cpuid.unreadable, zeros])
 def test_nothing_to_be_had(leaves: cpuid.Leaves) -> None:
     assert cpuid.vendor(leaves) is None
-    assert cpuid.signature(leaves) is None
     assert cpuid.perfmon(leaves) is None
     assert cpuid.anythread(leaves) is False
     assert cpuid.amd_counters(leaves) is None
@@ -247,7 +226,6 @@ def test_no_registers_raise(registers: Registers) -> None:
         return (0xFFFFFFFF, *registers[1:]) if leaf & 0x7FFFFFFF == 0 else registers
 
     cpuid.vendor(leaves)
-    cpuid.signature(leaves)
     found = cpuid.perfmon(leaves)
     assert found is None or (found.gp <= 32 and found.gp_bits <= 64 and found.fixed_bits <= 64)
     cpuid.anythread(leaves)
@@ -297,6 +275,3 @@ def test_this_machine() -> None:
     fields = {key.strip(): value.strip() for key, _, value in parts}
     device = cpuid.Device(Path("/"), 0)
     assert cpuid.vendor(device) == fields["vendor_id"]
-    assert cpuid.signature(device) == Signature(
-        int(fields["cpu family"]), int(fields["model"]), int(fields["stepping"])
-    )

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,34 @@ def test_a_kernel_without_it_is_told(tmp_path: Path) -> None:
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
     assert filled(machine)[0] == 1
+
+
+def test_switches_of_intel_pstate(tmp_path: Path) -> None:
+    below = root(tmp_path)
+    at = "sys/devices/system/cpu"
+    trees.put(below, f"{at}/intel_pstate/no_turbo", "1\n")
+    trees.put(below, f"{at}/intel_pstate/max_perf_pct", "80\n")
+    trees.put(below, f"{at}/cpufreq/boost", "1\n")  # intel_pstate has the say
+    machine = Machine(below)
+    assert [(c.key, c.kind) for c in machine.block.counters[1:]] == [
+        ("turbo_off", "gauge"),
+        ("max_perf_pct", "gauge"),
+    ]
+    assert filled(machine)[1][1:] == [1, 80]
+    (below / at / "intel_pstate/no_turbo").write_text("0\n", encoding="ascii")
+    assert filled(machine)[1][1:] == [0, 80]
+    machine.close()
+
+
+def test_the_boost_switch_of_others(tmp_path: Path) -> None:
+    below = root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
+    trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
+    machine = Machine(below)
+    assert machine.block.counters[-1].key == "turbo_off"
+    assert filled(machine)[1][1:] == [1, 2, 3, 0]
+    trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "?\n")
+    assert filled(machine)[0] == 0b1111  # the switch is not valid
+    machine.close()
 
 
 @given(st.binary(max_size=200))

@@ -116,7 +116,9 @@ def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
     assert {int(text.split("flags:")[1].split()[0], 8) & os.O_ACCMODE for text in flags} == {0}
     assert {c.key for part in parts for c in part.counters} >= {
         "tsc", "aperf", "mperf", "smi", "core_c6", "package_pc2",
-        "core_thermal_status", "package_thermal_status",
+        "core_thermal", "package_thermal", "limit_reasons", "temperature_c", "turbo_disabled",
+        "power_limit_w", "power_limit2_w", "power_throttled_s",
+        "modulation", "hwp_epp", "hwp_max", "hwp_highest",
     }  # fmt: skip
     assert {m.what for m in missing} == {"core_c3", "core_c7", "package_pc7"}
     assert info.tsc_hz is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import topology, wire
+from perfprobe import clock, wire
 from perfprobe.sources import Unavailable, native
 from perftop.session import Session
 
@@ -155,6 +155,23 @@ def test_a_cpu_goes_and_comes(machine: Machine, monkeypatch: pytest.MonkeyPatch)
     assert [e.kind for e in session.ended] == ["offline", "online"]
 
 
+def test_a_suspend_is_in_every_frame_behind_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_ns = 7_000_000_000  # of another suspend, since boot
+    monkeypatch.setattr(clock, "asleep_ns", lambda: before_ns)
+    source = native.open_os(machine.root, SAMPLE_NS, None)
+    try:
+        told = []
+        for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
+            monkeypatch.setattr(clock, "asleep_ns", lambda ns=slept_ns: before_ns + ns)
+            polled = iter(lambda: [m for m in source.poll() if isinstance(m, wire.Frame)], None)
+            told.append(next(found for found in polled if found)[0].records.get("asleep_ns"))
+    finally:
+        source.close()
+    assert told == [None, None, 5_000_000_000, 5_000_000_300]
+
+
 def test_garbled_files_cost_their_own_column_only(machine: Machine) -> None:
     (machine.root / f"{trees.CPU}/cpu0/cpuidle/state1/time").write_text("zzz\n", encoding="ascii")
     (machine.root / f"{trees.CPU}/cpu1/cpuidle/state2/time").unlink()
@@ -196,18 +213,3 @@ def test_only_what_is_asked_for_is_read(machine: Machine) -> None:
 def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no CPUs can be found below"):
         native.open_os(tmp_path, SAMPLE_NS, None)
-
-
-def test_a_slow_cpufreq_is_dropped_with_a_reason(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from perfprobe.sources import procfs
-
-    for cpu in (0, 1):
-        trees.put(machine.root, f"{trees.CPU}/cpu{cpu}/cpufreq/scaling_cur_freq", "2600000\n")
-    quick = procfs.cpufreq(machine.root, topology.read(machine.root))
-    assert [c.key for c in quick.counters] == ["cpufreq_hz"]
-    monkeypatch.setattr(procfs, "CPUFREQ_SLOW_NS", -1)
-    slow = procfs.cpufreq(machine.root, topology.read(machine.root))
-    assert slow.counters == []
-    assert "too dear to repeat" in slow.missing[0].why

@@ -8,57 +8,27 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
+from perfmachines import (
+    ALDER,
+    ALL,
+    AMD,
+    ICX,
+    INTEL,
+    LEVELS,
+    LICENSES,
+    SKX,
+    TIMES,
+    Leaves,
+    has,
+    machine,
+    opened,
+    skylake,
+)
 
 from perfprobe import cpuid, topology, uarch
 from perfprobe.sampler import PERF
 from perfprobe.sources import perf, perfplan
-from perfprobe.sources.part import Part
 from perfprobe.wire import Rate
-
-INTEL, AMD = "GenuineIntel", "AuthenticAMD"
-SKX, ICX, ALDER = 0x55, 0x6A, 0x97
-ALL = ["ref", "cycles", "instructions", "kernel_instructions", "kernel_cycles"]
-TIMES = ["perf_enabled_s", "perf_running_s"]
-
-
-class Leaves:
-    """PMU version 4 or 5, and a crystal."""
-
-    def __init__(self, version: int = 4, *, deprecated: bool = False, gp: int = 4) -> None:
-        self._read: dict[int, cpuid.Registers] = {
-            0: (0x16, 0, 0, 0),
-            1: (0, 0, 0, 0),
-            0xA: (version | gp << 8 | 48 << 16 | 8 << 24, 0, 0, 3 | 48 << 5 | deprecated << 15),
-            0x15: (2, 168, 0, 0),
-            0x16: (2100, 3700, 100, 0),
-        }
-
-    def __call__(self, leaf: int, _subleaf: int = 0, /) -> cpuid.Registers | None:
-        return self._read.get(leaf, (0, 0, 0, 0))
-
-
-def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
-    n = cores * threads
-    trees.lists(root, f"0-{n - 1}")
-    for cpu in range(n):
-        mates = range(cpu % cores, n, cores)
-        trees.cpu(root, cpu, 0, cpu % cores, ",".join(map(str, mates)))
-
-
-def skylake(root: Path) -> perfplan.Planner:
-    machine(root)
-    fakeperf.identity(root, INTEL, 6, SKX)
-    fakeperf.pmu(root, "cpu", 4)
-    return perfplan.Planner(root, topology.read(root), lambda _: Leaves())
-
-
-def opened(root: Path, planner: perfplan.Planner, kernel: fakeperf.Kernel) -> list[Part]:
-    return perf.open_perf(root, topology.read(root), planner, kernel=kernel)
-
-
-def has(part: Part, *, cpu: int | None = None) -> list[str]:
-    return [c.key for c in part.counters if cpu is None or c.cpus is None or cpu in c.cpus]
-
 
 # --- what is opened ------------------------------------------------------------------------------
 
@@ -66,7 +36,7 @@ def has(part: Part, *, cpu: int | None = None) -> list[str]:
 def test_all_of_a_skylake(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     core, rest = opened(tmp_path, skylake(tmp_path), kernel)
-    assert has(core) == [*TIMES, *ALL, "one_thread"]
+    assert has(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
     assert {(c.bits, c.origin, c.cpus is None) for c in core.counters} == {(64, "perf", True)}
     assert core.missing == []
     assert has(rest) == []
@@ -78,10 +48,13 @@ def test_all_of_a_skylake(tmp_path: Path) -> None:
         (0, 1, True),
         (0, 0, True),
         (4, 0x23C, False),
+        (4, 0x1828, False),
+        (4, 0x2028, False),
+        (4, 0x4028, False),
     ]
     assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
     (slot,) = core.open(1)
-    assert (slot.kind, slot.column, slot.count) == (PERF, 0, 8)
+    assert (slot.kind, slot.column, slot.count) == (PERF, 0, 11)
     assert perf.blocker([core, rest]) is None
 
 
@@ -105,7 +78,7 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     core, _ = opened(tmp_path, planner, fakeperf.Kernel())
-    assert has(core) == [*TIMES, *ALL]
+    assert has(core) == [*TIMES, *ALL, *LICENSES]
 
 
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
@@ -128,7 +101,7 @@ def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
     planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: leaves)
     refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
     core, _ = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
-    assert has(core) == [*TIMES, *ALL, "distributed"]
+    assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
     assert core.missing == []
     assert perfplan.methods(set(has(core))) == ["distributed", "bounds"]
     found = planner.multipliers(set(has(core)), None)
@@ -162,7 +135,12 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
         ("cycles", 0, 4 << 32 | 0),
         ("instructions", 0, 4 << 32 | 1),
     ]
-    assert by_cpu[3][-1] == ("one_thread", 4, 0x23C)
+    assert by_cpu[3][5:] == [
+        ("one_thread", 4, 0x23C),
+        ("license_1", 4, 0x228),
+        ("license_2", 4, 0x428),
+        ("license_3", 4, 0x828),
+    ]
     assert by_cpu[20] == [
         ("ref", 0, 10 << 32 | 9),
         ("cycles", 0, 10 << 32 | 0),
@@ -170,10 +148,10 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
         ("kernel_instructions", 0, 10 << 32 | 1),
         ("kernel_cycles", 0, 10 << 32 | 0),
     ]
-    assert has(core, cpu=3) == [*TIMES, *ALL, "one_thread"]
+    assert has(core, cpu=3) == [*TIMES, *ALL, "one_thread", *LEVELS, "license_3"]
     assert has(core, cpu=20) == [*TIMES, *ALL]
     assert core.missing == []
-    assert core.open(3)[0].count == 8
+    assert core.open(3)[0].count == 11
     assert core.open(20)[0].count == 7
 
 
@@ -221,15 +199,32 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
 
 def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
     """Columns stay where they are; its group fills the others."""
-    kernel = fakeperf.Kernel(8, taken={2: 4})
+    kernel = fakeperf.Kernel(9, taken={2: 5})
     core, _ = opened(tmp_path, skylake(tmp_path), kernel)
     assert has(core, cpu=2) == [*TIMES, "ref", "cycles", "instructions", "one_thread"]
-    assert has(core, cpu=1) == [*TIMES, *ALL, "one_thread"]
+    assert has(core, cpu=1) == [*TIMES, *ALL, "one_thread", *LICENSES]
     assert sorted((m.what, m.cpus) for m in core.missing) == [
-        ("kernel_cycles", [2]),
-        ("kernel_instructions", [2]),
+        (key, [2]) for key in sorted(["kernel_cycles", "kernel_instructions", *LICENSES])
     ]
-    assert core.missing[0].why.startswith("only 4 counters free")
+    why = {m.what: m.why for m in core.missing}
+    assert why["kernel_cycles"].startswith("only 4 counters free")
+    assert why["license_1"] == "this CPU has no counter left for it: other events have them"
+
+
+def test_simd_levels_go_first(tmp_path: Path) -> None:
+    """A Skylake has 3 fixed counters and, with SMT, 4: one is left for the level most code has."""
+    core, _ = opened(tmp_path, skylake(tmp_path), fakeperf.Kernel(7))
+    assert has(core) == [*TIMES, *ALL, "one_thread", "license_1"]
+    assert [(m.what, m.fix) for m in core.missing] == [
+        ("license_2", None),
+        ("license_throttle", None),
+    ]
+
+
+def test_a_simd_level_may_never_be_reached(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel(moved=dict.fromkeys(LICENSES, 0))
+    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    assert has(core)[-3:] == LICENSES
 
 
 def test_a_gap_in_the_columns(tmp_path: Path) -> None:
@@ -240,8 +235,8 @@ def test_a_gap_in_the_columns(tmp_path: Path) -> None:
     for _again in range(2):  # as it was tried, and as it is opened when the CPU comes back
         (slot,) = core.open(1)
         group = next(g for g in kernel.groups if g.address == slot.arg)
-        assert group.at == [0, 2, 3, 4, 5]
-        assert slot.count == 8
+        assert group.at == [0, 2, 3, 4, 5, 6, 7, 8]
+        assert slot.count == 11
         core.shut(1)
 
 
@@ -251,7 +246,7 @@ def test_nothing_opens(number: int, tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     parts = opened(tmp_path, skylake(tmp_path), kernel)
     assert parts[0].counters == []
-    assert {m.what for m in parts[0].missing} == {*ALL, "one_thread"}
+    assert {m.what for m in parts[0].missing} == {*ALL, "one_thread", *LICENSES}
     blocker = perf.blocker(parts)
     assert blocker is not None
     if number == errno.EACCES:
@@ -262,7 +257,7 @@ def test_nothing_opens(number: int, tmp_path: Path) -> None:
 def test_hosts_of_guests_say_so(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
     core, _ = opened(tmp_path, skylake(tmp_path), kernel)
-    assert has(core) == [*TIMES, *ALL, "one_thread"]
+    assert has(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
     assert [(m.what, m.cpus) for m in core.missing] == [("guests", None)]
 
 
@@ -274,7 +269,7 @@ def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
     assert 3 not in {cpu for _, cpu, _, _ in kernel.opened.values()}
     assert all(c.cpus is None for c in core.counters)
     (slot,) = core.open(3)
-    assert slot.count == 8
+    assert slot.count == 11
 
 
 def test_only_what_will_be_read_is_opened(tmp_path: Path) -> None:
@@ -282,58 +277,3 @@ def test_only_what_will_be_read_is_opened(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel()
     perf.open_perf(tmp_path, topology.read(tmp_path), planner, cpus=[0, 2], kernel=kernel)
     assert {cpu for _, cpu, _, _ in kernel.opened.values()} == {0, 2}
-
-
-# --- cores and packages --------------------------------------------------------------------------
-
-
-def uncore(root: Path, mask: str = "0") -> None:
-    fakeperf.pmu(root, "cstate_core", 20, mask="0-1")
-    fakeperf.events(root, "cstate_core", c1_residency=0, c6_residency=2)
-    fakeperf.pmu(root, "power", 22, mask=mask)
-    fakeperf.events(root, "power", energy_cores=1, energy_pkg=2, energy_ram=3)
-    at = f"{fakeperf.DEVICES}/power/events/energy-pkg"
-    trees.put(root, f"{at}.scale", "2.3283064365386962890625e-10\n")
-    trees.put(root, f"{at}.unit", "Joules\n")
-
-
-def test_core_and_package_counters(tmp_path: Path) -> None:
-    planner = skylake(tmp_path)
-    uncore(tmp_path)
-    kernel = fakeperf.Kernel()
-    _, _, cstate, power = opened(tmp_path, planner, kernel)
-    assert (cstate.scope, has(cstate)) == ("core", ["core_c1", "core_c6"])
-    assert (power.scope, has(power)) == ("package", ["energy_j", "energy_cores_j", "energy_ram_j"])
-    assert power.counters[0].scale == 2**-32
-    assert power.counters[0].unit == "J"
-    (slot,) = cstate.open(3)
-    group = kernel.groups[-1]
-    assert slot.count == 2
-    assert [kernel.opened[fd][1] for fd in group.fds] == [1, 1]  # the mask's CPU of core 1
-    (slot,) = power.open(2)
-    assert slot.count == 3
-    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [0, 0, 0]
-    assert not kernel.groups[-1].timed
-
-
-def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
-    planner = skylake(tmp_path)
-    uncore(tmp_path, mask="0,1")
-    kernel = fakeperf.Kernel()
-    power = opened(tmp_path, planner, kernel)[-1]
-    assert (power.counters[0].key, power.counters[0].columns) == ("energy_j", 2)
-    slots = power.open(0)
-    assert [slot.count for slot in slots] == [5, 6]
-    assert [group.at for group in kernel.groups[-2:]] == [[0, 2, 4], [1, 3, 5]]
-    assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
-
-
-def test_energy_that_may_not_be_read(tmp_path: Path) -> None:
-    planner = skylake(tmp_path)
-    uncore(tmp_path)
-    refuse = lambda e, _, __: errno.EACCES if e.type == 22 else 0  # noqa: E731
-    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
-    power = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))[-1]
-    assert power.counters == []
-    assert {m.what for m in power.missing} == {"energy_j", "energy_cores_j", "energy_ram_j"}
-    assert power.open(0) == []

@@ -12,8 +12,9 @@ import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe import tasks
-from perfprobe.tasks import BATCH, COST, PERIOD_NS, Tasks
+from perfprobe import statfile, tasks
+from perfprobe.statfile import BATCH
+from perfprobe.tasks import COST, PERIOD_NS, Tasks
 
 S = 1_000_000_000
 CPUS = range(64)
@@ -36,7 +37,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.now_ns = self.step_ns = self.spent_ns = self.spend_ns = 0
-        self.tasks = Tasks(root, CPUS, self._time_ns, self._cpu_ns)
+        self.tasks = Tasks(root, CPUS, None, self._time_ns, self._cpu_ns)
 
     def _time_ns(self) -> int:
         self.now_ns += self.step_ns
@@ -75,27 +76,28 @@ def machine(tmp_path: Path) -> Machine:
     [b"a b", b"", b")", b") R 1 (", b"((", b"x\ny", b"1) S 2 3\n", b"\xff\xfe", "ü".encode()],
 )
 def test_any_name(comm: bytes) -> None:
-    stat = tasks.parse(line(7, 31, 5, comm, threads=3, start=99))
-    assert stat == (comm.decode(errors="replace"), 31, 3, 99, 5)
+    stat = statfile.parse(line(7, 31, 5, comm, threads=3, start=99))
+    name = comm.decode(errors="replace")
+    assert stat == statfile.Stat(name, ticks=31, threads=3, start=99, cpu=5, parent=1)
 
 
 def test_what_is_no_stat_file() -> None:
     whole = line(7, 31)
     halves = (whole[:90], whole.replace(b"(", b""), whole.replace(b")", b""))
     for data in (b"", b")" * 50, b"7 (job)" + b" x" * 50, *halves):
-        assert tasks.parse(data) is None
+        assert statfile.parse(data) is None
 
 
 @given(comm=st.binary(max_size=64), ticks=st.integers(0, 10**12), cpu=st.integers(0, 8191))
 def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
-    stat = tasks.parse(line(4194304, ticks, cpu, comm)[: tasks.LIMIT])
+    stat = statfile.parse(line(4194304, ticks, cpu, comm)[: statfile.LIMIT])
     assert stat is not None
     assert (stat.ticks, stat.cpu) == (ticks, cpu)
 
 
 @given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: line(7, 31)[:n])))
 def test_garbage_is_nobody(data: bytes) -> None:
-    stat = tasks.parse(data)
+    stat = statfile.parse(data)
     assert stat is None or data.count(b" ") > 30
 
 
@@ -114,6 +116,31 @@ def test_who_ran_most_is_told_on_each_cpu(machine: Machine) -> None:
     assert machine.scan() == {}, "nobody ran"
     machine.runs(12, 9999, 3)
     assert machine.scan() == {"3": [12, "job", 1.0]}
+
+
+def test_who_else_ran_there_is_told_up_to_three(machine: Machine) -> None:
+    """The busiest first, threads of one process each for itself; who hardly ran is nobody."""
+
+    def run(ticks: dict[int, int]) -> None:
+        for pid, ran in ticks.items():
+            machine.runs(pid, ran, pid // 10, comm=b"%d" % pid)
+        machine.runs(50, 90 * ticks[10] // 5, 0, threads=2)
+        machine.thread(50, 51, 5 * ticks[10], 1, comm=b"one")
+        machine.thread(50, 52, 6 * ticks[10], 5, comm=b"two")
+        machine.now_ns += S
+        machine.tasks.work()
+
+    # None of 10's ticks is enough; 50 is looked at by its threads from the second scan on.
+    ticks = {10: 1, 11: 30, 12: 20, 13: 9, 14: 25, 30: 2}
+    for turn in (0, 1, 2):
+        run({pid: turn * ran for pid, ran in ticks.items()})
+    records = machine.tasks.take()
+    others = {
+        "1": [[11, "11", 0.3], [14, "14", 0.25], [12, "12", 0.2]],
+        "3": [[30, "30", 0.02]],
+        "5": [[50, "two", 0.06]],
+    }
+    assert records == {"tasks": {cpu: told[0] for cpu, told in others.items()}, "others": others}
 
 
 def test_a_number_with_another_birth_is_another_task(machine: Machine) -> None:
@@ -291,4 +318,4 @@ def test_details_come_with_who_is_shown_first(
     machine.runs(10, 99, 0)
     machine.now_ns += S
     machine.tasks.work()
-    assert machine.tasks.take().keys() == {"tasks"}
+    assert machine.tasks.take().keys() == {"tasks", "others"}

@@ -92,8 +92,9 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
     second = frames(source, lambda frame: bool(frame.records.get("tasks")))
     source.close()
     assert first.seq > 1
-    assert first.records == {"tasks": {}}
-    assert second.records == {"tasks": {"0": [10, "job", 1.0]}}
+    assert first.records == {"tasks": {}, "others": {}}
+    job = [10, "job", 1.0]
+    assert second.records == {"tasks": {"0": job}, "others": {"0": [job]}}
 
 
 def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:

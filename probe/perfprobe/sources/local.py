@@ -7,11 +7,16 @@ from typing import Literal
 
 from perfprobe.sources import Unavailable, msr, native, perf, perfplan
 from perfprobe.sources.native import About, Native, Rates
+from perfprobe.watch import Watch
 from perfprobe.wire import Rate
 
 
 def open_local(
-    name: Literal["auto", "perf"], sample_ns: int, cpus: str | None, method: str | None = None
+    name: Literal["auto", "perf"],
+    sample_ns: int,
+    cpus: str | None,
+    method: str | None = None,
+    watch: Watch | None = None,
 ) -> Native:
     """`perf`: raises Unavailable where neither reference cycles nor cycles can be counted. `auto`
     then does without them, and hello says why."""
@@ -30,14 +35,14 @@ def open_local(
 
     def rates(tsc_hz: Rate | None) -> Rates:
         multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
-        return multipliers, planner.base_hz(tsc_hz)
+        return multipliers, planner.base_hz(tsc_hz) or info.base_hz
 
+    registers, lost, info = msr.open_parts(root, rows, program=False)  # read, never written
     about = About(
         "os" if blocker is not None else "perf",
         smt_methods=perfplan.methods(keys),
         rates=rates,
+        turbo=info.turbo,
     )
-    registers, _, _ = msr.open_parts(root, rows, program=False)  # read, never written
-    parts += [p for p in registers if any(c.key not in keys for c in p.counters)]
-    parts += native.os_parts(root, rows)
-    return Native(root, sample_ns, rows, selected, parts, about=about)
+    parts += [*registers, *native.os_parts(root, rows)]  # in the order of preference
+    return Native(root, sample_ns, rows, selected, parts, lost, about, watch)

@@ -1,67 +1,99 @@
-"""What there is one of: the probe's own cost, and pressure - how long tasks had to wait for CPUs,
-memory or disks, by the kernel's account."""
+"""What there is one of: the probe's own cost, the switches of turbo, and pressure - how long tasks
+had to wait for CPUs, memory or disks, by the kernel's account."""
 
 from __future__ import annotations
 
 import os
 import time
-from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 from perfprobe import layout, wire
+from perfprobe.sources.polled import put
+from perfprobe.sources.procfs import CPUS
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
 LIMIT = 4096
+Read = Callable[[int], int | None]
 
 
 class Machine:
+    rows = 1
+
     def __init__(self, root: Path) -> None:
-        self._fds: list[int] = []
+        self._files: list[tuple[int, Read]] = []
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
-        for what in PRESSURE:
-            path = root / "proc/pressure" / what
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                self._fds.append(fd)
-                os.pread(fd, 1, 0)
-            except OSError:  # not built in, or switched off: then reading is what fails
-                self.close()
-                why = "the kernel does not account for pressure (PSI)"
-                self.missing = [Missing("pressure", why, "boot with psi=1")]
-                break
-        counters += [
-            Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure",
-                    scale=1e-6)
-            for what, _ in zip(PRESSURE, self._fds, strict=False)
-        ]  # fmt: skip
+        counters += self._pressure(root / "proc/pressure")
+        counters += self._switches(root / CPUS)
         self.block = wire.Block("machine", "machine", counters)
 
     def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
-        """The block's one row in the frame. What cannot be read is not valid."""
-        words = frame.cast("Q")
-        words[place.head : place.valid] = array("Q", [now, now, 0, 0, wire.ROW_SAMPLED])
-        words[place.values] = time.process_time_ns()
-        valid = 1
-        for column, fd in enumerate(self._fds, 1):
-            total_us = some(fd)
-            if total_us is not None:
-                words[place.values + column] = total_us
-                valid |= 1 << column
-        words[place.valid] = valid
+        read = [read(fd) for fd, read in self._files]
+        put(frame, place, 0, now, [time.process_time_ns(), *read])
 
     def close(self) -> None:
-        for fd in self._fds:
+        for fd, _ in self._files:
             os.close(fd)
-        self._fds.clear()
+        self._files.clear()
+
+    def _pressure(self, base: Path) -> list[Counter]:
+        if not all(self._opened(base / what, some) for what in PRESSURE):
+            self.close()
+            why = "the kernel does not account for pressure (PSI)"
+            self.missing.append(Missing("pressure", why, "boot with psi=1"))
+            return []
+        return [
+            Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure",
+                    scale=1e-6)
+            for what in PRESSURE
+        ]  # fmt: skip
+
+    def _switches(self, base: Path) -> list[Counter]:
+        """intel_pstate's own, or the boost switch that the other drivers have."""
+        counters = []
+        for path, read in (("intel_pstate/no_turbo", number), ("cpufreq/boost", is_off)):
+            if self._opened(base / path, read):
+                counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
+                break
+        if self._opened(base / "intel_pstate/max_perf_pct", number):
+            name = "share of the highest clock that is allowed"
+            counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
+        return counters
+
+    def _opened(self, path: Path, read: Read) -> bool:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        if _text(fd) is None:  # PSI that is switched off opens, and fails here
+            os.close(fd)
+            return False
+        self._files.append((fd, read))
+        return True
 
 
 def some(fd: int) -> int | None:
     """`some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us in which a task waited at all."""
+    line = (_text(fd) or b"").partition(b"\n")[0]
+    name, _, total = line.rpartition(b"total=")
+    return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
+
+
+def number(fd: int) -> int | None:
+    text = (_text(fd) or b"").strip()
+    return int(text[:18]) if text.isdigit() else None
+
+
+def is_off(fd: int) -> int | None:
+    """Of a switch that is 1 when on."""
+    on = number(fd)
+    return None if on is None else int(on == 0)
+
+
+def _text(fd: int) -> bytes | None:
     try:
-        line = os.pread(fd, LIMIT, 0).partition(b"\n")[0]
+        return os.pread(fd, LIMIT, 0)
     except OSError:
         return None
-    name, _, number = line.rpartition(b"total=")
-    return int(number[:18]) if name.startswith(b"some ") and number.isdigit() else None

@@ -8,23 +8,29 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from perfprobe import cpuid, host, leaves, msr, pmu, uarch, wire
-from perfprobe.cpuid import Leaves
+from perfprobe import cpuid, host, msr, pmu, turbo, uarch, wire
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Plan
 from perfprobe.programmer import InUse, Programmer
-from perfprobe.sources import Unavailable, msrparts, native
-from perfprobe.sources.msrparts import Programmed, Reading, ReadOnly
+from perfprobe.sources import Unavailable, msrlimits, msrparts, native
+from perfprobe.sources.msrkinds import Kind, kinds
+from perfprobe.sources.msrlimits import Found
+from perfprobe.sources.msrparts import Programmed, Reading, ReadOnly, content
 from perfprobe.sources.part import Part
-from perfprobe.uarch import Uarch
-from perfprobe.wire import Cpu, Frame, Identity, Missing, Multiplier, Note, Rate, Scope
+from perfprobe.watch import Watch
+from perfprobe.wire import Cpu, Frame, Identity, Missing, Multiplier, Note, Rate, Scope, Turbo
 
-SHARED: tuple[Scope, ...] = ("core", "package")
+SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
 COUNTED = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+
+UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
+"""What is said to be missing where there are no registers at all."""
 
 
 @dataclass(slots=True)
@@ -38,17 +44,8 @@ class Info:
     tsc_hz: Rate | None = None
     """Under a sysroot only: elsewhere there is a clock to measure the real one with."""
     base_hz: Rate | None = None
+    turbo: list[Turbo] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """CPUs of one core type."""
-
-    cpus: list[int]
-    online: list[int]
-    uarch: Uarch
-    leaves: Leaves
 
 
 def open_parts(
@@ -71,7 +68,7 @@ def open_parts(
         if program:
             text = f"{error.why}{f' · {error.mend}' if error.mend else ''}"
             raise Unavailable(f"--source msr: {text}") from None
-        lost = [Missing(key, error.why, error.mend) for key in ("aperf", "mperf", "smi")]
+        lost = [Missing(key, error.why, error.mend) for key in UNREAD]
         return [], lost, opening.info
     except BaseException:
         opening.close()
@@ -95,13 +92,13 @@ class _Opening:
             part.close()
 
     def look(self, rows: Sequence[Cpu]) -> None:
-        """Which CPUs there are and how fast their clocks tick."""
-        self._kinds = list(_kinds(self._root, rows, self.info.identity, self._method))
+        """Which CPUs there are, how fast their clocks tick, and how fast they may."""
+        self._kinds = list(kinds(self._root, rows, self.info.identity, self._method))
         first = self._kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
                 raise MsrError("the msr driver answers with 0", "there are no registers behind it")
-            platform = _maybe(device, msr.PLATFORM_INFO)
+            platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
                 said = uarch.tsc_hz(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = msr.tsc_hz(device, said)
@@ -110,6 +107,19 @@ class _Opening:
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
         for kind in self._kinds:
             self.info.multipliers += uarch.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self._look_at_turbo(kind)
+
+    def _look_at_turbo(self, kind: Kind) -> None:
+        with self._first(kind) as device:
+            found = turbo.table(kind.uarch, partial(content, device), self._cpus(kind))
+        if isinstance(found, Turbo):
+            self.info.turbo.append(found)
+        else:
+            self.missing.append(found)
+
+    def _cpus(self, kind: Kind) -> list[int] | None:
+        """Whom what is said of a core type is said of: None for everyone."""
+        return None if len(self._kinds) == 1 else kind.cpus
 
     def _first(self, kind: Kind) -> Registers:
         return Registers(self._root, kind.online[0])
@@ -147,7 +157,7 @@ class _Opening:
         plans: dict[int, Plan] = {}
         for kind in self._kinds:
             plan = pmu.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
-            cpus = None if len(self._kinds) == 1 else kind.cpus
+            cpus = self._cpus(kind)
             if plan is None:
                 why = f"nothing is known of counters of this CPU ({kind.uarch.name})"
                 self.missing += [Missing(key, why, None, cpus) for key in COUNTED]
@@ -163,85 +173,70 @@ class _Opening:
         """Clocks come first: the TSC is to be read right before the counters."""
         first = self._part("cpu", self._clocks)
         rest = (
-            self._part(
-                "cpu", lambda kind: [*msrparts.clocks(kind.uarch), *msrparts.smi(kind.uarch)]
-            ),
-            *(self._part(scope, self._shared(scope)) for scope in SHARED),
+            self._part("cpu", _of_cpu),
+            *(self._part(scope, _shared(scope)) for scope in SHARED),
         )
         parts = [part for part in (first, *self.parts, *rest) if part is not None]
         if self._alone and not any(c.key != "tsc" for part in parts for c in part.counters):
             raise MsrError("no counter register can be read", "there is nothing to show")
         self.parts = parts
 
-    def _clocks(self, kind: Kind) -> list[Reading]:
+    def _clocks(self, kind: Kind, device: Registers) -> Found:  # noqa: ARG002
         found = [] if self._root == Path("/") else [msrparts.tsc()]
         return [*found, *(msrparts.stand_ins(kind.uarch, self._counted) if self._alone else [])]
 
-    @staticmethod
-    def _shared(scope: Scope) -> Callable[[Kind], list[Reading]]:
-        return lambda kind: [
-            *msrparts.residencies(kind.uarch, scope),
-            *msrparts.thermal(kind.uarch, kind.leaves, scope),
-        ]
-
-    def _part(self, scope: Scope, wanted: Callable[[Kind], list[Reading]]) -> ReadOnly | None:
+    def _part(self, scope: Scope, wanted: Wanted) -> ReadOnly | None:
         """Of those registers that are really there."""
         table: dict[int, list[Reading]] = {}
-        lost: dict[str, list[int]] = {}
+        lost: dict[tuple[str, str], list[int]] = {}
         for kind in self._kinds:
             with self._first(kind) as device:
-                there, missing = msrparts.readable(device, wanted(kind))
+                there, missing = msrparts.readable(device, wanted(kind, device))
             table |= dict.fromkeys(kind.cpus, there)
-            for key in missing:
-                lost.setdefault(key, []).extend(kind.cpus)
-        why = "this CPU does not have the register, or its hypervisor hides it"
-        for key, cpus in lost.items():
+            for what in missing.items():
+                lost.setdefault(what, []).extend(kind.cpus)
+        for (key, why), cpus in lost.items():
             everywhere = len(cpus) == len(table)
             self.missing.append(Missing(key, why, None, None if everywhere else cpus))
         return ReadOnly(self._root, scope, table) if any(table.values()) else None
 
 
-def _kinds(
-    root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
-) -> Iterator[Kind]:
-    """CPUs that are off have no type: they go with the others where these are all alike."""
-    types = sorted({row.type or "" for row in rows if row.online})
-    for name in types:
-        mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
-        online = [row.cpu for row in mine if row.online]
-        first = online[0]
-        given: Leaves = cpuid.Device(root, first) if root != Path("/") else leaves.of(first)
-        model = uarch.find(
-            identity.vendor,
-            identity.family,
-            identity.model,
-            identity.stepping,
-            given,
-            name or None,
-        )
-        yield Kind([row.cpu for row in mine], online, uarch.preferring(model, method), given)
+Wanted = Callable[[Kind, Registers], Found]
 
 
-def _maybe(device: Registers, register: int) -> int | None:
-    try:
-        return device.read(register)
-    except MsrError:
-        return None
+def _of_cpu(kind: Kind, device: Registers) -> Found:
+    found = kind.uarch
+    return [*msrparts.clocks(found), *msrparts.smi(found), *msrlimits.of_cpu(kind, device)]
+
+
+def _shared(scope: Literal["core", "package"]) -> Wanted:
+    limits = msrlimits.of_core if scope == "core" else msrlimits.of_package
+    return lambda kind, device: [
+        *msrparts.residencies(kind.uarch, scope),
+        *limits(kind, device),
+    ]
 
 
 # --- the source -----------------------------------------------------------------------------------
 
 
-def open_msr(root: Path, sample_ns: int, cpus: str | None, method: str | None = None) -> Msr:
+def open_msr(
+    root: Path,
+    sample_ns: int,
+    cpus: str | None,
+    method: str | None = None,
+    watch: Watch | None = None,
+) -> Msr:
     """Raises Unavailable, or ValueError for a bad list."""
     rows, selected = native.read_rows(root, cpus)
     wanted = native.with_siblings(selected, rows)
     mine = [row for row in rows if row.cpu in wanted]
     parts, missing, info = open_parts(root, mine, program=True, method=method)
-    about = native.About("msr", info.smt_methods, lambda _: (info.multipliers, info.base_hz))
+    rates = (info.multipliers, info.base_hz)
+    about = native.About("msr", info.smt_methods, lambda _: rates, info.turbo)
     try:
         everything = [*parts, *native.os_parts(root, rows)]
-        source = native.Native(root, sample_ns, rows, selected, everything, missing, about)
+        source = native.Native(root, sample_ns, rows, selected, everything, missing, about, watch)
     except BaseException:
         for part in parts:
             part.close()

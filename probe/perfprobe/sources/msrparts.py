@@ -5,27 +5,38 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
-from perfprobe import cpuid, msr
-from perfprobe.cpuid import Leaves
+from perfprobe import msr
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import METHODS, Plan
 from perfprobe.programmer import Programmer
-from perfprobe.sampler import MSR, Slot
+from perfprobe.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
 from perfprobe.uarch_facts import Uarch
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34
 INTEL = "GenuineIntel"
+UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A register as a counter."""
+    """A register as a counter: all of it, a field, or polls of the bits of a mask."""
 
     counter: Counter
     register: int
+    field: Field | None = None
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """What this CPU cannot tell, known without a look at the register."""
+
+    key: str
+    why: str
 
 
 class ReadOnly:
@@ -37,16 +48,27 @@ class ReadOnly:
         self.counters = _counters(table)
         self.missing: list[Missing] = []
         self._root, self._table = root, table
-        self._columns = {counter.key: i for i, counter in enumerate(self.counters)}
+        firsts = accumulate((counter.columns for counter in self.counters), initial=0)
+        self._columns = dict(zip((c.key for c in self.counters), firsts, strict=False))
         self._open: dict[int, Registers] = {}
+        self._polled: dict[int, list[Flags]] = {}
 
     def open(self, cpu: int) -> list[Slot]:
         readings = self._table.get(cpu, ())
         device = self._device(cpu) if readings else None
         if device is None:
             return []
-        columns = self._columns
-        return [Slot(MSR, columns[r.counter.key], device.fd, r.register) for r in readings]
+        return [self._slot(cpu, device.fd, reading) for reading in readings]
+
+    def _slot(self, cpu: int, fd: int, reading: Reading) -> Slot:
+        column = self._columns[reading.counter.key]
+        if reading.field is not None:
+            return Slot(FIELD, column, fd, reading.field.address)
+        if reading.mask:
+            flags = Flags(reading.register, reading.mask)
+            self._polled.setdefault(cpu, []).append(flags)
+            return Slot(FLAGS, column, fd, flags.address, flags.columns)
+        return Slot(MSR, column, fd, reading.register)
 
     def _device(self, cpu: int) -> Registers | None:
         if cpu not in self._open:
@@ -55,6 +77,7 @@ class ReadOnly:
         return self._open.get(cpu)
 
     def shut(self, cpu: int) -> None:
+        self._polled.pop(cpu, None)
         device = self._open.pop(cpu, None)
         if device is not None:
             device.close()
@@ -173,25 +196,25 @@ def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
     ]
 
 
-def thermal(uarch: Uarch, leaves: Leaves, scope: Scope) -> list[Reading]:
-    """The status registers as they are; bits as in Uarch.thermal."""
-    found = uarch.thermal
-    register = None if found is None else found.core if scope == "core" else found.package
-    if register is None or not cpuid.has(leaves, "thermal"):
-        return []
-    key = f"{scope}_thermal_status"
-    counter = Counter(key, f"{scope} thermal status", "1", msr.name(register), "gauge")
-    return [Reading(counter, register)]
-
-
-def readable(device: Registers, readings: Sequence[Reading]) -> tuple[list[Reading], list[str]]:
-    """Those that this CPU really has, and the keys of the others."""
-    there, lost = [], []
-    for reading in readings:
-        try:
-            device.read(reading.register)
-        except MsrError:
-            lost.append(reading.counter.key)
+def readable(
+    device: Registers, wanted: Sequence[Reading | Absent]
+) -> tuple[list[Reading], dict[str, str]]:
+    """Those that this CPU really has; why not, by the keys of the others."""
+    there: list[Reading] = []
+    lost: dict[str, str] = {}
+    for found in wanted:
+        if isinstance(found, Absent):
+            lost[found.key] = found.why
+        elif content(device, found.register) is None:
+            lost[found.counter.key] = UNREADABLE
         else:
-            there.append(reading)
+            there.append(found)
     return there, lost
+
+
+def content(device: Registers, register: int) -> int | None:
+    """None where it cannot be read."""
+    try:
+        return device.read(register)
+    except MsrError:
+        return None

@@ -14,13 +14,17 @@ from pathlib import Path
 
 from perfprobe import __version__, access, clock, cpulist, host, layout, topology, wire
 from perfprobe.sampler import Sampler, stamp_now
-from perfprobe.sources import Unavailable, procfs, traced
-from perfprobe.sources.machine import Machine
+from perfprobe.sources import Unavailable, cpufreq, procfs, throttle, traced
+from perfprobe.sources.once import once, still
 from perfprobe.sources.part import Part
-from perfprobe.sources.procstat import STAT_BLOCK, ProcStat
+from perfprobe.sources.polling import Polling
 from perfprobe.sources.reading import Reading
 from perfprobe.tasks import Tasks
-from perfprobe.wire import Cpu, Frame, Missing, Multiplier, Note, Rate
+from perfprobe.watch import Watch
+from perfprobe.wire import Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
+
+SUSPENDED_NS = 1_000_000
+"""Less lies between the reads of two clocks that an interrupt kept apart."""
 
 Rates = tuple[list[Multiplier], Rate | None]
 
@@ -34,6 +38,7 @@ class About:
     """Where a core has several threads."""
     rates: Callable[[Rate | None], Rates] = lambda _: ([], None)
     """Multipliers and the base frequency, from the TSC's."""
+    turbo: Sequence[Turbo] = ()
 
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
@@ -47,16 +52,17 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     """The system's own account. Only the machine itself can be traced, not files."""
     parts = traced.open_traced(rows) if root == Path("/") else []
-    return [*parts, procfs.idle_times(root, rows), procfs.cpufreq(root, rows)]
+    parts += [procfs.idle_times(root, rows), cpufreq.part(root, rows)]
+    return [*parts, *throttle.parts(root, rows)]
 
 
-def open_os(root: Path, sample_ns: int, cpus: str | None) -> Native:
+def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Native:
     """Raises Unavailable where no CPU can be found, ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
     why, fix = procfs.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     missing = [Missing(key, why, fix) for key in lacking]
-    return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing)
+    return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
 class Native:
@@ -69,29 +75,31 @@ class Native:
         parts: Sequence[Part],
         missing: Sequence[Missing] = (),
         about: About | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._root = root
         self._real = root == Path("/")
         self._position = {row.cpu: i for i, row in enumerate(rows)}
         self._wanted = with_siblings(selected, rows)
-        self._parts = parts
+        self._parts = once(parts)
         self._attached: set[int] = set()
         self._notes: list[Note] = []
         self._seq = 0
         self._online_text = self._read_online()
-        self._reading = Reading(parts, rows)
-        self._machine = Machine(root)
-        others = [(STAT_BLOCK, len(rows)), (self._machine.block, 1)]
-        places, words = layout.place([*self._reading.blocks(), *others])
+        self._reading = Reading(self._parts, rows)
+        served = {counter.key for part in self._parts for counter in part.counters}
+        self._polling = Polling(root, rows, served)
+        places, words = layout.place([*self._reading.blocks(), *self._polling.blocks()])
         self._places = {place.block.name: place for place in places}
         self._reading.place(self._places)
-        self._stat = ProcStat(root, list(self._position))
-        self._tasks = Tasks(root, self._position.keys())
+        self._watch = watch
+        self._tasks = Tasks(root, self._position.keys(), watch)
         stamp = "tsc" if self._real else "raw"
         self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real)  # type: ignore[arg-type]
         for row in rows:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
+        self._asleep_ns = clock.asleep_ns()
         self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
 
     @property
@@ -115,20 +123,25 @@ class Native:
         self._watch_hotplug(time_ns)
         self._mark_offline()
         frame = self._sampler.frame
-        self._stat.fill(frame, self._places["stat"], self._now())
-        self._machine.fill(frame, self._places["machine"], self._now())
+        self._polling.fill(frame, self._places, self._now)
         blocks = {name: place.data(frame) for name, place in self._places.items()}
         self._seq += 1
         records = self._tasks.take()
+        if self._watch is not None:
+            records |= self._watch.take(drained.deadline_ns)
+        asleep_ns = clock.asleep_ns() - self._asleep_ns
+        if asleep_ns >= SUSPENDED_NS:
+            records |= {"asleep_ns": asleep_ns}
         return [Frame(self._seq, time_ns, blocks, late=self._sampler.late, records=records)]
 
     def close(self) -> None:
         self._sampler.close()
         for part in self._parts:
             part.close()
-        self._stat.close()
-        self._machine.close()
+        self._polling.close()
         self._tasks.close()
+        if self._watch is not None:
+            self._watch.close()
 
     # --- CPUs --------------------------------------------------------------------------------
 
@@ -199,6 +212,8 @@ class Native:
         cores = topology.cores(rows)
         threads = any(len(core) > 1 for core in cores)
         multipliers, base_hz = about.rates(tsc_hz)
+        turbo, unknown = cpufreq.turbo(self._root, rows)
+        turbo = [*about.turbo, *turbo]
         unpinned = self._unpinned()
         return wire.Hello(
             perftop=__version__,
@@ -218,11 +233,17 @@ class Native:
             stamp=self._sampler.stamp,
             tsc=tsc if tsc_hz else None,
             tsc_hz=tsc_hz,
-            base_hz=base_hz,
+            base_hz=base_hz or cpufreq.base_hz(self._root, rows),
             multipliers=multipliers,
             smt_methods=self._methods(about) if threads else ["single"],
             selected=selected,
-            missing=[*missing, *self._missing(), *self._not_ours(unpinned), *self._hidden()],
+            watch=None if self._watch is None else self._watch.text,
+            turbo=turbo,
+            missing=[
+                *self._missing([*missing, *([] if turbo else unknown)]),
+                *self._not_ours(unpinned),
+                *self._hidden(),
+            ],
         )
 
     def _methods(self, about: About) -> list[str]:
@@ -250,9 +271,11 @@ class Native:
             first = replace(first, counters=counters)
         return [first, *rest]
 
-    def _missing(self) -> list[Missing]:
-        found = [missing for part in self._parts for missing in part.missing]
-        return [*found, *self._machine.missing]
+    def _missing(self, found: Sequence[Missing]) -> list[Missing]:
+        """And what the parts lack."""
+        lacking = [missing for part in self._parts for missing in part.missing]
+        counters = [c for each in self._places.values() for c in each.block.counters]
+        return still([*found, *lacking, *self._polling.missing], counters)
 
     def _not_ours(self, unpinned: list[int]) -> list[Missing]:
         if not unpinned:
@@ -263,7 +286,8 @@ class Native:
 
     def _hidden(self) -> list[Missing]:
         hidden = access.hidden_tasks(self._root)
-        return [Missing("tasks", *hidden)] if hidden else []
+        watched = self._watch.missing if self._watch is not None else []
+        return [*([Missing("tasks", *hidden)] if hidden else []), *watched]
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:

@@ -11,6 +11,13 @@ from perfprobe.perfevent import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Even
 from perfprobe.uarch import AMD, COUNTED, Uarch
 from perfprobe.wire import Counter, Cpu, Multiplier, Rate
 
+# Level 0 is what is left.
+LICENSES = {
+    "license_1": "core cycles at SIMD level 1",
+    "license_2": "core cycles at SIMD level 2",
+    "license_3": "core cycles at SIMD level 3",
+    "license_throttle": "core cycles throttled until a SIMD level is granted",
+}
 CORE = (
     Counter("ref", "reference cycles, unhalted", "cycles", "perf"),
     Counter("cycles", "cycles, unhalted", "cycles", "perf"),
@@ -20,6 +27,7 @@ CORE = (
     Counter("one_thread", "ticks with the sibling halted", "1", "perf"),
     Counter("any_thread", "ticks with any thread unhalted", "1", "perf"),
     Counter("distributed", "ticks shared out among threads", "1", "perf"),
+    *(Counter(key, name, "cycles", "perf") for key, name in LICENSES.items()),
 )
 # Not "perf": this group is never off the counters, so there is nothing to scale.
 MSR = (
@@ -62,7 +70,7 @@ class Planner:
         if pmu is None or row.type not in self._types:
             return []
         model, read = self._types[row.type]
-        extended = pmu.type << 32 if pmu.hybrid else 0
+        extended = pmu.extended
         events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
         own = model.events.get("ref")
         if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map
@@ -75,7 +83,8 @@ class Planner:
         ]
         if self._smt and model.smt != 1:
             events += smt_events(model, read, pmu.type)
-        return events
+        levels = ((key, model.licenses.get(key)) for key in LICENSES)
+        return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def msr(self, _row: Cpu) -> list[Event]:
         """None if there is only the TSC, which the stamps have anyway."""

@@ -1,4 +1,5 @@
-"""Counters of cores and packages: residency in C-states and energy, by the PMUs that have them."""
+"""Counters of cores and packages: residency in C-states, energy, and what the power control unit
+does to the clock, by the PMUs that have them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import perfpmu, topology
+from perfprobe import host, perfpmu, topology, uarch_pcu
 from perfprobe.perfevent import LEADER, Event, Kernel, trouble
 from perfprobe.perfpmu import Pmu
 from perfprobe.sources.perfgroups import Bundle, Groups
@@ -21,6 +22,8 @@ class Kind:
     unit: str
     events: dict[str, str]
     """Key by the event's name in sysfs."""
+    counters: int | None = None
+    """It can count so many events at once; None: each has a counter of its own."""
 
 
 # C-state counters tick with the TSC.
@@ -46,22 +49,57 @@ KINDS = (
     ),
     Kind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
 )
+PCU = Kind("uncore_pcu", "package", "1", {}, counters=uarch_pcu.COUNTERS)
 
 
 def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> list[Groups]:
     """One for each PMU that is there; nothing is said of those that are not."""
     found = []
-    for kind in KINDS:
+    for kind in (*KINDS, PCU):
         pmu = perfpmu.find(root, kind.pmu)
         if pmu is not None and read:
-            found.append(_part(kind, pmu, rows, read, kernel))
+            wanted = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
+            if wanted:
+                found.append(_part(kind, pmu, wanted, rows, read, kernel))
     return found
 
 
-def _part(kind: Kind, pmu: Pmu, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
+def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
+    """By name: the PMU lists those that the model has."""
+    configs = {name: perfpmu.config(pmu, name) for name in kind.events}
+    return {
+        name: Event(kind.events[name], pmu.type, config, core=False)
+        for name, config in configs.items()
+        if config is not None
+    }
+
+
+def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
+    """By name. It lists no events of its own: they go by raw codes."""
+    identity = host.identity(root)
+    codes = uarch_pcu.events(identity.vendor, identity.family, identity.model)
+    configs = {key: perfpmu.placed_term(pmu, "event", code) for key, code in codes.items()}
+    return {
+        key.replace("_", " "): Event(key, pmu.type, config, core=False)
+        for key, config in configs.items()
+        if config is not None
+    }
+
+
+def _part(
+    kind: Kind,
+    pmu: Pmu,
+    wanted: dict[str, Event],
+    rows: Sequence[Cpu],
+    read: Sequence[Cpu],
+    kernel: Kernel,
+) -> Groups:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
     dies = _dies(kind, pmu, groups)
-    events, missing = _openable(kind, pmu, kernel, dies(read[0].cpu)[0])
+    events, missing = _openable(wanted, kernel, dies(read[0].cpu)[0])
+    if kind.counters is not None:
+        events, short = _fitting(events, kind.counters)
+        missing += short
     width = max((len(dies(row.cpu)) for row in read), default=1)
     counters = [
         Counter(
@@ -100,23 +138,27 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
 
 
 def _openable(
-    kind: Kind, pmu: Pmu, kernel: Kernel, cpu: int
+    wanted: dict[str, Event], kernel: Kernel, cpu: int
 ) -> tuple[dict[str, Event], list[Missing]]:
-    """The events by name; the PMU lists those that the model has, and rights may lack."""
+    """The events by name that rights do not deny."""
     events: dict[str, Event] = {}
     missing: list[Missing] = []
-    for name, key in kind.events.items():
-        config = perfpmu.config(pmu, name)
-        if config is None:
-            continue
-        event = Event(key, pmu.type, config, core=False)
+    for name, event in wanted.items():
         try:
             fd = kernel.open(event, cpu, LEADER, host_only=False)
         except OSError as error:
             found = trouble(error)
-            missing.append(Missing(key, found.why, found.fix))
+            missing.append(Missing(event.key, found.why, found.fix))
             continue
         with contextlib.suppress(OSError):
             kernel.close(fd)
         events[name] = event
     return events, missing
+
+
+def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
+    """The first so many: more would be counted in turns."""
+    names = list(events)
+    why = f"its unit has {counters} counters, and events that tell more have them"
+    missing = [Missing(events[name].key, why) for name in names[counters:]]
+    return {name: events[name] for name in names[:counters]}, missing

@@ -1,9 +1,9 @@
-"""The operating system's own account: idle states and cpufreq. Needs no rights at all."""
+"""The operating system's own account: files below a CPU's directory, and idle states. Needs no
+rights at all."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,16 +13,15 @@ from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 CPUS = "sys/devices/system/cpu"
-CPUFREQ_SLOW_NS = 500_000
-"""A read of scaling_cur_freq that takes longer is dropped: on some parts it interrupts the core."""
 
 
 class Files:
     """A part whose columns are numbers in files below the CPU's directory."""
 
-    scope: Scope = "cpu"
-
-    def __init__(self, root: Path, counters: list[Counter], names: list[str]) -> None:
+    def __init__(
+        self, root: Path, counters: list[Counter], names: list[str], scope: Scope = "cpu"
+    ) -> None:
+        self.scope = scope
         self.counters = counters
         self.missing: list[Missing] = []
         self._base = f"{root}/{CPUS}"
@@ -61,33 +60,6 @@ def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
         why = "no cpuidle driver here: idle times are those of /proc/stat, in steps of 10 ms"
         part.missing.append(Missing("idle_s", why))
     return part
-
-
-def cpufreq(root: Path, rows: Sequence[Cpu]) -> Files:
-    """The clock as cpufreq has it, where asking is cheap."""
-    why = _cpufreq_trouble(root, rows)
-    if why is not None:
-        part = Files(root, [], [])
-        part.missing.append(Missing("cpufreq_hz", why))
-        return part
-    counter = Counter("cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3)
-    return Files(root, [counter], ["cpufreq/scaling_cur_freq"])
-
-
-def _cpufreq_trouble(root: Path, rows: Sequence[Cpu]) -> str | None:
-    cpu = next((row.cpu for row in rows if row.online), 0)
-    path = root / CPUS / f"cpu{cpu}/cpufreq/scaling_cur_freq"
-    took_ns = []
-    try:
-        for _ in range(3):
-            start_ns = time.monotonic_ns()
-            path.read_bytes()
-            took_ns.append(time.monotonic_ns() - start_ns)
-    except OSError:
-        return "no cpufreq driver (usual in a guest): no clock from the system"
-    if min(took_ns) > CPUFREQ_SLOW_NS:
-        return f"a read of scaling_cur_freq takes {min(took_ns) // 1000} us: too dear to repeat"
-    return None
 
 
 def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfprobe import layout, wire
-from perfprobe.wire import Counter
+from perfprobe.wire import Counter, Missing
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
+STOLEN = (FIELDS.index("steal"),)
 LIMIT = 4 << 20
 """The CPU lines come first; the interrupts after them are not needed."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -20,8 +23,22 @@ STAT_BLOCK = wire.Block(
 )
 
 
+def ticks(text: str) -> dict[int, tuple[int, ...]]:
+    """By CPU, in the order of FIELDS, for who wants it now and then."""
+    found = {}
+    for line in text.splitlines():
+        name, *numbers = line.split() or [""]
+        if name[:3] == "cpu" and name[3:].isdecimal() and len(numbers) >= len(FIELDS):
+            found[int(name[3:])] = tuple(map(int, numbers[: len(FIELDS)]))
+    return found
+
+
 class ProcStat:
+    block = STAT_BLOCK
+    missing: Sequence[Missing] = ()
+
     def __init__(self, root: Path, cpus: list[int]) -> None:
+        self.rows = len(cpus)
         self._row = {b"cpu%d" % cpu: i for i, cpu in enumerate(cpus)}
         try:
             self._fd = os.open(root / "proc/stat", os.O_RDONLY | os.O_CLOEXEC)

@@ -19,7 +19,7 @@ COMPILE = Load("cc1plus", 960, 80, on=720, ipc=1250, kernel=90)
 MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)
 AVX2 = Load("gemm_avx2", 1000, ipc=2300, kernel=2, license=1)
 AVX512 = Load("gemm_avx512", 1000, ipc=1900, kernel=2, license=2)
-PL1_BIT, THERMAL_BIT, PROCHOT_BIT, TURBO_BIT = 10, 1, 0, 12
+PL1_BIT, THERMAL_BIT, TURBO_BIT = 10, 1, 12
 CLOCK_CHANGE_NS = 8_500
 
 

@@ -17,7 +17,7 @@ from perfprobe.sources.sim.reading import Reading
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
 from perfprobe.sources.sim.script import CELL_NS
 from perfprobe.sources.sim.spec import Spec, parse
-from perfprobe.sources.sim.tasks import Tasks
+from perfprobe.sources.sim.tasks import Tasks, Watched
 from perfprobe.wire import (
     HEAD,
     ROW_OFFLINE,
@@ -42,9 +42,12 @@ STAT_WIDTH_NS = 30_000
 
 
 class Sim:
-    """See Source. `select`: CPUs that are wanted, or a choice from the topology."""
+    """See Source. `select`: CPUs that are wanted, or a choice from the topology. `watch`: a PID or
+    the name of a job."""
 
-    def __init__(self, spec: Spec, sample_ns: int, select: Select = None) -> None:
+    def __init__(
+        self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None
+    ) -> None:
         if sample_ns < LEAST_SAMPLE_NS:
             raise ValueError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
@@ -59,7 +62,9 @@ class Sim:
         self._table, self._stat = Table(columns, machine.cpus), Table(stat, machine.cpus)
         self._packages = Packages(machine, self._schedule.tables)
         blocks = [block("cpu", columns), block("stat", stat), *_blocks(machine)]
-        self.hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
+        self._watched = None if watch is None else Watched(self._schedule, watch)
+        hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
+        self.hello = dataclasses.replace(hello, watch=watch)
         self._start_state(self.hello)
 
     def _start_state(self, hello: Hello) -> None:
@@ -115,6 +120,8 @@ class Sim:
         times = np.full(self._machine.slots, time_ns, np.int64)
         # The counters are those of the middle of the read.
         times[: self._machine.cpus] += late + width // 2
+        if self._watched is not None and self._number:
+            self._watched.follow(self._cursor, time_ns - self._sample_ns, time_ns)
         totals = self._cursor.at(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
         notes = self._hotplug(stage, online, totals, rebased)
@@ -129,6 +136,8 @@ class Sim:
         )
         blocks = {"cpu": rows, **self._shared(time_ns, totals, online)}
         records = self._records(stage, totals)
+        if self._watched is not None:
+            records |= self._watched.record(stage, totals, online)
         self._last = totals
         at_ns = self._clock.raw_ns + time_ns
         frame = Frame(self._number, at_ns, blocks, records=records)
@@ -200,6 +209,6 @@ def _blocks(machine: Machine) -> list[Block]:
     return [package_block(machine), Block("machine", "machine", [own])]
 
 
-def open_sim(text: str, sample_ns: int, select: Select = None) -> Sim:
+def open_sim(text: str, sample_ns: int, select: Select = None, watch: str | None = None) -> Sim:
     """A source from the argument of --source. ValueError: one line for the user."""
-    return Sim(parse(text), sample_ns, select)
+    return Sim(parse(text), sample_ns, select, watch)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.sources.sim.schedule import noise
+from perfprobe.sources import Unavailable
+from perfprobe.sources.sim.machine import Ints
+from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
+from perfprobe.sources.sim.script import CELL_NS, Tables
+from perfprobe.watch import MOST, wanted_pid
 
 FIRST_PID = 4000
 USERS = ("ada", "grace", "edsger", "barbara")
@@ -44,7 +48,8 @@ class Tasks:
             if self._told.get(cpu) != comm:
                 self._told[cpu] = comm
                 details[str(FIRST_PID + cpu)] = self._detail(cpu, comm)
-        return {"tasks": tasks} | ({"details": details} if details else {})
+        others = {cpu: [task] for cpu, task in tasks.items()}
+        return {"tasks": tasks, "others": others} | ({"details": details} if details else {})
 
     def _detail(self, cpu: int, comm: str) -> dict[str, object]:
         user, command = COMMANDS.get(comm, (None, f"./{comm}"))
@@ -54,3 +59,58 @@ class Tasks:
             "threads": self._threads[cpu],
             "affinity": str(cpu),
         }
+
+
+class Watched:
+    """The job that is watched: of each CPU's process the only thread. They never wait."""
+
+    def __init__(self, schedule: Schedule, text: str) -> None:
+        self._schedule = schedule
+        self._mine = _mine(schedule.tables, schedule.machine.cpus, text)
+        """By stage and CPU: whether it runs there."""
+        self._last = np.zeros((2, schedule.machine.cpus), np.int64)
+        self._sums = self._last.copy()
+        """Time at work, and falls asleep."""
+
+    def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
+        """To the end of each stage in (since, until]: what comes later is that of the next one."""
+        for end_ns, stage in _ends(self._schedule.tables, since_ns, until_ns):
+            times = np.full(self._schedule.machine.slots, end_ns, np.int64)
+            self._add(stage, cursor.at(end_ns, times))
+
+    def record(self, stage: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Any]:
+        self._add(stage, totals)
+        cpus = np.flatnonzero(self._mine[stage] & online).tolist()
+        threads: dict[str, list[object]] = {}
+        for cpu in cpus[:MOST]:
+            pid, comm = FIRST_PID + cpu, self._schedule.tables.comms[stage][cpu]
+            run_ns, voluntary = self._sums[:, cpu].tolist()
+            threads[str(pid)] = [pid, comm, cpu, run_ns, 0, voluntary, 0]
+        return {"watched": {"threads": threads, "more": len(cpus[MOST:])}}
+
+    def _add(self, stage: int, totals: Ints) -> None:
+        # CPUs are read a little late: past the end of a stage it may be there already.
+        now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], : self._last.shape[1]], self._last)
+        self._sums += (now - self._last) * self._mine[stage]
+        self._last = now
+
+
+def _mine(tables: Tables, cpus: int, text: str) -> NDArray[np.bool_]:
+    comms = np.array([stage[:cpus] for stage in tables.comms])
+    pid = wanted_pid(text)
+    if pid is None:
+        return np.asarray(comms == text)
+    mine = (comms != "") & (np.arange(cpus) + FIRST_PID == int(pid))
+    if not mine.any():
+        raise Unavailable(f"no process {pid}")
+    return np.asarray(mine)
+
+
+def _ends(tables: Tables, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
+    cell = since_ns // CELL_NS
+    while True:
+        stage = int(tables.stage_of(np.array([cell]))[0])
+        cell = cell // tables.cycle * tables.cycle + int(tables.ends[stage])
+        if cell * CELL_NS > until_ns:
+            return
+        yield cell * CELL_NS, stage

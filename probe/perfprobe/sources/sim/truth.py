@@ -34,7 +34,8 @@ def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
 
     {"type":"episode","kind","cause","cpus","start","end","depth"} - as scripted, kinds and causes
     of design.md section 4; `cause` null where a kind has none, `end` null if it is still running
-    at the end of the duration, `depth` in Hz, as a share, a count (smi), or null.
+    at the end of the duration, `depth` in Hz, as a share, a count (smi), or null. A throttle is as
+    deep as the share of time that it costs, whatever the share in which its status is set.
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:

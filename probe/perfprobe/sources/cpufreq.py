@@ -1,0 +1,108 @@
+"""Clocks as cpufreq has them: now, as capped by policy, and the fastest a CPU can run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perfprobe import host
+from perfprobe.sources.procfs import CPUS, Files
+from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
+
+SLOW_NS = 500_000
+"""A file that takes longer to read is left out: on some parts a read interrupts the core."""
+COUNTERS = {
+    "scaling_cur_freq": Counter(
+        "cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3
+    ),
+    "scaling_max_freq": Counter(
+        "max_hz", "highest clock that policy allows", "Hz", "cpufreq", "gauge", scale=1e3
+    ),
+}
+
+
+def part(root: Path, rows: Sequence[Cpu]) -> Files:
+    """What is worth reading at every sample, where asking is cheap."""
+    counters, missing = {}, []
+    for name, counter in COUNTERS.items():
+        why = _trouble(root, rows, name)
+        if why is None:
+            counters[f"cpufreq/{name}"] = counter
+        else:
+            missing.append(Missing(counter.key, why))
+    files = Files(root, list(counters.values()), list(counters))
+    files.missing += missing
+    return files
+
+
+def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
+    cpu = next((row.cpu for row in rows if row.online), 0)
+    path = root / CPUS / f"cpu{cpu}/cpufreq/{name}"
+    took_ns = []
+    try:
+        for _ in range(3):
+            start_ns = time.monotonic_ns()
+            path.read_bytes()
+            took_ns.append(time.monotonic_ns() - start_ns)
+    except OSError:
+        return "no cpufreq driver (usual in a guest): no clock from the system"
+    if min(took_ns) > SLOW_NS:
+        return f"a read of {name} takes {min(took_ns) // 1000} us: too dear to repeat"
+    return None
+
+
+# --- for hello ------------------------------------------------------------------------------------
+
+
+def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
+    """The fastest each CPU can run with few cores active: with more of them nobody says, so that it
+    is only an upper bound. One for each speed: favoured cores are faster."""
+    if turbo_on(root) is False:
+        why = "turbo is off, and cpufreq then does not tell how far it would go"
+        return [], [Missing("turbo_ceiling_hz", why)]
+    cpus: dict[int, list[int]] = {}
+    for cpu, at in _online(root, rows):
+        khz = host.number(f"{at}/cpuinfo_max_freq")
+        if khz:
+            cpus.setdefault(khz, []).append(cpu)
+    first = next(_online(root, rows), None)
+    if cpus and first is not None and str(max(cpus)) in _pstates(first[1]):
+        why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
+        return [], [Missing("turbo_ceiling_hz", why)]
+    origin = "cpufreq, cpuinfo_max_freq"
+    alike = len(cpus) == 1
+    return [
+        Turbo([Step(1, khz * 1e3)], origin, None if alike else mine)
+        for khz, mine in sorted(cpus.items(), reverse=True)
+    ], []
+
+
+def turbo_on(root: Path) -> bool | None:
+    """As it is now: by intel_pstate, or by the boost switch of the others. None: neither says."""
+    off = host.number(f"{root}/{CPUS}/intel_pstate/no_turbo")
+    boost = host.number(f"{root}/{CPUS}/cpufreq/boost")
+    if off is None and boost is None:
+        return None
+    return not off and boost != 0
+
+
+def governor(root: Path, cpu: int) -> str:
+    """Empty: there is none to be seen."""
+    return (host.text(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
+
+
+def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
+    """The guaranteed clock; None where it is not the same on all CPUs."""
+    found = {host.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
+    khz = found.pop() if len(found) == 1 else None
+    return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
+
+
+def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
+    return ((row.cpu, f"{root}/{CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
+
+
+def _pstates(at: str) -> list[str]:
+    """Empty for drivers that know the hardware better than ACPI does."""
+    return (host.text(f"{at}/scaling_available_frequencies") or "").split()

@@ -1,0 +1,43 @@
+"""The CPUs whose registers are read, by core type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe import cpuid, leaves, uarch
+from perfprobe.cpuid import Leaves
+from perfprobe.uarch import Uarch
+from perfprobe.wire import Cpu, Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """CPUs of one core type."""
+
+    cpus: list[int]
+    online: list[int]
+    uarch: Uarch
+    leaves: Leaves
+
+
+def kinds(
+    root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
+) -> Iterator[Kind]:
+    """CPUs that are off have no type: they go with the others where these are all alike."""
+    types = sorted({row.type or "" for row in rows if row.online})
+    for name in types:
+        mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
+        online = [row.cpu for row in mine if row.online]
+        first = online[0]
+        given: Leaves = cpuid.Device(root, first) if root != Path("/") else leaves.of(first)
+        model = uarch.find(
+            identity.vendor,
+            identity.family,
+            identity.model,
+            identity.stepping,
+            given,
+            name or None,
+        )
+        yield Kind([row.cpu for row in mine], online, uarch.preferring(model, method), given)

@@ -1,0 +1,203 @@
+"""What registers say about how fast a CPU may run, and what holds it back.
+
+Status bits are those of this moment; the sticky ones beside them are the kernel's to clear.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from perfprobe import cpuid, msr
+from perfprobe.msr import Registers
+from perfprobe.sampler import Field
+from perfprobe.sources.msrkinds import Kind
+from perfprobe.sources.msrparts import INTEL, Absent, Reading, content
+from perfprobe.uarch_facts import Rapl, Uarch
+from perfprobe.wire import Counter
+
+MODULATION = 0x19A  # IA32_CLOCK_MODULATION
+MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
+TDP_CONTROL, TDP_NOMINAL, TDP_RATIO = 0x64B, 0x648, 16
+"""The level in use is in the lowest two bits; level n > 0 has its own register, n behind the
+nominal one's, with the ratio from that bit on (turbostat)."""
+HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
+
+HWP = {
+    "hwp_epp": ("HWP energy preference", HWP_REQUEST, 24),
+    "hwp_max": ("HWP highest level asked for", HWP_REQUEST, 8),
+    "hwp_highest": ("HWP highest level there is", HWP_CAPABILITIES, 0),
+}
+"""Name, register and first bit of a byte."""
+
+POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
+"""Name and first bit."""
+LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
+
+THRESHOLDS = {6, 8}
+"""Status bits that hold nothing back: the OS asked to be told of a temperature."""
+CORE_ONLY = {12, 14}
+"""Status bits that a package's register does not have."""
+
+Found = list[Reading | Absent]
+
+
+def of_cpu(kind: Kind, device: Registers) -> Found:
+    if kind.uarch.vendor != INTEL:
+        return []
+    return [*_modulation(kind), *_hwp(kind, device)]
+
+
+def of_core(kind: Kind, device: Registers) -> Found:  # noqa: ARG001
+    return _thermal(kind, "core")
+
+
+def of_package(kind: Kind, device: Registers) -> Found:
+    return [
+        *_limit_reasons(kind.uarch),
+        *_thermal(kind, "package"),
+        *_temperature(kind.uarch, device),
+        *_power(kind.uarch, device),
+        *_turbo_disabled(kind.uarch),
+        *_configured_base(kind.uarch, device),
+    ]
+
+
+def _field(
+    key: str, name: str, register: int, shift: int, width: int, *, enable: int = 0,
+    unit: str = "1", scale: float = 1.0,
+) -> Reading:  # fmt: skip
+    bits = f"bit {shift}" if width == 1 else f"bits {shift + width - 1}:{shift}"
+    origin = f"{msr.name(register)} {bits}"
+    counter = Counter(key, name, unit, origin, "gauge", scale=scale)
+    return Reading(counter, register, Field(register, shift, width, enable=enable))
+
+
+def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
+    """`bits` ascend."""
+    counter = Counter(
+        key,
+        name,
+        "1",
+        msr.name(register),
+        "flags",
+        columns=1 + len(bits),
+        parts=list(bits.values()),
+    )
+    return Reading(counter, register, mask=sum(1 << bit for bit in bits))
+
+
+def _unknown(key: str, uarch: Uarch) -> Absent:
+    return Absent(key, f"no register is known that tells it ({uarch.name})")
+
+
+# --- a CPU ----------------------------------------------------------------------------------------
+
+
+def _modulation(kind: Kind) -> Found:
+    if not cpuid.has(kind.leaves, "thermal"):
+        return [Absent("modulation", "CPUID does not announce clock modulation")]
+    return [_field("modulation", "clock modulation", MODULATION, 0, 5)]
+
+
+def _hwp(kind: Kind, device: Registers) -> Found:
+    if not cpuid.has(kind.leaves, "hwp"):
+        return [Absent(key, "CPUID does not announce HWP") for key in HWP]
+    if not (content(device, HWP_ENABLE) or 0) & 1:
+        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not say that HWP is on") for key in HWP]
+    return [_field(key, name, register, bit, 8) for key, (name, register, bit) in HWP.items()]
+
+
+# --- a core or a package --------------------------------------------------------------------------
+
+
+def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Found:
+    key, found = f"{scope}_thermal", kind.uarch.thermal
+    register = None if found is None else found.core if scope == "core" else found.package
+    if found is None or register is None:
+        return [_unknown(key, kind.uarch)]
+    if not cpuid.has(kind.leaves, "thermal"):
+        return [Absent(key, "CPUID does not announce it")]
+    hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
+    bits = {bit: name for bit, name, _ in found.bits if bit not in hidden}
+    return [_flags(key, f"{scope} thermal status", register, bits)]
+
+
+def _limit_reasons(uarch: Uarch) -> Found:
+    if uarch.limits is None:
+        return [_unknown("limit_reasons", uarch)]
+    bits = dict(enumerate(uarch.limits.parts))
+    return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
+
+
+def _temperature(uarch: Uarch, device: Registers) -> Found:
+    found = uarch.thermal
+    if found is None or found.package is None or found.tjmax is None:
+        return [_unknown("temperature_c", uarch)]
+    tjmax_c = (content(device, found.tjmax) or 0) >> 16 & 0xFF
+    if not tjmax_c:
+        return [Absent("temperature_c", f"{msr.name(found.tjmax)} does not tell TjMax")]
+    origin = f"TjMax {tjmax_c} °C, {msr.name(found.package)}"
+    counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
+    return [Reading(counter, found.package, Field(found.package, 16, 7, below=tjmax_c))]
+
+
+def _turbo_disabled(uarch: Uarch) -> Found:
+    if uarch.vendor != INTEL:
+        return []
+    return [_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1)]
+
+
+def _configured_base(uarch: Uarch, device: Registers) -> Found:
+    """The base clock of the config-TDP level that was chosen; none where that is the nominal one,
+    whose base clock hello tells."""
+    level = (content(device, TDP_CONTROL) or 0) & 3
+    if uarch.vendor != INTEL or uarch.bclk_hz is None or level not in {1, 2}:
+        return []
+    name = f"base clock of config-TDP level {level}"
+    register = TDP_NOMINAL + level
+    return [_field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)]
+
+
+# --- power ----------------------------------------------------------------------------------------
+
+
+def _power(uarch: Uarch, device: Registers) -> Found:
+    keys = (*POWER_LIMITS, "power_throttled_s")
+    rapl = uarch.rapl
+    if rapl is None:
+        return [_unknown(key, uarch) for key in keys]
+    units = content(device, rapl.unit)
+    if units is None:
+        why = f"{msr.name(rapl.unit)}, which has its unit, cannot be read"
+        return [Absent(key, why) for key in keys]
+    found: Found = []
+    if rapl.package is not None:
+        found.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
+    if rapl.throttled is not None:
+        name = "held back by power limits"
+        found.append(_sum("power_throttled_s", name, "s", rapl.throttled, units >> 16 & 0xF))
+    return [*found, *_power_limits(rapl, uarch, device, 2.0 ** -(units & 0xF))]
+
+
+def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
+    """Counts units of 2**-shift."""
+    counter = Counter(key, name, unit, msr.name(register), bits=32, scale=2.0**-shift)
+    return Reading(counter, register)
+
+
+def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Found:
+    """Those that are switched on now; one switched off later has no value from then on."""
+    if rapl.limits is None:
+        return [_unknown(key, uarch) for key in POWER_LIMITS]
+    found: Found = []
+    word = content(device, rapl.limits)
+    for key, (name, first) in POWER_LIMITS.items():
+        enable = first + LIMIT_ENABLE
+        if word is not None and not word >> enable & 1:
+            found.append(Absent(key, f"it is off ({msr.name(rapl.limits)} bit {enable})"))
+        else:
+            reading = _field(
+                key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W", scale=watts
+            )
+            found.append(reading)
+    return found

@@ -1,0 +1,48 @@
+"""Rows that the main thread fills once a frame: what no CPU has to read for itself."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Protocol
+
+from perfprobe import layout, topology, wire
+from perfprobe.wire import Cpu, Missing
+
+
+class Polled(Protocol):
+    """A block of its own, of not more than 64 columns. One without counters is not sent."""
+
+    @property
+    def block(self) -> wire.Block: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def missing(self) -> Sequence[Missing]: ...
+
+    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
+        """The block's rows in the frame. What cannot be read is not valid."""
+
+    def close(self) -> None: ...
+
+
+def put(
+    frame: memoryview, place: layout.Place, row: int, now: int, values: Sequence[int | None]
+) -> None:
+    """A row: None stays invalid."""
+    words = frame.cast("Q")
+    head = place.head + row * wire.HEAD
+    words[head : head + wire.HEAD] = array("Q", [now, now, 0, 0, wire.ROW_SAMPLED])
+    at = place.values + row * len(values)
+    words[at : at + len(values)] = array("Q", [value or 0 for value in values])
+    valid = sum(1 << i for i, value in enumerate(values) if value is not None)
+    words[place.valid + row] = valid
+
+
+def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
+    """The kernel's number of each package, in the order of their rows."""
+    by_cpu = {row.cpu: row.package for row in rows}
+    return [
+        next((by_cpu[cpu] for cpu in group if by_cpu[cpu] is not None), None)
+        for group in topology.packages(rows)
+    ]

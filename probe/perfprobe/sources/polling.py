@@ -1,0 +1,43 @@
+"""All that the main thread reads once a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from perfprobe import layout, wire
+from perfprobe.sources.hsmp import Hsmp
+from perfprobe.sources.machine import Machine
+from perfprobe.sources.polled import Polled
+from perfprobe.sources.powercap import Powercap
+from perfprobe.sources.procstat import ProcStat
+from perfprobe.wire import Cpu, Missing
+
+
+class Polling:
+    def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str]) -> None:
+        """`served`: keys that are read otherwise."""
+        self._polled: list[Polled] = [
+            ProcStat(root, [row.cpu for row in rows]),
+            Machine(root),
+            Powercap(root, rows, served),
+            Hsmp(root, rows),
+        ]
+        self._sent = [each for each in self._polled if each.block.counters]
+
+    @property
+    def missing(self) -> list[Missing]:
+        return [missing for each in self._polled for missing in each.missing]
+
+    def blocks(self) -> list[tuple[wire.Block, int]]:
+        return [(each.block, each.rows) for each in self._sent]
+
+    def fill(
+        self, frame: memoryview, places: Mapping[str, layout.Place], stamp: Callable[[], int]
+    ) -> None:
+        for each in self._sent:
+            each.fill(frame, places[each.block.name], stamp())
+
+    def close(self) -> None:
+        for each in self._polled:
+            each.close()

@@ -1,0 +1,136 @@
+"""Power limits and energy of packages, as powercap's zones of intel-rapl have them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe import host, layout, wire
+from perfprobe.sources.polled import package_ids, put
+from perfprobe.wire import Counter, Cpu, Missing
+
+ZONES = "sys/class/powercap"
+LIMITS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
+"""By the name of the constraint: PL1 and PL2."""
+COUNTERS = (
+    Counter("power_limit_w", "power limit PL1", "W", "powercap", "gauge", scale=1e-6),
+    Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
+    Counter("energy_j", "energy", "J", "powercap", scale=1e-6),
+)
+SMALL = 32
+_ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
+
+
+@dataclass(slots=True)
+class Zone:
+    """Of one package: open files by counter key."""
+
+    files: dict[str, int]
+    range_uj: int
+    """Energy starts anew from here, which is no power of two."""
+    last_uj: int | None = None
+    total_uj: int = 0
+
+    def read(self, key: str) -> int | None:
+        fd = self.files.get(key)
+        value = None if fd is None else _number(fd)
+        return value if value is None or key != "energy_j" else self._counted(value)
+
+    def _counted(self, now_uj: int) -> int:
+        if self.last_uj is not None:
+            self.total_uj += (now_uj - self.last_uj) % self.range_uj
+        self.last_uj = now_uj
+        return self.total_uj
+
+
+class Powercap:
+    def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str] = ()) -> None:
+        """`served`: keys that have a better origin."""
+        self.missing: list[Missing] = []
+        zones = self._zones(f"{root}/{ZONES}", {c.key for c in COUNTERS} - set(served))
+        self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
+        for zone in zones.values():
+            _shut(zone)
+        self.rows = len(self._zones_by_row)
+        opened = {key for zone in self._zones_by_row if zone for key in zone.files}
+        counters = [counter for counter in COUNTERS if counter.key in opened]
+        self.block = wire.Block("powercap", "package", counters)
+
+    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
+        for row, zone in enumerate(self._zones_by_row):
+            keys = [counter.key for counter in self.block.counters]
+            put(frame, place, row, now, [zone.read(key) if zone else None for key in keys])
+
+    def close(self) -> None:
+        for zone in filter(None, self._zones_by_row):
+            _shut(zone)
+
+    def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
+        """By package."""
+        found: dict[int | None, Zone] = {}
+        for number in host.numbered(base, "intel-rapl:"):
+            at = f"{base}/intel-rapl:{number}"
+            name = _ZONE.fullmatch((host.text(f"{at}/name") or "").strip())
+            if name and name["die"]:
+                self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
+            elif name:
+                found[int(name["package"])] = self._zone(at, wanted)
+        return found
+
+    def _zone(self, at: str, wanted: set[str]) -> Zone:
+        range_uj = _parsed(host.text(f"{at}/max_energy_range_uj") or "") or 0
+        return Zone(self._files(at, wanted if range_uj else wanted - {"energy_j"}), range_uj)
+
+    def _files(self, at: str, wanted: set[str]) -> dict[str, int]:
+        paths = {} if host.number(f"{at}/enabled") == 0 else _limits(at)
+        files = {}
+        for key, path in paths.items():
+            if key in wanted:
+                with contextlib.suppress(OSError):
+                    files[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if "energy_j" in wanted:
+            try:
+                files["energy_j"] = os.open(f"{at}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
+            except PermissionError:
+                self._lacks("energy_j", "powercap shows energy to root alone", "perftop --sudo")
+            except OSError:
+                pass
+        return files
+
+    def _lacks(self, key: str, why: str, fix: str | None = None) -> None:
+        missing = Missing(key, why, fix)
+        if missing not in self.missing:
+            self.missing.append(missing)
+
+
+def _limits(at: str) -> dict[str, str]:
+    """The files of those that are set: AMD's zones have none."""
+    found = {}
+    for number in range(3):
+        name = (host.text(f"{at}/constraint_{number}_name") or "").strip()
+        path = f"{at}/constraint_{number}_power_limit_uw"
+        if name in LIMITS and host.number(path):
+            found[LIMITS[name]] = path
+    return found
+
+
+def _number(fd: int) -> int | None:
+    try:
+        return _parsed(os.pread(fd, SMALL, 0).decode("ascii", "replace"))
+    except OSError:
+        return None
+
+
+def _parsed(text: str) -> int | None:
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+
+
+def _shut(zone: Zone) -> None:
+    for fd in zone.files.values():
+        os.close(fd)
+    zone.files.clear()

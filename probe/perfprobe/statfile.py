@@ -1,0 +1,65 @@
+"""/proc/PID/stat and its like: small files of processes that come and go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+BATCH = 64  # files in a row without a look at the time: below 1 ms
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+LIMIT = 1024  # of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
+MOST_COMM = 64
+GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
+
+
+class Stat(NamedTuple):
+    """What is needed of /proc/PID/stat."""
+
+    comm: str
+    ticks: int
+    """User and system time."""
+    threads: int
+    start: int
+    """Ticks from boot to birth: they tell a task from a later one with its number."""
+    cpu: int
+    parent: int = 0
+
+
+def parse(data: bytes) -> Stat | None:
+    """None: it is no stat file. The name may hold any bytes, also parentheses and newlines."""
+    first, last = data.find(b"("), data.rfind(b")")
+    if not 0 <= first < last:
+        return None
+    fields = data[last + 1 :].split(None, 37)  # from the third one of proc(5) on
+    try:
+        ticks, threads = int(fields[11]) + int(fields[12]), int(fields[17])
+        start, cpu, parent = int(fields[19]), int(fields[36]), int(fields[1])
+    except (IndexError, ValueError):
+        return None
+    comm = data[first + 1 : last].decode(errors="replace")[:MOST_COMM]
+    return Stat(comm, ticks, threads, start, cpu, parent)
+
+
+def numbers(directory: str) -> Iterator[list[str]]:
+    """Entries that are PIDs or thread ids, some at a time: the kernel takes 1 us for each."""
+    with suppress(OSError), os.scandir(directory) as entries:
+        while some := list(islice(entries, BATCH)):
+            yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
+
+
+def opened(path: str) -> int:
+    """A descriptor to read from."""
+    # NONBLOCK: under a sysroot a fifo may stand where a file is expected.
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def read(path: str) -> bytes:
+    """As much as a stat file has."""
+    fd = opened(path)
+    try:
+        return os.read(fd, LIMIT)
+    finally:
+        os.close(fd)

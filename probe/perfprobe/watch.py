@@ -1,0 +1,200 @@
+"""The threads of a watched job: where each is, how long it ran, and waited for a CPU.
+
+A job is one process, by its PID, or all of one name, those that start later too, or a tree: a
+process with all that descends from it. Its threads are found by the scan that finds who runs where
+(tasks.py), about once a second: who lived between two scans is not seen. Outside a tree a child is
+another job, unless it has the name. The files of a thread stay open: that halves the cost of a
+look, and they never become those of a later thread with its number.
+
+The kernel counts from a thread's birth. It adds running time when its CPU's clock ticks and when
+the thread gives way, waiting when it is let run again: either may lag behind the frame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from perfprobe import access, host
+from perfprobe.family import Family
+from perfprobe.sources import Unavailable
+from perfprobe.statfile import LIMIT, TICK_NS, Stat, numbers, opened, parse
+from perfprobe.wire import Missing
+
+MOST = 256
+"""Threads that are followed; the rest is counted."""
+LOOK_NS = 3_125_000
+"""One look at a thread in this time: it takes some 20 us, 0.6 % of a CPU. So 32 threads are told of
+every 100 ms, and MOST within a second."""
+MOST_NAME = 15  # bytes: the kernel cuts names
+FILES = ("stat", "schedstat", "status")
+MOST_STATUS = 1 << 15  # it has a mask of all CPUs and one of all nodes before what we want
+NO_WAITS = b"0 0 0"  # from a kernel that does not account them
+
+
+class Watch:
+    """Raises ValueError for what is no name, Unavailable for a PID that there is not."""
+
+    def __init__(self, root: Path, text: str, *, tree: bool = False) -> None:
+        self.text = text
+        self._proc = f"{root}/proc"
+        self._pid = wanted_pid(text)
+        self._start = None if self._pid is None else self._birth(root, self._pid)
+        self._family = None
+        if tree:
+            if self._pid is None or self._start is None:
+                raise ValueError(f"--watch-tree {text!r}: a PID was expected")
+            self._family = Family(self._pid, self._start)
+        self.missing = self._missing(root)
+        self._threads: dict[str, _Thread] = {}
+        """By number; in the order of their turns."""
+        self._more = 0
+        self._told_ns = 0
+
+    def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
+        """From now on the threads of those that match. It may pause wherever it yields."""
+        found: dict[str, str] = {}
+        number = 0
+        for pid, process in self._job(processes):
+            number += process.threads
+            for tids in numbers(f"{self._proc}/{pid}/task"):
+                found |= dict.fromkeys(tids, pid)
+                yield
+                if len(found) >= MOST:
+                    break
+        cut = len(found) >= MOST
+        self._follow(dict(islice(found.items(), MOST)))
+        self._more = max(0, (number if cut else len(found)) - len(self._threads))
+
+    def take(self, now_ns: int) -> dict[str, Any]:
+        """The record of the threads whose turn it is; none if it is nobody's yet."""
+        due = round((now_ns - self._told_ns) / LOOK_NS)
+        if self._threads and not due:
+            return {}
+        everyone = due >= len(self._threads)
+        self._told_ns = now_ns if everyone else self._told_ns + due * LOOK_NS
+        told = {}
+        for tid in list(islice(self._threads, due)):
+            thread = self._threads.pop(tid)
+            if found := thread.look():
+                told[tid] = found
+                self._threads[tid] = thread
+            else:
+                thread.close()
+        return {"watched": {"threads": told, "more": self._more}}
+
+    def close(self) -> None:
+        self._follow({})
+
+    def _job(self, processes: Iterable[tuple[str, Stat]]) -> Iterable[tuple[str, Stat]]:
+        if self._family is not None:
+            return self._family.among(processes)
+        return (each for each in processes if self._matches(*each))
+
+    def _matches(self, pid: str, process: Stat) -> bool:
+        if self._pid is None:
+            return process.comm == self.text
+        return pid == self._pid and process.start == self._start
+
+    def _follow(self, found: dict[str, str]) -> None:
+        for tid in self._threads.keys() - found.keys():
+            self._threads.pop(tid).close()
+        for tid, pid in found.items():
+            if tid not in self._threads:
+                with suppress(OSError):  # it is gone, or not ours to see
+                    self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
+
+    # --- at the start ------------------------------------------------------------------------
+
+    def _birth(self, root: Path, pid: str) -> int:
+        status = host.text(f"{self._proc}/{pid}/status", MOST_STATUS) or ""
+        leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
+        if leader not in {"", pid}:
+            raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
+        stat = parse((host.text(f"{self._proc}/{pid}/stat", LIMIT) or "").encode())
+        if stat is None:
+            hidden = access.hidden_tasks(root)
+            why = f" · {hidden[0]} · {hidden[1]}" if hidden else ""
+            raise Unavailable(f"no process {pid}{why}")
+        return stat.start
+
+    def _missing(self, root: Path) -> list[Missing]:
+        found = []
+        hidden = access.hidden_tasks(root)
+        if hidden and self._pid is None:
+            found.append(Missing("watch", *hidden))
+        if not self._waits():
+            why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
+            found.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
+        return found
+
+    def _waits(self) -> bool:
+        """Whether the kernel tells it of anybody; yes also where there is nobody to tell it of."""
+        known = [pid for pid in (self._pid, "1", "self") if pid is not None]
+        there = [pid for pid in known if host.text(f"{self._proc}/{pid}/stat", LIMIT)]
+        texts = [host.text(f"{self._proc}/{pid}/schedstat") for pid in there]
+        return not there or any(_times((text or "").encode()) for text in texts)
+
+
+def wanted_pid(text: str) -> str | None:
+    """None: it is a name. ValueError: it is neither."""
+    if text.isascii() and text.isdigit():
+        return text.lstrip("0") or "0"
+    size = len(text.encode(errors="replace"))
+    if not 0 < size <= MOST_NAME or not text.isprintable():
+        raise ValueError(
+            f"--watch {text!r}: a PID, or a name as in /proc/PID/comm, of up to {MOST_NAME} bytes"
+        )
+    return None
+
+
+class _Thread:
+    """The open files of one. OSError: it is gone, or may not be looked at."""
+
+    def __init__(self, path: str, pid: int) -> None:
+        self._pid = pid
+        self._files = {"stat": opened(f"{path}/stat")}
+        for name in FILES[1:]:
+            with suppress(OSError):
+                self._files[name] = opened(f"{path}/{name}")
+
+    def look(self) -> list[Any] | None:
+        """Its entry in the record; None: it is gone."""
+        stat = parse(self._read("stat", LIMIT))
+        if stat is None:
+            return None
+        run_ns, wait_ns = _times(self._read("schedstat", LIMIT)) or (stat.ticks * TICK_NS, None)
+        switches = _switches(self._read("status", MOST_STATUS))
+        return [self._pid, stat.comm, stat.cpu, run_ns, wait_ns, *switches]
+
+    def close(self) -> None:
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def _read(self, name: str, limit: int) -> bytes:
+        try:
+            return os.pread(self._files[name], limit, 0) if name in self._files else b""
+        except OSError:
+            return b""
+
+
+def _times(schedstat: bytes) -> tuple[int, int] | None:
+    """How long it ran and waited; None: that is not accounted, or it never ran."""
+    fields = schedstat.split()
+    if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_WAITS:
+        return None
+    return int(fields[0]), int(fields[1])
+
+
+def _switches(status: bytes) -> tuple[int | None, int | None]:
+    """How often it gave way of its own will, and by force: the last two lines, as a rule."""
+    _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
+    voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
+    numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
+    if not found or not all(map(bytes.isdigit, numbers)):
+        return None, None
+    return int(numbers[0]), int(numbers[1])

@@ -1,0 +1,58 @@
+"""Machines with a core PMU as the perf source sees them: files, CPUID and a kernel of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fakeperf
+import trees
+
+from perfprobe import cpuid, topology
+from perfprobe.sources import perf, perfplan
+from perfprobe.sources.part import Part
+
+INTEL, AMD = "GenuineIntel", "AuthenticAMD"
+SKX, ICX, ALDER = 0x55, 0x6A, 0x97
+ALL = ["ref", "cycles", "instructions", "kernel_instructions", "kernel_cycles"]
+LEVELS = ["license_1", "license_2"]
+LICENSES = [*LEVELS, "license_throttle"]
+TIMES = ["perf_enabled_s", "perf_running_s"]
+
+
+class Leaves:
+    """PMU version 4 or 5, and a crystal."""
+
+    def __init__(self, version: int = 4, *, deprecated: bool = False, gp: int = 4) -> None:
+        self._read: dict[int, cpuid.Registers] = {
+            0: (0x16, 0, 0, 0),
+            1: (0, 0, 0, 0),
+            0xA: (version | gp << 8 | 48 << 16 | 8 << 24, 0, 0, 3 | 48 << 5 | deprecated << 15),
+            0x15: (2, 168, 0, 0),
+            0x16: (2100, 3700, 100, 0),
+        }
+
+    def __call__(self, leaf: int, _subleaf: int = 0, /) -> cpuid.Registers | None:
+        return self._read.get(leaf, (0, 0, 0, 0))
+
+
+def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
+    n = cores * threads
+    trees.lists(root, f"0-{n - 1}")
+    for cpu in range(n):
+        mates = range(cpu % cores, n, cores)
+        trees.cpu(root, cpu, 0, cpu % cores, ",".join(map(str, mates)))
+
+
+def skylake(root: Path) -> perfplan.Planner:
+    machine(root)
+    fakeperf.identity(root, INTEL, 6, SKX)
+    fakeperf.pmu(root, "cpu", 4)
+    return perfplan.Planner(root, topology.read(root), lambda _: Leaves())
+
+
+def opened(root: Path, planner: perfplan.Planner, kernel: fakeperf.Kernel) -> list[Part]:
+    return perf.open_perf(root, topology.read(root), planner, kernel=kernel)
+
+
+def has(part: Part, *, cpu: int | None = None) -> list[str]:
+    return [c.key for c in part.counters if cpu is None or c.cpus is None or cpu in c.cpus]

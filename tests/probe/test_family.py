@@ -1,0 +1,130 @@
+"""Descendants of a process, on made lists and on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfprobe.family import Family
+from perfprobe.sources import Unavailable
+from perfprobe.statfile import Stat, parse, read
+from perfprobe.tasks import Tasks
+from perfprobe.watch import Watch
+
+S = 1_000_000_000
+
+
+def stat(parent: int, start: int) -> Stat:
+    return Stat("job", 0, 1, start, 0, parent)
+
+
+def pids(family: Family, **there: tuple[int, int]) -> list[str]:
+    """`p12=(parent, start)`: who there is."""
+    return [pid for pid, _ in family.among((p[1:], stat(*told)) for p, told in there.items())]
+
+
+def test_children_and_theirs() -> None:
+    family = Family("10", 500)
+    found = pids(family, p1=(0, 1), p13=(12, 530), p12=(10, 520), p10=(1, 500), p11=(1, 510))
+    assert found == ["10", "12", "13"]
+
+
+def test_who_was_once_of_it_remains() -> None:
+    family = Family("10", 500)
+    pids(family, p1=(0, 1), p10=(1, 500), p12=(10, 520))
+    assert pids(family, p1=(0, 1), p12=(1, 520), p14=(12, 600)) == ["12", "14"]
+    assert pids(family, p1=(0, 1), p12=(1, 900)) == [], "another with its number"
+
+
+def test_who_is_older_had_another_parent() -> None:
+    """Files of processes that sleep are not read again: 11 had a 12 that is gone."""
+    family = Family("10", 500)
+    assert pids(family, p10=(1, 500), p12=(10, 800), p11=(12, 400)) == ["10", "12"]
+
+
+def test_the_parent_is_read_from_the_kernels_file() -> None:
+    child = subprocess.Popen(["sleep", "30"])
+    try:
+        found = parse(read(f"/proc/{child.pid}/stat"))
+        me = Path("/proc/self").readlink().name
+        assert found is not None
+        assert str(found.parent) == me
+    finally:
+        child.kill()
+        child.wait()
+
+
+NEST = """
+import os, sys, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+    os._exit(0)  # its child is another's now
+os.wait()
+time.sleep(60)
+"""
+
+
+def test_a_tree_is_followed_and_a_daemon_of_it() -> None:
+    root = subprocess.Popen([sys.executable, "-c", "input()\n" + NEST], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert root.stdin is not None
+    assert root.stdout is not None
+    watch = Watch(Path("/"), str(root.pid), tree=True)
+    clock = [0]
+    tasks = Tasks(Path("/"), [0], watch, now_ns=lambda: clock[0], spent_ns=lambda: 0)
+
+    def scanned() -> set[str]:
+        clock[0] += 2 * S
+        tasks.work()
+        return set(watch.take(clock[0])["watched"]["threads"])
+
+    daemon = ""
+    try:
+        assert scanned() == {str(root.pid)}
+        root.stdin.write("go\n")
+        root.stdin.flush()
+        daemon = root.stdout.readline().strip()
+        # Between two scans its parent has ended: nothing tells whose it was.
+        assert scanned() <= {str(root.pid), daemon}
+    finally:
+        root.kill()
+        if daemon:  # it holds the pipe open
+            os.kill(int(daemon), signal.SIGKILL)
+        root.communicate()
+        watch.close()
+
+
+def test_of_a_tree_all_threads_in_bounds(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    child = subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30 & wait"])
+    watch = Watch(Path("/"), str(child.pid), tree=True)
+    try:
+        tasks = Tasks(Path("/"), [0], watch)
+        told: set[str] = set()
+        while len(told) < 3 and time.monotonic() < begun + 20:
+            tasks.work()
+            told |= set(watch.take(time.monotonic_ns()).get("watched", {}).get("threads", {}))
+            time.sleep(0.01)
+        assert len(told) == 3
+        assert str(child.pid) in told
+    finally:
+        for pid in told:
+            subprocess.run(["kill", "-9", pid], check=False)
+        child.wait()
+        watch.close()
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="--watch-tree 'name': a PID"):
+        Watch(Path("/"), "name", tree=True)
+    with pytest.raises(Unavailable, match="no process 999999999"):
+        Watch(Path("/"), "999999999", tree=True)

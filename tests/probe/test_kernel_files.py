@@ -1,0 +1,128 @@
+"""What the kernel's files say about turbo, from a tree of files through the C helper to frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe import wire
+from perfprobe.sources import native
+from perfprobe.sources.native import Native
+from perfprobe.wire import Frame, Hello, Rate, Step
+
+Values = dict[str, list[int | None]]
+ZONE = "sys/class/powercap/intel-rapl:0"
+
+
+def rewrite(root: Path, path: str, text: str) -> None:
+    """In place: the source keeps its files open."""
+    with (root / path).open("r+", encoding="ascii") as file:
+        file.write(text)
+        file.truncate()
+
+
+def write(root: Path) -> None:
+    """A package of two cores of two threads."""
+    trees.lists(root, "0-3")
+    for cpu in range(4):
+        trees.cpu(root, cpu, 0, cpu % 2, f"{cpu % 2},{cpu % 2 + 2}")
+        at = f"{trees.CPU}/cpu{cpu}"
+        trees.put(root, f"{at}/cpufreq/scaling_max_freq", f"{3_000_000 + cpu}\n")
+        trees.put(root, f"{at}/cpufreq/cpuinfo_max_freq", "3700000\n")
+        trees.put(root, f"{at}/cpufreq/base_frequency", "2100000\n")
+        trees.put(root, f"{at}/thermal_throttle/core_throttle_total_time_ms", f"{100 + cpu}\n")
+        trees.put(root, f"{at}/thermal_throttle/core_throttle_count", f"{cpu}\n")
+        trees.put(root, f"{at}/thermal_throttle/package_throttle_count", f"{10 + cpu}\n")
+    trees.put(root, f"{trees.CPU}/intel_pstate/no_turbo", "0\n")
+    for name, text in (
+        ("name", "package-0"),
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "150000000"),
+        ("energy_uj", "1000000"),
+        ("max_energy_range_uj", "262143328850"),
+    ):
+        trees.put(root, f"{ZONE}/{name}", f"{text}\n")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Native]:
+    write(tmp_path)
+    source = native.open_os(tmp_path, 10_000_000, None)
+    yield source
+    source.close()
+
+
+def values(source: Native, after: int = 1) -> Values:
+    """Of the so-manyth frame from now."""
+    deadline = time.monotonic() + 20
+    while after:
+        assert time.monotonic() < deadline, "no frame"
+        time.sleep(max(0, source.due() - time.monotonic()))
+        for message in source.poll():
+            if isinstance(message, Frame):
+                after -= 1
+                found = dict(_read(source.hello, message))
+    return found
+
+
+def _read(hello: Hello, frame: Frame) -> Iterator[tuple[str, list[int | None]]]:
+    """By key: the first column of each row, None where it is not valid."""
+    for block in hello.blocks:
+        rows = range(hello.rows(block.scope))
+        data = frame.blocks[block.name]
+        words, valid = memoryview(data.values).cast("Q"), memoryview(data.valid).cast("Q")
+        first = 0
+        for counter in block.counters:
+            yield (
+                counter.key,
+                [
+                    words[row * block.columns + first]
+                    if valid[row * block.valid_words + first // 64] >> first % 64 & 1
+                    else None
+                    for row in rows
+                ],
+            )
+            first += counter.columns
+
+
+def test_what_the_files_say_arrives(source: Native, tmp_path: Path) -> None:
+    before = values(source)
+    assert before["max_hz"] == [3_000_000, 3_000_001, 3_000_002, 3_000_003]
+    assert before["core_throttled_s"] == [100, 101]  # by the first CPU of each core
+    assert before["core_throttles"] == [0, 1]
+    assert before["package_throttles"] == [10]
+    assert before["power_limit_w"] == [150_000_000]
+    assert before["turbo_off"] == [0]
+    rewrite(tmp_path, f"{trees.CPU}/cpu1/thermal_throttle/core_throttle_total_time_ms", "9001\n")
+    rewrite(tmp_path, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
+    rewrite(tmp_path, f"{ZONE}/energy_uj", "1500000\n")
+    after = values(source, 3)
+    assert after["core_throttled_s"] == [100, 9001]
+    assert after["turbo_off"] == [1]
+    (joules,), (sooner,) = after["energy_j"], before["energy_j"]
+    assert joules is not None
+    assert sooner is not None
+    assert joules - sooner == 500_000
+
+
+def test_hello_has_the_fastest_clock_and_the_base(source: Native) -> None:
+    decoder = wire.Decoder()
+    (hello,) = decoder.feed(wire.encode(source.hello))
+    assert isinstance(hello, Hello)
+    (table,) = hello.turbo
+    assert (table.steps, table.cpus) == ([Step(1, 3.7e9)], None)
+    assert hello.base_hz == Rate(2.1e9, "cpufreq, base_frequency")
+    assert {"max_hz", "turbo_ceiling_hz", "energy_j"}.isdisjoint(m.what for m in hello.missing)
+
+
+def test_shared_files_are_read_by_whoever_is_left(source: Native, tmp_path: Path) -> None:
+    """CPU 1 goes off: its core's row is read by CPU 3 from then on."""
+    values(source)
+    trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")
+    found = values(source, 3)
+    assert found["core_throttled_s"] == [100, 103]
+    assert found["package_throttles"] == [10]

@@ -1,0 +1,46 @@
+"""Counts of the kernel's thermal interrupts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trees
+
+from perfprobe import topology
+from perfprobe.sources import throttle
+
+AT = "thermal_throttle"
+
+
+def machine(root: Path, *names: str) -> None:
+    """Two cores of two threads in one package."""
+    trees.lists(root, "0-3")
+    for cpu in range(4):
+        trees.cpu(root, cpu, 0, cpu % 2, f"{cpu % 2},{cpu % 2 + 2}")
+        for number, name in enumerate(names):
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/{AT}/{name}", f"{10 * cpu + number}\n")
+
+
+def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
+    machine(
+        tmp_path,
+        "core_throttle_total_time_ms",
+        "core_throttle_max_time_ms",
+        "core_throttle_count",
+        "package_throttle_count",
+        "package_power_limit_count",
+    )
+    core, package = throttle.parts(tmp_path, topology.read(tmp_path))
+    assert (core.scope, package.scope) == ("core", "package")
+    assert [(c.key, c.unit, c.scale) for c in core.counters] == [
+        ("core_throttled_s", "s", 1e-3),
+        ("core_throttles", "1", 1.0),
+    ]
+    assert [c.key for c in package.counters] == ["package_throttles", "package_power_limits"]
+    assert [slot.column for slot in core.open(3)] == [0, 1]
+    core.close()
+
+
+def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
+    machine(tmp_path)
+    assert throttle.parts(tmp_path, topology.read(tmp_path)) == []

@@ -1,0 +1,233 @@
+"""The threads of a watched job, on trees whose files the test writes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trees
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import statfile, watch
+from perfprobe.sources import Unavailable
+from perfprobe.tasks import Tasks
+from perfprobe.watch import MOST, Watch
+
+MS = 1_000_000
+S = 1000 * MS
+STAT = "{} ({}) R 1 1 1 0 -1 0 9 0 0 0 {} 0 0 0 20 0 {} 0 {}" + " 0" * 16 + " {} 0 0 0 0\n"
+STATUS = """Name:\t{}
+Tgid:\t{}
+Cpus_allowed:\t{}
+voluntary_ctxt_switches:\t{}
+nonvoluntary_ctxt_switches:\t{}
+"""
+MASK = ",".join(["ffffffff"] * 256)  # 8192 CPUs
+
+
+def process(root: Path, pid: int, comm: str = "job", threads: int = 1, start: int = 500) -> None:
+    trees.put(root, f"proc/{pid}/stat", STAT.format(pid, comm, 0, threads, start, 0))
+    trees.put(root, f"proc/{pid}/status", STATUS.format(comm, pid, MASK, 0, 0))
+    trees.put(root, f"proc/{pid}/schedstat", "70 80 9\n")
+
+
+def thread(
+    root: Path, pid: int, tid: int, ns: tuple[int, int] | None = (1, 2), **more: Any
+) -> None:
+    """`ns`: running and waiting; None: there is no such file."""
+    at, comm = f"proc/{pid}/task/{tid}", more.get("comm", "job")
+    stat = STAT.format(tid, comm, more.get("ticks", 0), 1, 500, more.get("cpu", 0))
+    trees.put(root, f"{at}/stat", stat)
+    trees.put(root, f"{at}/status", STATUS.format(comm, pid, MASK, *more.get("switches", (0, 0))))
+    if ns is not None:
+        trees.put(root, f"{at}/schedstat", "{} {} 9\n".format(*ns))
+
+
+def scan(watched: Watch, root: Path) -> Watch:
+    pids = sorted(int(p.name) for p in (root / "proc").iterdir() if p.name.isdecimal())
+    stats = ((str(pid), statfile.parse(statfile.read(f"{root}/proc/{pid}/stat"))) for pid in pids)
+    for _ in watched.find((pid, stat) for pid, stat in stats if stat is not None):
+        pass
+    return watched
+
+
+def tids(watched: Watch, now_ns: int) -> list[str]:
+    return sorted(watched.take(now_ns)["watched"]["threads"])
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# --- whom ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
+def test_what_can_be_no_name(text: str) -> None:
+    with pytest.raises(ValueError, match="a PID, or a name"):
+        watch.wanted_pid(text)
+
+
+@given(st.integers(0, 10**12))
+def test_digits_are_a_pid(number: int) -> None:
+    assert watch.wanted_pid(f"{number}") == watch.wanted_pid(f"00{number}") == str(number)
+    assert watch.wanted_pid(f"{number % 1000}x") is None
+    assert watch.wanted_pid("٣") is None, "digits of proc are those of ASCII"
+
+
+def test_of_a_pid_its_threads_and_nobody_elses(tmp_path: Path) -> None:
+    for pid in (10, 20):
+        process(tmp_path, pid, threads=2)
+        thread(tmp_path, pid, pid, (5_000, 7_000), cpu=3, switches=(40, 2))
+        thread(tmp_path, pid, pid + 1, (6_000, 0), comm="worker", cpu=9, switches=(1, 9))
+    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    threads = {"10": [10, "job", 3, 5_000, 7_000, 40, 2], "11": [10, "worker", 9, 6_000, 0, 1, 9]}
+    assert watched.take(S) == {"watched": {"threads": threads, "more": 0}}
+    thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
+    assert watched.take(2 * S)["watched"]["threads"]["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
+    assert watched.missing == []
+    watched.close()
+
+
+def test_of_a_name_all_processes_whenever_they_start(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    watched = scan(Watch(tmp_path, "-my) job"), tmp_path)
+    assert watched.take(S) == {"watched": {"threads": {}, "more": 0}}, "it may start later"
+    for pid, comm in ((10, "-my) job"), (20, "-my) jo"), (30, "-my) job2"), (40, "-my) job")):
+        process(tmp_path, pid, comm)
+        thread(tmp_path, pid, pid, comm=comm)
+    # The name of a process is that of its first thread.
+    thread(tmp_path, 20, 21, comm="-my) job")
+    thread(tmp_path, 10, 11, comm="other")
+    assert tids(scan(watched, tmp_path), 2 * S) == ["10", "11", "40"]
+    process(tmp_path, 40, "exec")
+    shutil.rmtree(tmp_path / "proc/10/task/11")
+    assert tids(scan(watched, tmp_path), 3 * S) == ["10"]
+    watched.close()
+
+
+def test_a_pid_that_went_to_another_is_not_the_job(tmp_path: Path) -> None:
+    process(tmp_path, 10, start=500)
+    thread(tmp_path, 10, 10)
+    watched = scan(Watch(tmp_path, "010"), tmp_path)
+    assert tids(watched, S) == ["10"]
+    process(tmp_path, 10, start=501)
+    assert scan(watched, tmp_path).take(2 * S) == {"watched": {"threads": {}, "more": 0}}
+
+
+def test_a_pid_that_is_nobodys(tmp_path: Path) -> None:
+    process(tmp_path, 10)
+    trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))
+    for text, why in (("4711", "^no process 4711$"), ("11", "11 is a thread of process 10")):
+        with pytest.raises(Unavailable, match=why):
+            Watch(tmp_path, text)
+    hidden = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
+    trees.put(tmp_path, "proc/self/mountinfo", hidden)
+    with pytest.raises(Unavailable, match=r"no process 4711 · .* hidepid=invisible"):
+        Watch(tmp_path, "4711")
+    assert [m.what for m in Watch(tmp_path, "job").missing] == ["watch"]
+
+
+# --- how many ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("threads", "sample_ms", "each"),
+    [(32, 100, {32}), (100, 100, {32}), (256, 100, {32}), (256, 1000, {256}), (40, 10, {3, 4}),
+     (2, 1, {0, 1}), (256, 1, {0, 1})],
+)  # fmt: skip
+def test_all_take_turns_within_a_second(
+    tmp_path: Path, threads: int, sample_ms: int, each: set[int]
+) -> None:
+    process(tmp_path, 10, threads=threads)
+    for tid in range(10, 10 + threads):
+        thread(tmp_path, 10, tid)
+    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    told = [watched.take(S + at * MS) for at in range(0, 2000, sample_ms)][1:]
+    turns = [list(record["watched"]["threads"]) if record else [] for record in told]
+    assert {len(turn) for turn in turns} == each
+    assert len(set(itertools.chain(*turns[: 1000 // sample_ms]))) == threads
+    assert sum(map(len, turns)) <= 2 * S / watch.LOOK_NS + 1
+    assert all(turns) or sample_ms == 1, "a frame that is to tell of some tells of some"
+    watched.close()
+
+
+def test_the_bound_is_told(tmp_path: Path) -> None:
+    before = descriptors()
+    for pid, threads in ((10, 150), (1000, 150), (2000, 7)):
+        process(tmp_path, pid, threads=threads)
+        for tid in range(pid, pid + threads):
+            thread(tmp_path, pid, tid)
+    watched = scan(Watch(tmp_path, "job"), tmp_path)
+    record = watched.take(S)["watched"]
+    assert (len(record["threads"]), record["more"]) == (MOST, 150 + 150 + 7 - MOST)
+    assert descriptors() == before + 3 * MOST
+    shutil.rmtree(tmp_path / "proc/10")
+    record = scan(watched, tmp_path).take(2 * S)["watched"]
+    assert (len(record["threads"]), record["more"]) == (157, 0)
+    assert descriptors() == before + 3 * 157
+    watched.close()
+    assert descriptors() == before
+
+
+# --- what cannot be told -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])
+def test_a_kernel_that_does_not_account_waits(tmp_path: Path, said: str | None) -> None:
+    process(tmp_path, 10)
+    thread(tmp_path, 10, 10, None, ticks=25, switches=(3, 4))
+    if said is not None:
+        trees.put(tmp_path, "proc/10/task/10/schedstat", said)
+        trees.put(tmp_path, "proc/10/schedstat", said)
+    else:
+        (tmp_path / "proc/10/schedstat").unlink()
+    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    threads = watched.take(S)["watched"]["threads"]
+    assert threads == {"10": [10, "job", 0, 25 * statfile.TICK_NS, None, 3, 4]}
+    assert [(m.what, "schedstat" in m.why) for m in watched.missing] == [("wait", True)]
+    watched.close()
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    process(tmp_path, 10, threads=5)
+    for tid in (10, 11):
+        thread(tmp_path, 10, tid)
+    (tmp_path / "proc/10/task/11/status").write_text("Name:\tvoluntary_ctxt_switches:\t1\n")
+    (tmp_path / "proc/10/task/12/stat").mkdir(parents=True)
+    (tmp_path / "proc/10/task/13").mkdir()
+    os.mkfifo(tmp_path / "proc/10/task/13/stat")
+    thread(tmp_path, 10, 14)
+    (tmp_path / "proc/10/task/14/stat").write_bytes(b"\xff" * 5000)
+    before = descriptors()
+    watched = scan(Watch(tmp_path, "10"), tmp_path)
+    threads = watched.take(S)["watched"]["threads"]
+    assert threads == {"10": [10, "job", 0, 1, 2, 0, 0], "11": [10, "job", 0, 1, 2, None, None]}
+    watched.close()
+    watched.close()
+    assert descriptors() == before
+
+
+def test_the_scan_finds_them(tmp_path: Path) -> None:
+    """Also while a frame comes between its slices."""
+    (tmp_path / "proc").mkdir()
+    now_ns = 0
+    watched = Watch(tmp_path, "job")
+    tasks = Tasks(tmp_path, range(4), watched, lambda: now_ns, lambda: 0)
+    for pid in range(10, 14):
+        process(tmp_path, pid, "job" if pid % 2 else "sleep")
+        thread(tmp_path, pid, pid)
+    tasks.work()
+    assert tids(watched, S) == ["11", "13"]
+    finding = watched.find([("11", statfile.Stat("job", 0, 1, 500, 0))])
+    next(finding)
+    shutil.rmtree(tmp_path / "proc/13")
+    assert tids(watched, 2 * S) == ["11", "13"]
+    assert list(finding) == []
+    assert tids(watched, 3 * S) == ["11"]
+    watched.close()

@@ -1,0 +1,181 @@
+"""A watched job in the stream: on this machine, and on the simulated one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfprobe import wire
+from perfprobe.sources import Unavailable, native
+from perfprobe.sources.sim import open_sim, parse
+from perfprobe.sources.sim import scenarios as scripts
+from perfprobe.sources.sim.machine import Machine
+from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.watch import Watch
+
+MS = 1_000_000
+S = 1000 * MS
+BURN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+open("/proc/self/comm", "w").write(sys.argv[2])
+print("ready", flush=True)
+while True: pass
+"""
+
+
+@pytest.fixture
+def burn() -> Iterator[Callable[[int, str], subprocess.Popen[bytes]]]:
+    """Keeps a CPU busy under a name of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(cpu: int, comm: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", BURN, str(cpu), comm]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def until(source: native.Native, wanted: Callable[[wire.Frame], Any]) -> Any:
+    """What the first frame gives that gives something."""
+    deadline = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < deadline, "it was never told"
+        time.sleep(max(0, source.due() - time.monotonic()))
+        for message in source.poll():
+            if isinstance(message, wire.Frame) and (found := wanted(message)):
+                return found
+
+
+def test_two_on_one_cpu_and_one_is_watched(
+    burn: Callable[[int, str], subprocess.Popen[bytes]],
+) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    source = native.open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
+    assert source.hello.watch == "pt-watched"
+    nobody = {"threads": {}, "more": 0}
+    until(source, lambda frame: frame.records.get("watched") == nobody)
+    job, noisy = burn(cpu, "pt-watched"), burn(cpu, "pt-noisy")
+    tid = str(job.pid)
+
+    def told(frame: wire.Frame) -> Any:
+        found = frame.records.get("watched", {}).get("threads", {}).get(tid)
+        return found and (frame.time_ns, found)
+
+    def both(frame: wire.Frame) -> Any:
+        names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
+        return names.items() >= {job.pid: "pt-watched", noisy.pid: "pt-noisy"}.items()
+
+    began_ns, first = until(source, told)
+    ended_ns, last = until(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
+    assert last[:3] == [job.pid, "pt-watched", cpu]
+    ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
+    # Who always wants the CPU either has it or waits; both lag by a tick or a turn.
+    assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
+    assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
+    assert last[6] > first[6], "it is made to give way"
+    until(source, both)
+    job.kill()
+    job.wait()
+    until(source, lambda frame: frame.records.get("watched") == nobody)
+    source.close()
+
+
+# --- the simulated machine -----------------------------------------------------------------------
+
+
+def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Frame]:
+    source = open_sim(f"sim:{text},speed=max", sample_ns, None, watch)
+    assert source.hello.watch == watch
+    frames: list[wire.Frame] = []
+    while len(frames) * sample_ns <= seconds * S:
+        frames += [m for m in source.poll() if isinstance(m, wire.Frame)]
+    return frames[: round(seconds * S / sample_ns) + 1]
+
+
+def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
+    """By the schedule."""
+    spec = parse(f"sim:{text}")
+    machine = Machine.of(spec)
+    schedule = Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
+    return int(schedule.between(round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
+
+
+@pytest.mark.parametrize("sample_ns", [100 * MS, 1 * S])
+def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
+    frames = run("neighbour", 12, sample_ns, "lmp")
+    for frame in frames:
+        threads = frame.records["watched"]["threads"]
+        assert list(threads) == ["4000", "4004"], "the first thread of every fourth core"
+        assert threads["4004"][:3] == [4004, "lmp", 4]
+        assert threads["4004"][4::2] == [0, 0]
+    last = frames[-1].records["watched"]["threads"]["4004"]
+    assert last[3] == pytest.approx(busy_ns("neighbour", 4, 0, 12), abs=400_000)
+    # From 8 s to 18 s a stream runs on the sibling.
+    told = {cpu: told[0][1] for cpu, told in frames[-1].records["others"].items()}
+    assert told.items() >= {"0": "lmp", "4": "lmp", "8": "stream", "12": "stream"}.items()
+    assert all(r["others"][c][0] == t for f in frames[1:] for r in [f.records]
+               for c, t in r["tasks"].items())  # fmt: skip
+
+
+@pytest.mark.parametrize("sample_ns", [130 * MS, 400 * MS, 7 * S])
+def test_only_the_jobs_own_time_counts(sample_ns: int) -> None:
+    """In hybrid, CPU 2 is lmp's for 15 s and another's for the next 15, and so on."""
+    frames = run("hybrid", 77, sample_ns, "lmp")
+    there = [f for f in frames if "4002" in f.records["watched"]["threads"]]
+    shares = {f.seq * sample_ns // (15 * S) for f in there}
+    assert shares == {0, 2, 4}
+    last = there[-1]
+    own = [busy_ns("hybrid", 2, at, at + 15) for at in (0, 30)]
+    own.append(busy_ns("hybrid", 2, 60, last.seq * sample_ns / S))
+    ran_ns = last.records["watched"]["threads"]["4002"][3]
+    assert ran_ns == pytest.approx(sum(own), abs=2_000_000)
+    runs = np.diff([f.records["watched"]["threads"]["4002"][3] for f in there])
+    assert (runs >= 0).all()
+
+
+def test_a_simulated_pid() -> None:
+    frames = run("neighbour", 10, 100 * MS, "4008")
+    counts = [len(frame.records["watched"]["threads"]) for frame in frames]
+    assert counts == [0] * 80 + [1] * 21
+    for pid in ("4001", "4711"):
+        with pytest.raises(Unavailable, match=f"^no process {pid}$"):
+            open_sim("sim:neighbour", S, None, pid)
+    with pytest.raises(ValueError, match="a PID, or a name"):
+        open_sim("sim:neighbour", S, None, "")
+
+
+def test_a_simulated_job_has_its_bound() -> None:
+    frames = run("steady,cpus=512", 0.2, 100 * MS, "xhpl")
+    record = frames[-1].records["watched"]
+    assert (len(record["threads"]), record["more"]) == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--watch", "999999999"], 3, "perfprobe: no process 999999999\n"),
+        (["--source", "sim", "--watch", "7"], 3, "perfprobe: no process 7\n"),
+        (["--watch="], 2, "perfprobe: --watch '': a PID, or a name as in"),
+    ],
+)
+def test_refusals(arguments: list[str], status: int, text: str) -> None:
+    command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(text)
