@@ -104,14 +104,17 @@ static const struct bpf_insn pp_idle_template[] = {
     IF(JEQ, R(0), R(1), WON),
     IF_K(JNE, R(4), 0, RETRY),
 
-    /* Given up: the core's state is wrong from here on, so it must not be taken for known. This
-     * one instruction cannot fail. The CPU's next transition makes it known again. */
+    /* Given up: the core's state is wrong from here on, so it must not be taken for known. The AND
+     * cannot fail. The CPU's next transition makes it known again. What the other CPU swapped until
+     * here was with our old state; so the CPU's own row changes now, not at the last attempt. */
     ALU(MOV, R(1), R(7)),
     ALU_K(AND, R(1), PP_IDLE_ALL_KNOWN),
     ALU_K(XOR, R(1), -1),
     ATOMIC(AND, R(9), CORE_(word), R(1)),
     ALU_K(MOV, R(1), 1),
     ATOMIC(ADD, R(9), CORE_(dropped), R(1)),
+    CALL(ktime_get_ns),
+    STORE(FRAME, NOW, R(0)),
     GOTO(CPU_ROW),
 
     /* R1 = the old word, R2 = the new one. The span between goes to the old state. */
