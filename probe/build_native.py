@@ -15,6 +15,13 @@ from cffi import FFI
 from setuptools.command import build_ext as setuptools_build_ext
 
 CSRC = Path(__file__).parent / "csrc"
+HEADERS = [
+    "perfprobe.h",
+    "known.h",
+    "ramp.h",
+    "timers.h",
+]
+"""What Python may call. One a line."""
 BEGIN, END = "/* cffi: begin */", "/* cffi: end */"
 
 
@@ -40,7 +47,9 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
         if problem is not None:
             raise SystemExit(problem)
         ffi = FFI()
-        ffi.cdef(declarations((CSRC / "perfprobe.h").read_text()))
-        ffi.set_source("perfprobe._native", '#include "perfprobe.h"')
+        for header in HEADERS:
+            ffi.cdef(declarations((CSRC / header).read_text()))
+        includes = "\n".join(f'#include "{header}"' for header in HEADERS)
+        ffi.set_source("perfprobe._native", includes)
         ffi.emit_c_code(str(CSRC / "_native.c"))  # leaves the file alone if it would be the same
         super().run()

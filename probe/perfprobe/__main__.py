@@ -59,7 +59,21 @@ def _parser() -> argparse.ArgumentParser:
     doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, what not, why")
     doctor.set_defaults(verb=_doctor)
 
-    for answers in (topology, doctor):
+    timers = verbs.add_parser("timers", help="what it costs to ask for the time, and how fine")
+    timers.add_argument("--cpu", type=int, metavar="N", help="where (default: where it is)")
+    timers.set_defaults(verb=_timers)
+
+    ramp = verbs.add_parser("ramp", help="from idle to a steady clock: raw points of one CPU")
+    ramp.add_argument("--cpu", type=int, metavar="N", help="default: the last it may run on")
+    ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
+    ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
+    ramp.set_defaults(verb=_ramp)
+
+    selftest = verbs.add_parser("selftest", parents=[root], help="counters against known counts")
+    selftest.add_argument("--source", default="auto", metavar="NAME")
+    selftest.set_defaults(verb=_selftest)
+
+    for answers in (topology, doctor, timers, ramp, selftest):
         answers.add_argument("--json", action="store_true", help="the default, and the only form")
 
     truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
@@ -169,7 +183,7 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from perfprobe import access, host
+    from perfprobe import access, host, readiness
 
     root = options.sysroot
     answer: dict[str, Any] = {
@@ -189,10 +203,47 @@ def _doctor(options: argparse.Namespace) -> int:
     except (ValueError, Unavailable) as error:
         nothing = {"what": "everything", "why": str(error), "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
+    answer["readiness"] = [dataclasses.asdict(item) for item in readiness.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     print(json.dumps(answer))
     return 0
+
+
+def _ramp(options: argparse.Namespace) -> int:
+    from perfprobe import ramp
+
+    print(json.dumps(ramp.measure(options.cpu, options.isa, options.seconds)))
+    return 0
+
+
+def _timers(options: argparse.Namespace) -> int:
+    from perfprobe import timers
+
+    print(json.dumps(timers.answer(options.cpu)))
+    return 0
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    import select
+
+    from perfprobe import selftest, serve
+
+    if options.source.partition(":")[0] == "sim":
+        raise ValueError("selftest --source sim: a simulated machine cannot run code")
+    if options.sysroot != Path("/"):
+        raise ValueError(
+            "selftest --sysroot: code runs on this machine only, not below a directory"
+        )
+    sample = str(selftest.SAMPLE_S)
+    wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
+    with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
+        try:
+            answer = selftest.run(source, lambda: bool(select.select([stop], [], [], 0)[0]))
+        except selftest.Stopped:
+            return INTERRUPTED
+    print(json.dumps(answer))
+    return FAILED if answer["wrong"] else 0
 
 
 def _truth(options: argparse.Namespace) -> int:

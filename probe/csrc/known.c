@@ -1,0 +1,161 @@
+#define _GNU_SOURCE
+#include "known.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "cpu.h"
+
+static void enter(pp_spell *s)
+{
+    s->cpu = sched_getcpu();
+    s->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    s->begin_ns = pp_clock_ns(CLOCK_MONOTONIC);
+    s->begin = pp_rdtsc();
+}
+
+static void leave(pp_spell *s)
+{
+    s->end = pp_rdtsc();
+    s->end_ns = pp_clock_ns(CLOCK_MONOTONIC);
+    s->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - s->own_ns;
+    if (sched_getcpu() != s->cpu)
+        s->cpu = -1;
+}
+
+#if defined(__x86_64__) && !defined(PP_NO_TSC)
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+#define BODY 64
+/* Much, so that what entering and leaving the kernel costs is little beside it. */
+#define ENTER_BODY 512
+
+#define REPEAT(times, body) ".rept " TEXT(times) "\n\t" body "\n\t.endr\n\t"
+#define LOOP(inside) "1:\n\t" inside "dec %[n]\n\tjnz 1b"
+
+/* Not a NOP: some CPUs drop those early, and what is dropped might not be counted. */
+static void loop_free(uint64_t n)
+{
+    __asm__ volatile(LOOP(REPEAT(BODY, "test %%eax, %%eax")) : [n] "+r"(n) : : "cc");
+}
+
+static void loop_add(uint64_t n)
+{
+    uint64_t sum = 1, one = 1;
+
+    __asm__ volatile(LOOP(REPEAT(BODY, "add %[one], %[sum]"))
+                     : [n] "+r"(n), [sum] "+r"(sum)
+                     : [one] "r"(one)
+                     : "cc");
+}
+
+static void loop_imul(uint64_t n)
+{
+    uint64_t product = 3, three = 3;
+
+    __asm__ volatile(LOOP(REPEAT(BODY, "imul %[three], %[product]"))
+                     : [n] "+r"(n), [product] "+r"(product)
+                     : [three] "r"(three)
+                     : "cc");
+}
+
+/* The kernel changes RAX, RCX and R11 only. */
+static void loop_enter(uint64_t n)
+{
+    uint64_t product = 3, three = 3;
+
+    __asm__ volatile(LOOP(REPEAT(ENTER_BODY, "imul %[three], %[product]")
+                          "mov %[call], %%eax\n\t"
+                          "syscall\n\t")
+                     : [n] "+r"(n), [product] "+r"(product)
+                     : [three] "r"(three), [call] "i"(SYS_getppid)
+                     : "rax", "rcx", "r11", "cc", "memory");
+}
+
+static void (*const loops[PP_KNOWN_KINDS])(uint64_t) = {
+    [PP_KNOWN_FREE] = loop_free,
+    [PP_KNOWN_ADD] = loop_add,
+    [PP_KNOWN_IMUL] = loop_imul,
+    [PP_KNOWN_ENTER] = loop_enter,
+};
+
+uint32_t pp_known_turn(uint32_t kind)
+{
+    const uint32_t ends = kind == PP_KNOWN_ENTER ? 4 : 2; /* (MOV, SYSCALL,) DEC, JNZ */
+
+    return kind < PP_KNOWN_KINDS ? pp_known_chain(kind) + ends : 0;
+}
+
+uint32_t pp_known_chain(uint32_t kind)
+{
+    if (kind >= PP_KNOWN_KINDS)
+        return 0;
+    return kind == PP_KNOWN_ENTER ? ENTER_BODY : BODY;
+}
+
+int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out)
+{
+    if (kind >= PP_KNOWN_KINDS || turns == 0)
+        return -EINVAL;
+    enter(out);
+    for (uint32_t i = 0; i < n_marks; i++) {
+        loops[kind](turns);
+        marks[i] = pp_rdtsc();
+    }
+    leave(out);
+    return 0;
+}
+
+#else
+
+uint32_t pp_known_turn(uint32_t kind)
+{
+    (void)kind;
+    return 0;
+}
+
+uint32_t pp_known_chain(uint32_t kind)
+{
+    (void)kind;
+    return 0;
+}
+
+int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out)
+{
+    (void)kind;
+    (void)turns;
+    (void)marks;
+    (void)n_marks;
+    (void)out;
+    return -ENOTSUP;
+}
+
+#endif
+
+static void sleep_until(uint64_t ns)
+{
+    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u),
+                               .tv_nsec = (long)(ns % 1000000000u)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
+}
+
+int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
+                     uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t start = begin_ns + i * period_ns;
+
+        sleep_until(start);
+        enter(&spells[i]);
+        while (pp_clock_ns(CLOCK_MONOTONIC) < start + on_ns)
+            ;
+        leave(&spells[i]);
+    }
+    return 0;
+}

@@ -1,0 +1,200 @@
+#define _GNU_SOURCE
+#include "ramp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "cpu.h"
+#include "perf.h"
+#include "ramp_chains.h"
+
+struct run {
+    enum pp_clock clock;
+    const struct pp_perf_group *counter; /* NULL: none */
+    pp_ramp_result *result;
+    uint64_t blocks;
+    uint64_t before; /* ticks of the last piece: one that took a quarter more is suspect */
+    long switches;   /* of the thread so far */
+};
+
+struct moment {
+    uint64_t ticks, cycles;
+};
+
+static const struct pp_perf_group *counter_of(const pp_ramp_order *order)
+{
+    return (const struct pp_perf_group *)(uintptr_t)order->counter;
+}
+
+static uint64_t cycles(struct run *run, uint64_t *times)
+{
+    const struct pp_perf_group *counter = run->counter;
+    uint64_t count = 0;
+
+    if (counter != NULL && pp_perf_page_read(counter->ops, counter->pages[0], times, &count))
+        run->result->uncounted++;
+    return count;
+}
+
+static struct moment now(struct run *run)
+{
+    struct moment now = {.ticks = pp_now(run->clock, false).stamp};
+
+    now.cycles = cycles(run, NULL);
+    return now;
+}
+
+/* So far: for which the kernel was to count and did not, because others had the counters. */
+static uint64_t off_ns(struct run *run)
+{
+    uint64_t times[PP_PERF_TIMES] = {0};
+
+    cycles(run, times);
+    return times[0] - times[1];
+}
+
+static long switches(void)
+{
+    struct rusage usage;
+
+    return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nivcsw;
+}
+
+static uint64_t stamp_ticks(struct run *run)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < 64; i++) {
+        uint64_t before = now(run).ticks, ticks = now(run).ticks - before;
+
+        least = ticks < least ? ticks : least;
+    }
+    return least;
+}
+
+static uint64_t sleep_ns(uint64_t ns)
+{
+    uint64_t until = pp_clock_ns(CLOCK_MONOTONIC) + ns;
+    struct timespec t = {.tv_sec = (time_t)(until / 1000000000u),
+                         .tv_nsec = (long)(until % 1000000000u)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
+    return pp_clock_ns(CLOCK_MONOTONIC) - until;
+}
+
+static void add(pp_ramp_chunk *chunk, const struct moment *from, const struct moment *to)
+{
+    uint64_t ticks = to->ticks - from->ticks, cycles = to->cycles - from->cycles;
+
+    chunk->cycles += cycles;
+    if (ticks > chunk->longest) {
+        chunk->longest = ticks;
+        chunk->longest_at = from->ticks;
+        chunk->longest_cycles = cycles;
+    }
+}
+
+/* The pieces of a chunk, from `begin` on. Returns the moment at which the next one begins. */
+static struct moment fill(struct run *run, pp_chain chain, pp_ramp_chunk *chunk,
+                          struct moment begin)
+{
+    struct moment from = begin;
+
+    chunk->begin = begin.ticks;
+    for (uint32_t i = 0; i < chunk->pieces; i++) {
+        struct moment to;
+        uint64_t ticks;
+
+        chain(run->blocks);
+        to = now(run);
+        add(chunk, &from, &to);
+        ticks = to.ticks - from.ticks;
+        from = to;
+        if (ticks > run->before + run->before / 4) {
+            long count = switches();
+
+            chunk->switches += (uint32_t)(count - run->switches);
+            run->switches = count;
+            from = now(run);
+            chunk->aside += from.ticks - to.ticks;
+        }
+        run->before = ticks;
+    }
+    chunk->end = from.ticks;
+    return from;
+}
+
+static int check(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n)
+{
+    const struct pp_perf_group *counter = counter_of(order);
+    uint32_t isas = pp_ramp_isas();
+
+    if (isas == 0)
+        return -ENOTSUP;
+    if (n == 0 || order->blocks == 0 || order->grow == 0 || order->most == 0)
+        return -EINVAL;
+    if (counter != NULL && (counter->n != 1 || !counter->direct))
+        return -EINVAL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (phases[i].isa >= PP_RAMP_ISAS)
+            return -EINVAL;
+        if (!(isas & 1u << phases[i].isa))
+            return -EOPNOTSUPP;
+    }
+    return 0;
+}
+
+static uint32_t next_size(const pp_ramp_order *order, uint64_t pieces)
+{
+    uint64_t size = pieces / order->grow;
+
+    return (uint32_t)(size < 1 ? 1 : size > order->most ? order->most : size);
+}
+
+static int load(struct run *run, const pp_ramp_order *order, const pp_ramp_phase *phases,
+                uint32_t n_phases, pp_ramp_chunk *chunks, uint32_t capacity)
+{
+    struct moment stamp = now(run);
+
+    for (uint32_t phase = 0; phase < n_phases; phase++) {
+        uint64_t start = stamp.ticks, pieces = 0;
+
+        while (stamp.ticks - start < phases[phase].ticks) {
+            pp_ramp_chunk *chunk;
+
+            if (run->result->chunks == capacity)
+                return -ENOSPC;
+            chunk = &chunks[run->result->chunks++];
+            chunk->phase = phase;
+            chunk->pieces = next_size(order, pieces);
+            stamp = fill(run, chains[phases[phase].isa], chunk, stamp);
+            pieces += chunk->pieces;
+        }
+    }
+    return 0;
+}
+
+int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
+                pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result)
+{
+    struct run run = {.blocks = order->blocks, .before = UINT64_MAX / 2,
+                      .counter = counter_of(order), .result = result};
+    int cpu = sched_getcpu(), rc = check(order, phases, n_phases);
+    uint64_t off;
+
+    memset(result, 0, sizeof *result);
+    if (rc)
+        return rc;
+    run.clock = pp_proven_clock(pp_has_rdtscp() ? PP_CLOCK_RDTSCP : PP_CLOCK_RDTSC);
+    memset(chunks, 0, capacity * sizeof *chunks); /* no page fault while it counts */
+    chain_scalar(1);
+    run.switches = switches();
+    result->late_ns = sleep_ns(order->idle_ns);
+    off = off_ns(&run); /* also fetches the counter's page: the first piece need not wait for it */
+    rc = load(&run, order, phases, n_phases, chunks, capacity);
+    result->off_ns = off_ns(&run) - off;
+    result->stamp_ticks = stamp_ticks(&run);
+    return sched_getcpu() == cpu ? rc : -EXDEV;
+}

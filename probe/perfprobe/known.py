@@ -1,0 +1,131 @@
+"""Code whose counts are known by how it is built (known.h), run on the CPUs one wants."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from perfprobe._native import ffi, lib
+from perfprobe.sources import Unavailable
+
+FREE, ADD, IMUL, ENTER = (
+    lib.PP_KNOWN_FREE,
+    lib.PP_KNOWN_ADD,
+    lib.PP_KNOWN_IMUL,
+    lib.PP_KNOWN_ENTER,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A time at work: TSC, ns of CLOCK_MONOTONIC, and of these the ns that the thread ran."""
+
+    begin: int
+    end: int
+    begin_ns: int
+    end_ns: int
+    own_ns: int
+    cpu: int
+    """-1: it was moved."""
+
+    @property
+    def lost(self) -> float:
+        """The share that others took, by the scheduler's account."""
+        length = self.end_ns - self.begin_ns
+        return max(0.0, 1 - self.own_ns / length) if length else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A loop, with the TSC after every `turns` turns."""
+
+    kind: int
+    turns: int
+    marks: tuple[int, ...]
+    spell: Spell
+
+    def turns_between(self, begin: int, end: int) -> float | None:
+        """Turns from stamp to stamp; None: not both lie within the marks."""
+        first, last = self._at(begin), self._at(end)
+        return None if first is None or last is None else (last - first) * self.turns
+
+    def _at(self, stamp: int) -> float | None:
+        """How many marks have passed; between two of them the loop went on evenly."""
+        marks = self.marks
+        if not marks[0] <= stamp <= marks[-1]:
+            return None
+        low, high = 0, len(marks) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if marks[middle] <= stamp else (low, middle)
+        return low + (stamp - marks[low]) / (marks[high] - marks[low])
+
+
+def turn(kind: int) -> int:
+    """Instructions in user space of one turn."""
+    return lib.pp_known_turn(kind)
+
+
+def chain(kind: int) -> int:
+    """How many of them wait each for the one before it."""
+    return lib.pp_known_chain(kind)
+
+
+def run(kind: int, turns: int, marks: int) -> Run:
+    """On the CPU that the caller is on. OSError: not on this architecture."""
+    c_marks = ffi.new("uint64_t[]", marks)
+    out: Any = ffi.new("pp_spell *")
+    result = lib.pp_known_run(kind, turns, c_marks, marks, out)
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return Run(kind, turns, tuple(c_marks), _spell(out))
+
+
+def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[Spell]:
+    """`times` times: asleep until its period begins, then at work for `on_ns`."""
+    spells: Any = ffi.new("pp_spell[]", times)
+    lib.pp_known_pattern(begin_ns, period_ns, on_ns, spells, times)
+    return [_spell(spell) for spell in spells]
+
+
+def _spell(s: Any) -> Spell:
+    return Spell(s.begin, s.end, s.begin_ns, s.end_ns, s.own_ns, s.cpu)
+
+
+T = TypeVar("T")
+
+
+def at_once(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
+    """Each in a thread pinned to its CPU, all at the same time; those that could not be pinned or
+    did not run to their end are left out. Unavailable: there cannot be so many threads."""
+    done: dict[int, T] = {}
+    gate = threading.Barrier(len(work))
+
+    def one(cpu: int, do: Callable[[], T]) -> None:
+        pinned = True
+        try:
+            os.sched_setaffinity(0, {cpu})
+        except OSError:
+            pinned = False
+        with suppress(threading.BrokenBarrierError):
+            gate.wait()
+            if pinned:
+                done[cpu] = do()
+
+    threads = [threading.Thread(target=one, args=item) for item in work.items()]
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:  # the kernel gives no more
+        gate.abort()
+        raise Unavailable(f"there cannot be a thread for every CPU: {error}") from None
+    finally:
+        for thread in started:
+            thread.join()
+    return done

@@ -1,0 +1,163 @@
+"""The ways to ask for the time or for a count: what each promises, and whether it can be had."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from perfprobe import access, cpuid, host, msr, perfevent, perfpmu
+from perfprobe._native import ffi, lib
+from perfprobe.cpuid import EAX, EDX, EXTENDED, Leaves
+from perfprobe.perfevent import Event, Refused, System, Trouble
+
+CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
+CPU_CLOCK = Event("cpu-clock", perfevent.SOFTWARE, 0)
+FEW = 8
+"""Calls in a sample, where one takes no longer than the stamps around it."""
+
+Answers = Literal["ticks", "ns", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    name: str
+    kind: int
+    guarantees: str | None
+    """On the order of instructions. None: nobody states it."""
+    answers: Answers = "ticks"
+    calls: int = 1
+    clock: int = 0
+    needs: str = ""
+    """A key of `_OPEN`."""
+
+
+_EARLIER = "earlier instructions are done"
+_LATER = "later ones may start before it"
+_VDSO = f"{_EARLIER}, {_LATER}: the kernel uses RDTSCP or LFENCE;RDTSC"
+
+METHODS = (
+    Method("rdtsc", lib.PP_TIMER_RDTSC, "none: may move before earlier and after later ones"),
+    Method("rdtscp", lib.PP_TIMER_RDTSCP,
+           f"{_EARLIER}, their loads visible; {_LATER}", needs="rdtscp"),
+    Method("lfence;rdtsc", lib.PP_TIMER_LFENCE_RDTSC, f"{_EARLIER}; {_LATER}"),
+    Method("rdtscp;lfence", lib.PP_TIMER_RDTSCP_LFENCE,
+           f"{_EARLIER}, their loads visible; later ones wait", needs="rdtscp"),
+    Method("mfence;lfence;rdtsc", lib.PP_TIMER_MFENCE_LFENCE_RDTSC,
+           f"{_EARLIER}, their loads and stores visible; {_LATER}"),
+    Method("cpuid;rdtsc", lib.PP_TIMER_CPUID_RDTSC,
+           f"CPUID serialises: {_EARLIER}, their stores visible; {_LATER}"),
+    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO, "ns", FEW, time.CLOCK_MONOTONIC),
+    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO, "ns", FEW, time.CLOCK_MONOTONIC_RAW),
+    Method("MONOTONIC_COARSE", lib.PP_TIMER_CLOCK,
+           "none: reads what the kernel wrote at its last timer tick", "ns", FEW,
+           CLOCK_MONOTONIC_COARSE),
+    Method("empty system call", lib.PP_TIMER_SYSCALL, None, "count"),
+    Method("rdpmc (perf page)", lib.PP_TIMER_PERF_PAGE, "none: RDPMC may move as RDTSC may",
+           "count", FEW, needs="page"),
+    Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", needs="perf"),
+    Method("MSR read", lib.PP_TIMER_MSR, None, "count", needs="msr"),
+)  # fmt: skip
+"""In the order of the table. Those of clocks are clock_gettime's."""
+BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Ready to run. It belongs to the stack that it was opened on."""
+
+    handle: Any
+    note: str | None = None
+    """What it reads, where the name alone does not tell."""
+
+
+def opened(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
+    """Raises Refused where it cannot be had."""
+    fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
+    note = None
+    if method.needs:
+        note, more = _OPEN[method.needs](cpu, leaves, stack)
+        fields |= more
+    return Timer(ffi.new("pp_timer *", fields), note)
+
+
+Found = tuple[str | None, dict[str, int]]
+
+
+def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Found:
+    registers = cpuid.leaf(leaves, EXTENDED | 0x01)
+    if registers is None or not registers[EDX] >> 27 & 1:
+        raise Refused(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
+    return None, {}
+
+
+def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+    pmu = _core_pmu(cpu)
+    group = _instructions(pmu, cpu, stack)
+    if not group.direct:
+        raise Refused(pmu.indirect())
+    return "instructions", {"arg": group.address}
+
+
+def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+    try:
+        group = _instructions(_core_pmu(cpu), cpu, stack)
+    except Refused as refused:
+        why = f"of instructions none can be read ({refused.trouble.why})"
+        group = _group(CPU_CLOCK, cpu, stack)
+        return f"cpu-clock, a software event: {why}", {"arg": group.address}
+    return "instructions", {"arg": group.address}
+
+
+def _core_pmu(cpu: int) -> perfpmu.Pmu:
+    root = Path("/")
+    pmu = perfpmu.core_of(perfpmu.cores(root), cpu)
+    if pmu is None:
+        raise Refused(Trouble(*access.no_pmu(root)))
+    return pmu
+
+
+def _instructions(pmu: perfpmu.Pmu, cpu: int, stack: contextlib.ExitStack) -> perfevent.OpenGroup:
+    config = pmu.extended | perfevent.INSTRUCTIONS
+    return _group(Event("instructions", perfevent.HARDWARE, config), cpu, stack)
+
+
+def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> perfevent.OpenGroup:
+    system = System()
+    try:
+        fd = system.open(event, cpu, perfevent.LEADER)
+        group = system.group([fd], timed=True)
+        stack.callback(group.close)
+        system.enable(fd)
+    except OSError as error:
+        raise Refused(perfevent.trouble(error)) from None
+    return group
+
+
+def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+    try:
+        registers = stack.enter_context(msr.Registers(Path("/"), cpu))
+        registers.read(msr.TSC)
+    except msr.MsrError as error:
+        raise Refused(Trouble(error.cause, error.mend)) from None
+    return f"{msr.name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
+
+
+_OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Found]] = {
+    "rdtscp": _rdtscp, "page": _page, "perf": _perf, "msr": _msr,
+}  # fmt: skip
+
+
+def guarantees(method: Method, leaves: Leaves) -> str | None:
+    """What it promises on this CPU and with this clock source."""
+    if method.answers == "ns" and method.guarantees == _VDSO:
+        source = host.clocksource()
+        return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"
+    if "lfence" in method.name and cpuid.vendor(leaves) in {"AuthenticAMD", "HygonGenuine"}:
+        registers = cpuid.leaf(leaves, EXTENDED | 0x21)
+        if registers is None or not registers[EAX] >> 2 & 1:
+            return f"{method.guarantees}; if LFENCE serialises, as Linux has it on AMD"
+    return method.guarantees

@@ -1,0 +1,128 @@
+"""How far the time-stamp counters of two CPUs are apart, from messages between them.
+
+A message is stamped when it leaves, when the other CPU has seen it, and when the answer is back. At
+the moment of the middle stamp the clock here stood between the other two, whatever the way took: so
+each exchange bounds the offset from both sides, and all of them together bound it by the tightest.
+No assumption is made that both ways take as long.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from perfprobe._native import ffi, lib
+from perfprobe.leaves import pinned
+
+EXCHANGES = 2000
+TOTAL_S = 1.0
+EACH_S = 0.25
+"""Two CPUs that are free need a few ms; where others run on them the exchanges wait."""
+MOST_CPUS = 64
+
+
+class Exchange(NamedTuple):
+    """Stamps in the order in which they were taken."""
+
+    sent: int
+    seen: int
+    """By the other CPU's clock."""
+    back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What must be added to the clock here to have the clock there, at least and at most."""
+
+    low: float
+    high: float
+
+    @property
+    def offset(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def error(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
+    """None: there are no exchanges, or no constant offset agrees with all of them.
+
+    A reading is up to `step` behind its clock: the counter moves in steps.
+    """
+    rows = list(exchanges)
+    if not rows:
+        return None
+    low = max(row.seen - row.back for row in rows) - step
+    high = min(row.seen - row.sent for row in rows) + step
+    return Bounds(low, high) if low <= high else None
+
+
+# --- measured -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    cpu: int
+    against: int
+    exchanges: int
+    offset_ticks: float | None = None
+    error_ticks: float | None = None
+    """The true offset is not farther away: no probability, a bound."""
+    offset_ns: float | None = None
+    error_ns: float | None = None
+    why: str | None = None
+    """There is none."""
+
+
+def chosen(cpus: Sequence[int]) -> list[int]:
+    """All, or of very many some, evenly taken: packages have neighbouring numbers."""
+    if len(cpus) <= MOST_CPUS:
+        return list(cpus)
+    return [cpus[i * (len(cpus) - 1) // (MOST_CPUS - 1)] for i in range(MOST_CPUS)]
+
+
+def measure(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
+    """Each of the CPUs against the first of them."""
+    first, others = cpus[0], cpus[1:]
+    limit_s = min(EACH_S, TOTAL_S / max(1, len(others)))
+    try:
+        with pinned(first):
+            return [_against(first, cpu, limit_s, step, tsc_hz) for cpu in others]
+    except OSError as error:
+        return [Offset(cpu, first, 0, why=f"CPU {first}: {error.strerror}") for cpu in others]
+
+
+def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
+    try:
+        rows = exchanged(cpu, limit_s)
+    except OSError as error:
+        return Offset(cpu, first, 0, why=_why(error.errno or 0))
+    if not rows:
+        return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
+    found, done, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
+    if found is None:
+        why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
+        return Offset(cpu, first, done, why=why)
+    return Offset(cpu, first, done, found.offset, found.error, found.offset * ns, found.error * ns)
+
+
+def exchanged(cpu: int, limit_s: float) -> list[Exchange]:
+    """Between the CPU that the caller is pinned to and another. OSError: it cannot be."""
+    out: Any = ffi.new("pp_exchange[]", EXCHANGES)
+    done = lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out)
+    if done < 0:
+        raise OSError(-done, os.strerror(-done))
+    return [Exchange(e.sent, e.seen, e.back) for e in out[0:done]]
+
+
+def _why(code: int) -> str:
+    if code == errno.EINVAL:
+        return "it went off, or we may not run on it"
+    if code == errno.EXDEV:
+        return "a CPU went off meanwhile"
+    return f"no thread could be started there ({errno.errorcode.get(code, code)})"

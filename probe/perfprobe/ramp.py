@@ -1,0 +1,123 @@
+"""From idle to a steady clock: raw points of a few runs on one CPU. What they mean is the reader's
+to say.
+
+Each run sleeps, which lets the CPU go idle, and then works without a pause. Wide code runs in three
+phases - it, scalar code, and it again - so that both levels and both ways of changing are seen
+within one run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from perfprobe import clock, cpuid, host, leaves, placing, topology, uarch
+from perfprobe._native import lib
+from perfprobe.ramprun import ISAS, RUNS, STEP_CYCLES, Plan, measured
+from perfprobe.sources import Unavailable
+from perfprobe.wire import Cpu
+
+NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
+SHORTEST_S, LONGEST_S = 1.0, 60.0
+MOST_IDLE_S = 0.5
+"""Long enough for the deepest idle state and for governors to forget the last run."""
+
+_THREE = (
+    "Nehalem", "Westmere", "Sandy Bridge", "Ivy Bridge", "Haswell", "Broadwell", "Skylake",
+    "Kaby Lake", "Comet Lake", "Cascade Lake", "Cooper Lake", "Cannon Lake", "Ice Lake",
+    "Tiger Lake", "Rocket Lake", "Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Zen",
+)  # fmt: skip
+_THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake")
+"""Cores whose 64-bit multiplication takes STEP_CYCLES. Small cores take longer, some by model."""
+
+
+def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
+    """Raises ValueError for what cannot be, Unavailable for what is not here."""
+    rows = _check(isa, seconds)
+    cpu = chosen(asked, rows, os.sched_getaffinity(0))
+    here = next(row for row in rows if row.cpu == cpu)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # C does not look for Python's
+    try:
+        with leaves.pinned(cpu):
+            return _measure(cpu, here.type, siblings(here, rows), plan(isa, seconds))
+    except OSError as error:
+        raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
+
+
+def _check(isa: str, seconds: float) -> list[Cpu]:
+    if isa not in ISAS:
+        raise ValueError(f"--isa {isa}: there are {', '.join(ISAS)}")
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise ValueError(f"--seconds {seconds:g}: from {SHORTEST_S:g} to {LONGEST_S:g}")
+    if not lib.pp_ramp_isas():
+        raise Unavailable("ramp times code by the TSC of x86-64, which is not here")
+    rows = topology.read(Path("/"))
+    if not rows:
+        raise Unavailable(topology.nothing(Path("/")))
+    return rows
+
+
+def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> int:
+    """The CPU to measure: as asked, else the last we may run on, for interrupts go to the first."""
+    online = {row.cpu for row in rows if row.online}
+    if asked is None:
+        return max(online & allowed or allowed)
+    return placing.usable(asked, rows, allowed).cpu
+
+
+def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:
+    """The other threads of its core, those that are on."""
+    core = (here.package, here.core)
+    if None in core:
+        return []
+    same = [row for row in rows if row.online and (row.package, row.core) == core]
+    return [row.cpu for row in same if row is not here]
+
+
+def plan(isa: str, seconds: float) -> Plan:
+    """All runs together take as long as asked."""
+    each = seconds / RUNS
+    idle = min(MOST_IDLE_S, each / 2)
+    load = each - idle
+    if isa == "scalar":
+        return Plan(round(idle * 1e9), [(isa, load)])
+    return Plan(round(idle * 1e9), [(isa, load / 2), ("scalar", load / 4), (isa, load / 4)])
+
+
+def step_cycles(name: str, core_type: str | None) -> int | None:
+    """Of a step of the chain, by the name of the microarchitecture; None: not known."""
+    known = name.startswith(_THREE) or (core_type == "P" and name.startswith(_THREE_ON_P))
+    return STEP_CYCLES if known else None
+
+
+def _measure(
+    cpu: int, core_type: str | None, others: Sequence[int], planned: Plan
+) -> dict[str, Any]:
+    isa = planned.phases[0][0]
+    if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
+        lacks = "this CPU or its system does not have it"
+        raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
+    who = host.identity()
+    said = leaves.of(cpu)
+    known = uarch.find(who.vendor, who.family, who.model, who.stepping, said, core_type)
+    tsc = clock.calibrate()
+    runs, trouble = measured(planned, tsc.hz, cpu, others)
+    return {
+        "host": host.hostname(),
+        "model": who.name or None,
+        "virtualisation": host.virtualisation(),
+        "cpu": cpu,
+        "isa": isa,
+        "siblings": list(others),
+        "tsc": asdict(tsc) | {"invariant": cpuid.has(said, "invariant-tsc")},
+        "cycles_why": trouble and trouble.why,
+        "cycles_fix": trouble and trouble.fix,
+        "step_cycles": step_cycles(known.name, known.core_type),
+        "uarch": known.name,
+        "phases": [{"isa": name, "seconds": seconds} for name, seconds in planned.phases],
+        "runs": runs,
+    }

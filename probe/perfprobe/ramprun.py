@@ -1,0 +1,154 @@
+"""Runs from idle to load by the C, on the CPU that the caller is pinned to, with the counter of its
+cycles where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from perfprobe import cyclecounter, surroundings
+from perfprobe._native import ffi, lib
+from perfprobe.perfevent import Refused, Trouble
+from perfprobe.sources import Unavailable
+
+ISAS = ("scalar", "avx2", "avx512")
+"""By number, as the C has them."""
+RUNS = 5
+STEP_CYCLES = 3
+"""Of a step of the chain on most cores; how long a piece is goes by it on all."""
+PIECE_S = 5e-6
+"""Of a piece at the TSC's rate; clocks are 0.3 to 2 times that. Known halts take 6 us and more."""
+GROW, MOST_S = 100, 1e-3
+"""A chunk is at most a 100th of the time so far, and at most this long."""
+DEAREST = 0.05
+"""Of a piece: what a stamp with the counter may take. It is subtracted, but not exactly. RDPMC with
+all that belongs to it takes some 40 ns, and ten times that where a hypervisor does it."""
+OFF = 1e-3
+"""Of the load, for which the counter was not on: the clock would be as much too low."""
+TAKEN = Trouble("the kernel gave the counter to others while it was needed", "stop the other tool")
+MOMENTS = ("begin", "end", "longest_at")
+AMOUNTS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
+UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
+_FASTEST = 8
+"""No clock is as many times the TSC's rate: it bounds how many chunks there can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long what takes, of one run."""
+
+    idle_ns: int
+    phases: list[tuple[str, float]]
+    """ISA and seconds, one after the other."""
+
+    @property
+    def load_s(self) -> float:
+        return sum(seconds for _, seconds in self.phases)
+
+
+def measured(
+    planned: Plan, tsc_hz: float, cpu: int, others: Sequence[int]
+) -> tuple[list[dict[str, Any]], Trouble | None]:
+    """All runs, and why none of them has cycles. All have them or none, so that clocks are of one
+    kind."""
+    parent = os.getppid()
+    runs: list[dict[str, Any]] = []
+    with _counter(cpu, tsc_hz) as (counter, trouble):
+        while len(runs) < RUNS and os.getppid() == parent:  # nobody waits for the rest
+            runs.append(_run(planned, tsc_hz, cpu, others, counter))
+    if counter and any(run["chunks"]["cycles"] is None for run in runs):
+        trouble = TAKEN
+        for run in runs:
+            run["chunks"] |= UNCOUNTED
+    return runs, trouble
+
+
+@contextlib.contextmanager
+def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
+    """The address of a group that counts cycles; 0 and the reason if there is none."""
+    try:
+        group = cyclecounter.opened(cpu)
+    except Refused as refused:
+        yield 0, refused.trouble
+        return
+    try:
+        trouble = _unfit(group.address, tsc_hz)
+        yield (0 if trouble else group.address), trouble
+    finally:
+        group.close()
+
+
+def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
+    """Why it cannot be read between pieces: one chunk shows it."""
+    _, _, result = _load(Plan(0, [("scalar", 0.0)]), tsc_hz, counter)
+    if result.uncounted:
+        return TAKEN
+    spent = result.stamp_ticks / tsc_hz
+    if spent > DEAREST * PIECE_S:
+        return Trouble(f"RDPMC takes {spent * 1e9:.0f} ns here: too long for pieces of 5 µs")
+    return None
+
+
+def _run(
+    planned: Plan, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
+) -> dict[str, Any]:
+    before = surroundings.read(cpu, others)
+    status, chunks, result = _load(planned, tsc_hz, counter)
+    after = surroundings.read(cpu, others)
+    if status == -errno.EXDEV:
+        raise Unavailable(f"--cpu {cpu}: it went off or left the CPU set while it was measured")
+    if status not in {0, -errno.ENOSPC}:
+        raise Unavailable(f"--cpu {cpu}: {os.strerror(-status)}")
+    counted = counter and not result.uncounted and result.off_ns <= OFF * planned.load_s * 1e9
+    return {
+        "steps": _blocks(tsc_hz) * lib.PP_RAMP_BLOCK,
+        "idle_s": planned.idle_ns / 1e9,
+        "load_s": planned.load_s,
+        "late_s": result.late_ns / 1e9,
+        "stamp_ticks": result.stamp_ticks,
+        "around": moved(before, after),
+        "chunks": _columns(chunks, result.chunks) | ({} if counted else UNCOUNTED),
+    }
+
+
+def _load(planned: Plan, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
+    """Status, chunks and result of one run."""
+    capacity = 4 * GROW * _FASTEST + round(_FASTEST * planned.load_s / MOST_S)
+    most = round(MOST_S / PIECE_S)
+    order = ffi.new("pp_ramp_order *", [planned.idle_ns, _blocks(tsc_hz), GROW, most, counter])
+    phases = ffi.new(
+        "pp_ramp_phase[]",
+        [(ISAS.index(isa), max(1, round(seconds * tsc_hz))) for isa, seconds in planned.phases],
+    )
+    chunks: Any = ffi.new("pp_ramp_chunk[]", capacity)
+    result: Any = ffi.new("pp_ramp_result *")
+    status = lib.pp_ramp_run(order, phases, len(planned.phases), chunks, capacity, result)
+    return status, chunks, result
+
+
+def _blocks(tsc_hz: float) -> int:
+    """Of a piece."""
+    return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
+
+
+def moved(before: surroundings.Counts, after: surroundings.Counts) -> dict[str, float | None]:
+    """How much, by name; None: not known."""
+    first, last = asdict(before), asdict(after)
+    return {
+        key: None if first[key] is None or value is None else round(value - first[key], 6)
+        for key, value in last.items()
+    }
+
+
+def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
+    """Ticks since the first stamp."""
+    start = chunks[0].begin if count else 0
+    some = [chunks[i] for i in range(count)]
+    return {
+        **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENTS},
+        **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNTS},
+    }

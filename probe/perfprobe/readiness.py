@@ -1,0 +1,182 @@
+"""What makes a benchmark on this machine say something else the next time, as files tell.
+
+Nothing is changed here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from perfprobe import cpulist, host
+from perfprobe.sources import cpufreq
+from perfprobe.sources.procfs import CPUS
+
+DEFAULT_SLACK_NS = 50_000
+BUSY = 0.1
+"""Of the CPUs: less is what a quiet system does by itself."""
+
+State = Literal["ready", "matters", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    what: str
+    state: State
+    now: str
+    effect: str | None = None
+    """What it does to measurements."""
+    change: str | None = None
+    """How the user may change it."""
+
+
+def items(root: Path = Path("/")) -> list[Item]:
+    """In the order in which they matter."""
+    return [
+        _hypervisor(root),
+        _governor(root),
+        _turbo(root),
+        _smt(root),
+        _load(root),
+        _isolated(root),
+        _watchdog(root),
+        _slack(root),
+    ]
+
+
+def _hypervisor(root: Path) -> Item:
+    guest = host.virtualisation(root)
+    if guest is None:
+        return Item("hypervisor", "ready", "none")
+    return Item(
+        "hypervisor", "matters", "a guest" if guest == "hypervisor" else guest,
+        "time may be stolen; clock and siblings are the host's affair: watch steal, repeat runs",
+        "a dedicated or metal instance, virtual CPUs pinned by the host",
+    )  # fmt: skip
+
+
+def _governor(root: Path) -> Item:
+    numbers = host.numbered(f"{root}/{CPUS}", "cpu")
+    found: dict[str, list[int]] = {}
+    for cpu in numbers:
+        if name := cpufreq.governor(root, cpu):
+            found.setdefault(name, []).append(cpu)
+    if not found:
+        return Item("governor", "unknown", _unsaid(root))
+    if set(found) == {"performance"}:
+        return Item("governor", "ready", "performance")
+    text = ", ".join(found)
+    if len(found) > 1:
+        text = ", ".join(f"{name} on CPUs {cpulist.format(cpus)}" for name, cpus in found.items())
+    return Item(
+        "governor", "matters", text,
+        "the clock follows the load, or is held low: short runs are slow at first",
+        f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor",
+    )  # fmt: skip
+
+
+def _unsaid(root: Path) -> str:
+    guest = host.virtualisation(root) is not None
+    return "the host's affair" if guest else "no file of the kernel says"
+
+
+def _turbo(root: Path) -> Item:
+    on = cpufreq.turbo_on(root)
+    if on is None:
+        return Item("turbo", "unknown", _unsaid(root))
+    if not on:
+        return Item("turbo", "ready", "off: only heat and limits of power lower the clock")
+    by_hand = (
+        f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
+        if host.number(f"{root}/{CPUS}/intel_pstate/no_turbo") is not None
+        else f"echo 0 | sudo tee /{CPUS}/cpufreq/boost"
+    )
+    return Item(
+        "turbo", "matters", "on",
+        "the clock depends on active cores, heat and power: say in results that it is on",
+        by_hand,
+    )  # fmt: skip
+
+
+def _smt(root: Path) -> Item:
+    active = host.number(f"{root}/{CPUS}/smt/active")
+    if active is None:
+        return Item("SMT", "unknown", "no file of the kernel says")
+    if active == 0:
+        if host.virtualisation(root) is None:
+            return Item("SMT", "ready", "off")
+        return Item("SMT", "unknown", "off as this guest sees it; its CPUs may still share cores")
+    return Item(
+        "SMT", "matters", "on",
+        "a task on a core's other thread uses its units too, and slows yours",
+        f"echo off | sudo tee /{CPUS}/smt/control; or leave every second thread idle",
+    )  # fmt: skip
+
+
+def _load(root: Path) -> Item:
+    words = (host.text(f"{root}/proc/loadavg") or "").split()
+    online = host.cpus(f"{root}/{CPUS}/online")
+    try:
+        load = float(words[0])
+    except (IndexError, ValueError):
+        return Item("other load", "unknown", "/proc/loadavg is not to be read")
+    if not online:
+        return Item("other load", "unknown", "it is not to be read how many CPUs are on")
+    now = f"a load of {load:g} on {len(online)} CPUs in the last minute"
+    if load < BUSY * len(online):
+        return Item("other load", "ready", now)
+    return Item(
+        "other load", "matters", now, "siblings, caches, memory and turbo are shared with it",
+        "perftop shows who it is; end it, or pin it elsewhere",
+    )  # fmt: skip
+
+
+def _isolated(root: Path) -> Item:
+    sets = {
+        name: host.cpus(f"{root}/{CPUS}/{file}")
+        for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
+    }
+    found = [f"{name} {cpulist.format(cpus)}" for name, cpus in sets.items() if cpus]
+    if sets["isolcpus"]:
+        return Item(
+            "isolated CPUs", "ready", ", ".join(found),
+            "only what is pinned there runs there, and the kernel's own: pin the benchmark",
+        )  # fmt: skip
+    if found:
+        return Item(
+            "isolated CPUs", "matters", ", ".join(found),
+            "no tick where one task runs alone, but others may come there too",
+            "boot with isolcpus=LIST as well",
+        )  # fmt: skip
+    return Item(
+        "isolated CPUs", "matters", "none",
+        "the scheduler's tick and other tasks may come to every CPU",
+        "boot with isolcpus=LIST nohz_full=LIST; or repeat, and take the least disturbed run",
+    )  # fmt: skip
+
+
+def _watchdog(root: Path) -> Item:
+    state = host.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+    if state is None:
+        return Item("NMI watchdog", "unknown", "this kernel has none, or does not say")
+    if state == 0:
+        return Item("NMI watchdog", "ready", "off")
+    return Item(
+        "NMI watchdog", "matters", "on",
+        "it interrupts now and then, and mostly holds a counter of every CPU",
+        "sudo sysctl kernel.nmi_watchdog=0",
+    )  # fmt: skip
+
+
+def _slack(root: Path) -> Item:
+    """Ours, which a benchmark started from the same shell has as well."""
+    slack = host.number(f"{root}/proc/self/timerslack_ns")
+    if slack is None:
+        return Item("timer slack", "unknown", "/proc/self/timerslack_ns is not to be read")
+    now = f"{slack / 1000:g} µs"
+    if slack < DEFAULT_SLACK_NS:
+        return Item("timer slack", "ready", now)
+    return Item(
+        "timer slack", "matters", now, "a sleep may end that much later than asked for",
+        "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)",
+    )  # fmt: skip

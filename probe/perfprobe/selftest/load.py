@@ -1,0 +1,131 @@
+"""Loads of known counts on all CPUs at once, and what disturbed them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from perfprobe import known
+from perfprobe.known import Run, Spell
+from perfprobe.sources import procstat
+from perfprobe.sources.procstat import TICK_S
+
+MARK_NS = 500_000
+MARKS = 260
+"""Of a run: 130 ms, so that at least five samples lie within."""
+TRIAL_MARKS = 16
+TRIAL_TURNS = {known.FREE: 500, known.ADD: 300, known.IMUL: 100, known.ENTER: 20}
+"""About 10 µs a mark: the shortest of them were not interrupted."""
+WHOLE = 0.08
+"""How far from a whole number of cycles the latency of a chain may be measured."""
+
+PERIOD_NS, TIMES = 100_000_000, 9
+ON_NS = (40_000_000, 50_000_000)
+SHIFT_NS = (0, 20_000_000)
+"""Of the first and the second CPU of a core: unlike, so that mixing them up shows."""
+QUIET = 0.2
+"""Of the time, that others may keep a CPU busy: had they as much of it as the pattern, a counter
+that shows half of the truth would look right."""
+LEAD_NS = 60_000_000
+"""Before the first time at work: a sample lies between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A run of dependent instructions, and how many cycles each takes (None: could not be told)."""
+
+    run: Run
+    cycles: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Patterns by CPU, and for how long (s) others kept the CPU busy or took it away."""
+
+    spells: dict[int, list[Spell]]
+    others_s: dict[int, float]
+
+    def telling(self, cpus: Sequence[int], whole_s: float) -> bool:
+        return all(self.others_s[cpu] <= QUIET * whole_s for cpu in cpus)
+
+    def doubt_s(self, cpus: Sequence[int]) -> float:
+        return sum(self.others_s[cpu] + self.lost_s(cpu) for cpu in cpus)
+
+    def lost_s(self, cpu: int) -> float:
+        """While it should have been at work: others ran then, or, under a limit on CPU time or a
+        hypervisor, nobody."""
+        return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spells[cpu]) / 1e9
+
+
+def free(cpus: Sequence[int]) -> dict[int, Chain]:
+    return _all(cpus, known.FREE)
+
+
+def chain(cpus: Sequence[int]) -> dict[int, Chain]:
+    return _all(cpus, known.IMUL)
+
+
+def calls(cpus: Sequence[int]) -> dict[int, Chain]:
+    return _all(cpus, known.ENTER)
+
+
+def _all(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
+    done = known.at_once({cpu: partial(_chain, kind) for cpu in cpus})
+    return {cpu: found for cpu, found in done.items() if found.run.spell.cpu == cpu}
+
+
+def _chain(kind: int) -> Chain:
+    """ADD takes a cycle on every x86-64, so it is the unit in which IMUL is measured."""
+    unit = min(_turn_ticks(known.ADD) for _ in range(3)) / known.chain(known.ADD)
+    product = min(_turn_ticks(known.IMUL) for _ in range(3)) / known.chain(known.IMUL)
+    ratio = product / unit
+    turn_ns = max(1.0, _turn_ns(kind))
+    run = known.run(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
+    whole = round(ratio)
+    return Chain(run, whole if abs(ratio - whole) <= WHOLE else None)
+
+
+def _turn_ticks(kind: int) -> float:
+    turns = TRIAL_TURNS[kind]
+    marks = known.run(kind, turns, TRIAL_MARKS).marks
+    return min(b - a for a, b in itertools.pairwise(marks)) / turns
+
+
+def _turn_ns(kind: int) -> float:
+    spell = known.run(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
+    return spell.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS)
+
+
+def patterns(cores: Sequence[Sequence[int]]) -> Times:
+    """On every second CPU the one, on those between the other; of each core the first and the
+    second one's are unlike."""
+    places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
+    begin = time.monotonic_ns() + LEAD_NS
+    work = {
+        cpu: partial(known.pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
+        for cpu, lp in places.items()
+    }
+    before = _stat()
+    spells = known.at_once(work)
+    after = _stat()
+    others = {cpu: _others(before.get(cpu, ()), after.get(cpu, ()), spells[cpu]) for cpu in spells}
+    return Times(spells, others)
+
+
+def _others(before: Sequence[int], after: Sequence[int], own: Sequence[Spell]) -> float:
+    """What /proc/stat has beside sleep and ourselves, and what chance may have hidden: its ticks
+    are samples."""
+    moved = [b - a for a, b in zip(before, after, strict=True)]
+    awake = sum(n for field, n in enumerate(moved) if field not in procstat.ASLEEP) * TICK_S
+    ours = sum(spell.own_ns for spell in own) / 1e9
+    ticks = max(0.0, awake - ours) / TICK_S
+    return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S
+
+
+def _stat() -> dict[int, tuple[int, ...]]:
+    return procstat.ticks(Path("/proc/stat").read_text(encoding="ascii"))

@@ -1,0 +1,167 @@
+"""Counters of CPUs that sleep and work in a known pattern, and of cores both of whose threads do:
+between two samples around the whole pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfprobe.known import Spell
+from perfprobe.selftest.load import PERIOD_NS, TIMES, Times
+from perfprobe.selftest.tape import Moved, Tape
+from perfprobe.selftest.verdict import Check, Seen
+from perfprobe.selftest.working import factors
+from perfprobe.sources.procstat import TICK_S
+
+WAKING = "interrupts, samples and waking up are work too"
+SPAN_S = TIMES * PERIOD_NS / 1e9
+IDLE = Check("idle_s", "asleep in a known pattern", "s", 0.02, WAKING)
+BUSY = Check("busy_s", "at work in a known pattern", "s", 0.02, WAKING)
+STAT = Check("stat_idle_s", "asleep in a known pattern", "s", 2 * TICK_S / SPAN_S,
+             "it counts in ticks")  # fmt: skip
+REF = Check("ref", "halted while asleep, in a known pattern", "cycles", 0.02, WAKING)
+STATES = ("neither_s", "lp0_s", "lp1_s", "both_s")
+_SIBLINGS = "siblings at work in turns and together"
+TRACED = {key: Check(key, _SIBLINGS, "s", 0.02, WAKING) for key in STATES}
+TICKS = {
+    key: Check(key, _SIBLINGS, "TSC cycles", 0.03, WAKING)
+    for key in ("one_thread", "any_thread", "distributed")
+}
+CHECKS = (IDLE, BUSY, STAT, REF, *TRACED.values(), *TICKS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """For how long the first, the second, both of two patterns were at work: in ticks of the TSC,
+    or in ns."""
+
+    whole: int
+    first: int
+    second: int
+    both: int
+
+    def states(self) -> tuple[int, int, int, int]:
+        """In the order of STATES."""
+        neither = self.whole - self.first - self.second + self.both
+        return neither, self.first - self.both, self.second - self.both, self.both
+
+
+def shares(first: Sequence[Spell], second: Sequence[Spell], moved: Moved) -> Shares:
+    """The patterns lie within the span."""
+    on0, on1 = ([(s.begin, s.end) for s in spells] for spells in (first, second))
+    return overlapping(on0, on1, moved.end - moved.begin)
+
+
+def overlapping(
+    first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]], whole: int
+) -> Shares:
+    """Of spans from begin to end."""
+    on0, on1 = (sum(end - begin for begin, end in spans) for spans in (first, second))
+    both = sum(
+        max(0, min(end, until) - max(begin, since))
+        for begin, end in first
+        for since, until in second
+    )
+    return Shares(whole, on0, on1, both)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What was read before and after all patterns."""
+
+    tape: Tape
+    times: Times
+
+    def moved(self, key: str, row: int) -> Moved | None:
+        if key not in self.tape.columns:
+            return None
+        spells = [spell for found in self.times.spells.values() for spell in found]
+        begin, end = min(s.begin for s in spells), max(s.end for s in spells)
+        return self.tape.moved(key, row, begin, end, inside=False)
+
+    def seconds(self, ticks: float) -> float:
+        spell = next(iter(self.times.spells.values()))
+        begin, end = spell[0], spell[-1]
+        return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
+
+
+def see(tape: Tape, times: Times) -> Iterator[tuple[Check, Seen]]:
+    around = Around(tape, times)
+    for row, place in enumerate(tape.hello.topology):
+        if place.cpu in times.spells:
+            yield from _cpu(around, row, place.cpu)
+    for row, cpus in enumerate(tape.hello.cores):
+        if len(cpus) == 2 and set(cpus) <= times.spells.keys():
+            yield from _core(around, row, (cpus[0], cpus[1]))
+
+
+def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Seen]]:
+    spells, others = around.times.spells[cpu], around.times.others_s[cpu]
+    lost = around.times.lost_s(cpu)
+    for check, asleep in ((IDLE, True), (BUSY, False), (STAT, True)):
+        moved = around.moved(check.counter, row)
+        if moved is None:
+            continue
+        on = shares(spells, (), moved)
+        whole = around.seconds(on.whole)
+        expected = around.seconds(on.whole - on.first if asleep else on.first)
+        measured = moved.amount + (_waiting(around, row) if check is STAT else 0.0)
+        less, more = (others, lost) if asleep else (lost, others)
+        telling = around.times.telling([cpu], whole)
+        yield check, Seen(cpu, expected, measured, whole, less, more, telling)
+    if (moved := around.moved("ref", row)) is not None:
+        on = shares(spells, (), moved)
+        factor = _nearest(around.tape, "ref", moved.amount, on.first)
+        amount = moved.amount * factor
+        yield REF, _ticking(around, [cpu], amount, on.first, on.whole)
+
+
+def _waiting(around: Around, row: int) -> float:
+    """iowait is idle while a disk is waited for."""
+    moved = around.moved("stat_iowait_s", row)
+    return moved.amount if moved else 0.0
+
+
+def _ticking(
+    around: Around, cpus: Sequence[int], measured: float, expected: float, whole: int
+) -> Seen:
+    """Of the first of the CPUs; what goes on on the others matters to it."""
+    ticks = around.times.doubt_s(cpus) / around.seconds(1)
+    telling = around.times.telling(cpus, around.seconds(whole))
+    return Seen(cpus[0], expected, measured, whole, ticks, ticks, telling)
+
+
+def _nearest(tape: Tape, key: str, amount: float, expected: float) -> float:
+    """Which of the factors that it may have."""
+    return min(factors(tape, key), key=lambda factor: abs(amount * factor - expected))
+
+
+def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Seen]]:
+    """lp0 and lp1 are its first and second CPU."""
+    first, second = (around.times.spells[cpu] for cpu in cpus)
+    doubt = around.times.doubt_s(cpus)
+    for i, key in enumerate(STATES):
+        if (moved := around.moved(key, row)) is not None:
+            on = shares(first, second, moved)
+            expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
+            telling = around.times.telling(cpus, whole)
+            yield TRACED[key], Seen(cpus[0], expected, moved.amount, whole, doubt, doubt, telling)
+    position = {place.cpu: i for i, place in enumerate(around.tape.hello.topology)}
+    for key, check in TICKS.items():
+        for lp, cpu in enumerate(cpus):
+            if (moved := around.moved(key, position[cpu])) is not None:
+                on = shares(first, second, moved)
+                expected = ticks(key, lp, on)
+                factor = _nearest(around.tape, key, moved.amount, expected)
+                amount = moved.amount * factor
+                yield check, _ticking(around, (cpu, cpus[1 - lp]), amount, expected, on.whole)
+
+
+def ticks(key: str, lp: int, on: Shares) -> float:
+    """What the event counts on this thread, in ticks of the TSC, by what it is defined to be."""
+    _, lp0, lp1, both = on.states()
+    if key == "one_thread":
+        return (lp0, lp1)[lp]
+    if key == "any_thread":
+        return lp0 + lp1 + both
+    return (lp0, lp1)[lp] + both / 2

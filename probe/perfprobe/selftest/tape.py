@@ -1,0 +1,155 @@
+"""What the stream said while code with known counts ran: frames kept raw, differences on demand."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from perfprobe import wire
+from perfprobe.sources import Source
+from perfprobe.wire import Counter, Frame, Hello
+
+PATIENCE_S = 0.5
+"""How long a sample is waited for: lanes on a loaded machine come late, one that is dead never."""
+RECENT = 3
+"""Frames in which each row that is read at all was read."""
+UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
+MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    block: str
+    first: int
+    counter: Counter
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """By how much a counter moved, in its unit, between two reads at these stamps."""
+
+    begin: int
+    end: int
+    amount: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A block of one frame, as u64."""
+
+    head: memoryview
+    valid: memoryview
+    values: memoryview
+
+    def stamps(self, row: int) -> tuple[int, int] | None:
+        """Before and after the read; None: nothing to go by."""
+        before, after, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
+        return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT else None
+
+
+class Tape:
+    def __init__(self, source: Source) -> None:
+        self.hello: Hello = source.hello
+        self.columns: dict[str, Column] = {}
+        """By key of the counter; of several blocks that have it, the first."""
+        self._source = source
+        self._blocks = {block.name: block for block in self.hello.blocks}
+        self._tables: dict[str, list[_Table]] = {}
+        for block in self.hello.blocks:
+            first = 0
+            for counter in block.counters:
+                self.columns.setdefault(counter.key, Column(block.name, first, counter))
+                first += counter.columns
+
+    def forget(self) -> None:
+        self._tables.clear()
+
+    def listen(self) -> None:
+        """Takes what is ready."""
+        while True:
+            frames = [m for m in self._source.poll() if isinstance(m, Frame)]
+            for frame in frames:
+                for name, rows in frame.blocks.items():
+                    parts = (rows.head, rows.valid, rows.values)
+                    table = _Table(*(memoryview(bytes(part)).cast("Q") for part in parts))
+                    self._tables.setdefault(name, []).append(table)
+            if not frames:
+                return
+
+    def past(self, stamp: int) -> None:
+        """Listens until every row was read after this, or has had its time."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            self.listen()
+            if self._tables and all(self._newest(name) >= stamp for name in self._tables):
+                return
+            due = self._source.due()
+            time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
+
+    def _newest(self, name: str) -> int:
+        """The stamp that all rows have reached which give any."""
+        rows = range(self.hello.rows(self._blocks[name].scope))
+        newest: dict[int, int] = {}
+        for table in self._tables[name][-RECENT:]:
+            newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
+        return min(newest.values(), default=0)
+
+    def moved(self, key: str, row: int, begin: int, end: int, *, inside: bool) -> Moved | None:
+        """Of a row of its block, from stamp to stamp: the longest span within them, or the
+        shortest around them. None: not read at such moments."""
+        column = self.columns[key]
+        reads = self._reads(column, row)
+        if inside:
+            fit = [read for read in reads if begin <= read[0] and read[1] <= end]
+            first, last = fit[:1], fit[-1:]
+        else:
+            first = [read for read in reads if read[1] <= begin][-1:]
+            last = [read for read in reads if read[0] >= end][:1]
+        if not first or not last or first == last:
+            return None
+        (a0, a1, a), (b0, b1, b) = first[0], last[0]
+        amount = self._amount(column.counter, self._raw(column, a, row), self._raw(column, b, row))
+        amount /= self._share(column, a, b, row)
+        return Moved((a0 + a1) // 2, (b0 + b1) // 2, amount)
+
+    def _reads(self, column: Column, row: int) -> list[tuple[int, int, _Table]]:
+        """Those with a value, and no break between them and the newest."""
+        found: list[tuple[int, int, _Table]] = []
+        for table in self._tables.get(column.block, []):
+            if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
+                found.clear()
+            stamps = table.stamps(row)
+            if stamps and self._valid(column, table, row):
+                found.append((*stamps, table))
+        return found
+
+    def _valid(self, column: Column, table: _Table, row: int) -> bool:
+        words = self._blocks[column.block].valid_words
+        bits = range(column.first, column.first + column.counter.columns)
+        return all(table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
+
+    def _raw(self, column: Column, table: _Table, row: int) -> list[int]:
+        at = row * self._blocks[column.block].columns + column.first
+        return list(table.values[at : at + column.counter.columns])
+
+    @staticmethod
+    def _amount(counter: Counter, before: list[int], after: list[int]) -> float:
+        """The sum of its columns; less than half a wrap is taken for a step back."""
+        total = 0
+        for a, b in zip(before, after, strict=True):
+            delta = (b - a) % (1 << counter.bits)
+            total += delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
+        return total * counter.scale
+
+    def _share(self, column: Column, before: _Table, after: _Table, row: int) -> float:
+        """Of the time in which it was on the counters, where others have their turns too."""
+        times = [self.columns.get(key) for key in MULTIPLEXED]
+        if not column.counter.origin.startswith("perf"):
+            return 1.0
+        enabled, running = (
+            self._amount(t.counter, self._raw(t, before, row), self._raw(t, after, row))
+            if t is not None and t.block == column.block
+            else 0.0
+            for t in times
+        )
+        return running / enabled if running and enabled else 1.0

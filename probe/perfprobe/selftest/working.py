@@ -1,0 +1,183 @@
+"""Counters of a CPU that is at work, between two samples that both lie within the work: so nothing
+that ran before or after it counts, and what ran in between is in the scheduler's account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from perfprobe import known
+from perfprobe.selftest.load import Chain
+from perfprobe.selftest.tape import Moved, Tape
+from perfprobe.selftest.verdict import Check, Seen
+from perfprobe.sources.procstat import TICK_S
+
+MOST_PER_S = 5e10
+"""Cycles or instructions of others in a second, at most: 8 in a cycle at 6 GHz."""
+SHORTEST = 0.3
+"""Of the work, that must lie between the two samples."""
+
+TICK = "interrupts and the kernel's tick count too"
+INSTRUCTIONS = Check(
+    "instructions", "a loop of known length", "instructions", 0.01, TICK
+)  # fmt: skip
+CALLS = Check(
+    "kernel_instructions", "system calls: what is left is the loop around them", "instructions",
+    0.02, "some CPUs count entering the kernel on either side",
+)  # fmt: skip
+KERNEL_CYCLES = Check(
+    "kernel_cycles", "system calls: what is left is the chain around them", "cycles",
+    0.15, "entering and leaving the kernel falls to either side",
+)  # fmt: skip
+TSC = Check("msr_tsc", "at work, against RDTSC", "cycles", 0.001, "read one after the other")
+CYCLES = Check("cycles", "a chain of multiplications", "cycles", 0.02, TICK)
+APERF = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK)
+REF = Check("ref", "at work, against the TSC", "cycles", 0.01, "short halts for changes of clock")
+MPERF = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF.why)
+BUSY = Check("busy_s", "at work throughout", "s", 0.01, "work and samples begin apart")
+AWAKE = Check("idle_s", "at work throughout: never idle", "s", 0.01, BUSY.why)
+USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
+             "it counts in ticks, and the work took some 13 of them")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One CPU's work, as far as it lies between two samples."""
+
+    tape: Tape
+    row: int
+    cpu: int
+    load: Chain
+
+    def moved(self, key: str) -> Moved | None:
+        begin, end = self.load.run.marks[0], self.load.run.marks[-1]
+        found = self.tape.moved(key, self.row, begin, end, inside=True)
+        if found is None or found.end - found.begin < SHORTEST * (end - begin):
+            return None
+        return found
+
+    def turns(self, moved: Moved) -> float | None:
+        return self.load.run.turns_between(moved.begin, moved.end)
+
+    def seconds(self, moved: Moved) -> float:
+        spell = self.load.run.spell
+        span = (spell.end_ns - spell.begin_ns) / 1e9
+        return span * (moved.end - moved.begin) / (spell.end - spell.begin)
+
+    @property
+    def lost_s(self) -> float:
+        """Of all the work: which part of it was lost cannot be told."""
+        spell = self.load.run.spell
+        return spell.lost * (spell.end_ns - spell.begin_ns) / 1e9
+
+
+See = Callable[[Window], Seen | None]
+
+
+def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> See:
+    """A count that goes with the turns of the loop; others can only add to it. `less`: what is to
+    be taken off it."""
+
+    def see(window: Window) -> Seen | None:
+        moved, each = window.moved(key), per_turn(window)
+        turns = window.turns(moved) if moved else None
+        part = window.moved(less) if less else Moved(0, 0, 0.0)
+        if moved is None or part is None or turns is None or each is None:
+            return None
+        expected, more = turns * each, window.lost_s * MOST_PER_S
+        return Seen(window.cpu, expected, moved.amount - part.amount, expected, more=more)
+
+    return see
+
+
+def instructions(window: Window) -> float:
+    return known.turn(window.load.run.kind)
+
+
+def cycles(window: Window) -> float | None:
+    each = window.load.cycles
+    return None if each is None else known.chain(window.load.run.kind) * each
+
+
+def _ticking(key: str) -> See:
+    """Against the TSC, by the factor that fits best of those that it may have."""
+
+    def see(window: Window) -> Seen | None:
+        moved = window.moved(key)
+        if moved is None:
+            return None
+        ticks = moved.end - moved.begin
+        expected = min(
+            (ticks / factor for factor in factors(window.tape, key)),
+            key=lambda value: abs(value - moved.amount),
+        )
+        # A hypervisor or a limit on CPU time halts it; other tasks would not, but who knows.
+        less = window.lost_s / window.seconds(moved) * expected
+        return Seen(window.cpu, expected, moved.amount, expected, less=less)
+
+    return see
+
+
+def factors(tape: Tape, key: str) -> list[float]:
+    """What a tick of the counter may be in TSC ticks."""
+    hello = tape.hello
+    found = [m.factor for m in hello.multipliers if m.counter == key]
+    if not found and key == "mperf" and hello.tsc_hz and hello.base_hz:
+        return [1.0, hello.tsc_hz.hz / hello.base_hz.hz]
+    return found or [1.0]
+
+
+def _busy(window: Window) -> Seen | None:
+    moved = window.moved("busy_s")
+    if moved is None:
+        return None
+    expected = window.seconds(moved)
+    return Seen(window.cpu, expected, moved.amount, expected, less=window.lost_s)
+
+
+def _awake(window: Window) -> Seen | None:
+    moved = window.moved("idle_s")
+    if moved is None:
+        return None
+    return Seen(window.cpu, 0.0, moved.amount, window.seconds(moved), more=window.lost_s)
+
+
+def _user(window: Window) -> Seen | None:
+    """Around the work: what others add is anything up to all of the rest, and as much again as they
+    took: who reads the file comes late by then."""
+    spell = window.load.run.spell
+    moved = window.tape.moved("stat_user_s", window.row, spell.begin, spell.end, inside=False)
+    if moved is None:
+        return None
+    expected = spell.own_ns / 1e9
+    ticks = 2 * TICK_S
+    rest = window.seconds(moved) - expected + window.lost_s
+    return Seen(window.cpu, expected, moved.amount, expected, less=ticks, more=rest + ticks)
+
+
+FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}
+CHAIN: Mapping[Check, See] = {
+    CYCLES: _counted("cycles", cycles),
+    APERF: _counted("aperf", cycles),
+    TSC: _ticking("msr_tsc"),
+    REF: _ticking("ref"),
+    MPERF: _ticking("mperf"),
+    BUSY: _busy,
+    AWAKE: _awake,
+    USER: _user,
+}
+ENTER: Mapping[Check, See] = {
+    CALLS: _counted("instructions", instructions, less="kernel_instructions"),
+    KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
+}
+
+
+def see(
+    checks: Mapping[Check, See], tape: Tape, loads: Mapping[int, Chain]
+) -> Iterator[tuple[Check, Seen]]:
+    position = {row.cpu: i for i, row in enumerate(tape.hello.topology)}
+    for cpu, load in loads.items():
+        window = Window(tape, position[cpu], cpu, load)
+        for check, look in checks.items():
+            if check.counter in tape.columns and (seen := look(window)) is not None:
+                yield check, seen

@@ -1,0 +1,164 @@
+"""What it costs here to ask for the time or for a count, how fine the answer is and what order it
+keeps; how fast the TSC runs; how far those of two CPUs are apart."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from perfprobe import (
+    cpuid,
+    disturbance,
+    host,
+    leaves,
+    methods,
+    offsets,
+    placing,
+    timing,
+    topology,
+    uarch,
+)
+from perfprobe._native import lib
+from perfprobe.cpuid import Leaves
+from perfprobe.methods import BRACKET, Method
+from perfprobe.perfevent import Trouble
+from perfprobe.repeat import CONFIDENCE, Repeated
+from perfprobe.spread import FAR, TRIM, histogram, spread, step
+from perfprobe.timing import Measured, Run
+from perfprobe.wire import Rate
+
+
+def answer(asked: int | None) -> dict[str, Any]:
+    """All of it, as one object; some 2 s. Raises ValueError for a CPU that is not there,
+    Unavailable where nothing can be measured on it."""
+    start = time.monotonic()
+    rows = topology.read()
+    allowed = sorted(os.sched_getaffinity(0))
+    row = placing.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
+    cpu, its = row.cpu, leaves.of(row.cpu)
+    before = disturbance.now(cpu)
+    found = timing.measured(cpu, its)
+    after = disturbance.now(cpu)
+    others = [other for other in row.siblings if other != cpu]
+    return {
+        "host": host.hostname(),
+        "model": host.identity().name or None,
+        "kernel": host.kernel(),
+        "virtualisation": host.virtualisation(),
+        "cpu": cpu,
+        "cpu_why": "where the measurement was started" if asked is None else "asked for",
+        "tsc": _tsc(its, found),
+        "trimmed": TRIM,
+        "far": FAR,
+        "epsilon": timing.EPSILON,
+        "confidence": CONFIDENCE,
+        "bracket_ticks": _rounded(found.bracket.repeated.mean),
+        "methods": [_told(one, found, its) for one in found.rows],
+        "offsets": [asdict(one) for one in _offsets(allowed, found)],
+        "offsets_left_out": max(0, len(allowed) - offsets.MOST_CPUS),
+        "disturbances": disturbance.seen(cpu, others, before, after),
+        "elapsed_s": round(time.monotonic() - start, 3),
+    }
+
+
+def _offsets(allowed: Sequence[int], found: Measured) -> list[offsets.Offset]:
+    return offsets.measure(offsets.chosen(allowed), found.grid or 1.0, found.hz.hz)
+
+
+def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
+    source = host.clocksource()
+    note = None
+    if source == "tsc":
+        note = "CLOCK_MONOTONIC_RAW is made of this TSC: this is the rate that the kernel takes"
+    return {
+        **asdict(found.hz),
+        "note": note,
+        "hello": asdict(found.hello),
+        "said": [asdict(rate) for rate in _said(its)],
+        "invariant": cpuid.has(its, "invariant-tsc"),
+        "clocksource": source,
+        "step_ticks": found.grid,
+        "step_why": None if found.grid is not None else "too few different readings",
+    }
+
+
+def _said(its: Leaves) -> list[Rate]:
+    """What CPUID tells of the rate."""
+    who = host.identity()
+    model = uarch.find(who.vendor, who.family, who.model, who.stepping, its)
+    return uarch.tsc_hz(model, its, None)
+
+
+# --- a method -------------------------------------------------------------------------------------
+
+_COSTS = ("least", "median", "mean", "error", "sigma", "mean_all")
+KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples", "settled", "far",
+        *(f"{what}_{unit}" for what in _COSTS for unit in ("ticks", "ns")),
+        "step_ns", "step_from", "histogram")  # fmt: skip
+"""Of every method; what cannot be told is null. Costs are of one call."""
+
+
+def _told(one: Run | tuple[Method, Trouble], found: Measured, its: Leaves) -> dict[str, Any]:
+    method = one.method if isinstance(one, Run) else one[0]
+    row = dict.fromkeys(KEYS) | {
+        "name": method.name,
+        "guarantees": methods.guarantees(method, its),
+        "calls": method.calls,
+        "usable": isinstance(one, Run),
+    }
+    if not isinstance(one, Run):
+        return row | {"why": one[1].why, "fix": one[1].fix}
+    stamp = method.kind < BRACKET.kind
+    less = Repeated(0.0, 0.0, 0, settled=True) if stamp else found.bracket.repeated
+    row |= _costs(one, less, found.hz.hz, found.grid)
+    return row | _step(one, stamp, found)
+
+
+def _costs(run: Run, less: Repeated, hz: float, grid: float | None) -> dict[str, Any]:
+    """`less`: what its samples hold besides its calls."""
+    whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
+    errors = [one for one in (whole.error, less.error) if one is not None]
+    ticks = {
+        "least": (samples.least - less.mean) / calls,
+        "median": (samples.median - less.mean) / calls,
+        "mean": (whole.mean - less.mean) / calls,
+        "error": sum(errors) / calls if len(errors) == 2 else None,
+        "sigma": samples.sigma / calls,
+        "mean_all": (samples.mean_all - less.mean) / calls,
+    }
+    drawn = histogram(run.ticks, grid)
+    return {
+        **{f"{name}_ticks": _rounded(value) for name, value in ticks.items()},
+        **{f"{name}_ns": _rounded(value, 1e9 / hz) for name, value in ticks.items()},
+        "note": run.timer.note,
+        "samples": samples.count,
+        "settled": whole.settled,
+        "far": samples.far,
+        "histogram": {
+            "first_ticks": _rounded((drawn.first - less.mean) / calls),
+            "width_ticks": _rounded(drawn.width / calls),
+            "counts": drawn.counts,
+            "beyond": drawn.beyond,
+        },
+    }
+
+
+def _rounded(value: float | None, factor: float = 1.0) -> float | None:
+    """More digits than that are noise in any of these units."""
+    return None if value is None else round(value * factor, 4)
+
+
+def _step(run: Run, stamp: bool, found: Measured) -> dict[str, Any]:
+    """How fine its answers are."""
+    if stamp:
+        ns = None if found.grid is None else found.grid * 1e9 / found.hz.hz
+        return {"step_ns": _rounded(ns), "step_from": "the TSC's"}
+    if run.method.answers != "ns":
+        return {"step_from": "a count: it has no time of its own"}
+    seen = step(run.steps)
+    if seen is not None:
+        return {"step_ns": seen, "step_from": "its answers"}
+    return {"step_ns": time.clock_getres(run.method.clock) * 1e9, "step_from": "clock_getres"}

@@ -1,0 +1,136 @@
+"""Runs the methods on one CPU, over and over, and keeps their samples."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import sub
+from typing import Any
+
+from perfprobe import clock, leaves, methods
+from perfprobe._native import ffi, lib
+from perfprobe.cpuid import Leaves
+from perfprobe.methods import BRACKET, Method, Timer
+from perfprobe.perfevent import Refused, Trouble
+from perfprobe.repeat import Limits, Repeated, repeat, together
+from perfprobe.sources import Unavailable
+from perfprobe.spread import Counts, step, trimmed_mean
+from perfprobe.wire import Rate
+
+EPSILON = 0.001
+PASSES = 5
+"""Each method comes up again later: what drifts over a second is part of its error."""
+WARM_S = 0.01
+"""Of the same instructions before each: so long a core may take to reach its clock."""
+LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
+"""Of a method in a pass; all of them then take some 2 s. The least is three ticks of a 250 Hz
+timer."""
+ELSEWHERE = {errno.ENOTSUP: "not x86-64", errno.EXDEV: "it went off meanwhile"}
+"""No fault of one method."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One method's samples."""
+
+    method: Method
+    timer: Timer
+    ticks: Counts = field(default_factory=Counter)
+    """Of a sample: all its calls, and the stamps around them where it is no stamp itself."""
+    steps: Counts = field(default_factory=Counter)
+    """From one answer to the next."""
+    parts: list[Repeated] = field(default_factory=list)
+    """One a pass."""
+    trouble: Trouble | None = None
+    """It came up while it ran."""
+
+    @property
+    def repeated(self) -> Repeated:
+        return together(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    bracket: Run
+    """The stamps around what is no stamp itself."""
+    rows: list[Run | tuple[Method, Trouble]]
+    hello: Rate
+    """The TSC's, as a stream would have it."""
+    hz: Rate
+    """The TSC's, over all the time that this took."""
+
+    @property
+    def grid(self) -> float | None:
+        """In what steps the TSC moves, in ticks: as all differences of stamps together show."""
+        return step(tick for run in self.rows if isinstance(run, Run) for tick in run.ticks)
+
+
+def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = methods.METHODS) -> Measured:
+    """All on one CPU, whose TSC may differ from the others'. Unavailable: it cannot be there."""
+    try:
+        with contextlib.ExitStack() as stack, leaves.pinned(cpu):
+            began = clock.bracket()
+            hello = clock.calibrate()
+            bracket = Run(BRACKET, methods.opened(BRACKET, cpu, its, stack))
+            opened = [_opened(method, cpu, its, stack) for method in wanted]
+            for _ in range(PASSES):
+                for run in (bracket, *opened):
+                    if isinstance(run, Run) and run.trouble is None:
+                        _attempt(run)
+            rows = [_result(run) for run in opened]
+            return Measured(bracket, rows, hello, clock.between(began, clock.bracket()))
+    except OSError as error:
+        why = ELSEWHERE.get(error.errno or 0, error.strerror or str(error))
+        raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
+
+
+def _opened(
+    method: Method, cpu: int, its: Leaves, stack: contextlib.ExitStack
+) -> Run | tuple[Method, Trouble]:
+    try:
+        return Run(method, methods.opened(method, cpu, its, stack))
+    except Refused as refused:
+        return method, refused.trouble
+
+
+def _result(run: Run | tuple[Method, Trouble]) -> Run | tuple[Method, Trouble]:
+    if isinstance(run, Run) and run.trouble is not None:
+        return run.method, run.trouble
+    return run
+
+
+def _attempt(run: Run) -> None:
+    try:
+        _measure(run)
+    except OSError as error:
+        if error.errno in ELSEWHERE:
+            raise
+        run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
+
+
+def _measure(run: Run) -> None:
+    ticks, values = (ffi.new("uint64_t[]", LIMITS.most) for _ in range(2))
+
+    def burst(size: int) -> None:
+        code = -lib.pp_timer_run(run.timer.handle, size, ticks, values)
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def measure(size: int) -> float:
+        burst(size)
+        took: Any = ffi.unpack(ticks, size)
+        run.ticks.update(took)
+        if run.method.answers == "ns":
+            answers: Any = ffi.unpack(values, size)
+            run.steps.update(map(sub, answers[1:], answers))
+        return trimmed_mean(took)
+
+    warm = time.monotonic() + WARM_S
+    while time.monotonic() < warm:
+        burst(LIMITS.first)
+    run.parts.append(repeat(measure, EPSILON, LIMITS))

@@ -1,0 +1,25 @@
+"""What the compiler has made of our C."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).parents[1] / "probe" / "csrc"
+
+
+def listing(source: str, directory: Path) -> str:
+    """objdump's, of a file of probe/csrc compiled as the package is."""
+    for tool in ("cc", "objdump"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool} here")
+    code = directory / "code.o"
+    flags = ["-std=c11", "-O2", "-pthread", f"-I{CSRC}", "-c"]
+    subprocess.run(["cc", *flags, CSRC / source, "-o", code], check=True, timeout=60)
+    return subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", code],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip

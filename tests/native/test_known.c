@@ -1,0 +1,101 @@
+/* The loops are as long as they say: a traced child makes single steps, and each is one
+ * instruction of user space. */
+#define _GNU_SOURCE
+#include "../../probe/csrc/known.c"
+
+#include "check.h"
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void child(uint32_t kind, uint64_t turns)
+{
+    if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+        _exit(SKIPPED);
+    raise(SIGSTOP);
+#if defined(__x86_64__) && !defined(PP_NO_TSC)
+    loops[kind](turns);
+#else
+    (void)kind;
+    (void)turns;
+#endif
+    _exit(0);
+}
+
+/* Instructions from SIGSTOP to the end. */
+static long steps(uint32_t kind, uint64_t turns)
+{
+    const pid_t pid = fork();
+    long n = 0;
+    int status;
+
+    CHECK(pid >= 0);
+    if (pid == 0)
+        child(kind, turns);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status)) {
+        fprintf(stderr, "a child cannot be traced here\n");
+        exit(WEXITSTATUS(status));
+    }
+    for (;;) {
+        CHECK(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0);
+        CHECK(waitpid(pid, &status, 0) == pid);
+        if (WIFEXITED(status))
+            break;
+        CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
+        n++;
+    }
+    CHECK(WEXITSTATUS(status) == 0);
+    return n;
+}
+
+/* What is around the loop is the same for any number of turns, so it drops out. A step over SYSCALL
+ * may be reported with the instruction after it. */
+static void check_length(uint32_t kind)
+{
+    const long few = steps(kind, 2), more = steps(kind, 12);
+    const long turn = (long)pp_known_turn(kind);
+
+    if (kind == PP_KNOWN_ENTER)
+        CHECK(more - few == 10 * turn || more - few == 10 * (turn - 1));
+    else
+        CHECK(more - few == 10 * turn);
+}
+
+static void check_pattern(void)
+{
+    enum { N = 3 };
+    const uint64_t period = 5000000, on = 1000000;
+    const uint64_t begin = pp_clock_ns(CLOCK_MONOTONIC) + period;
+    pp_spell spells[N];
+
+    CHECK(pp_known_pattern(begin, period, on, spells, N) == 0);
+    for (unsigned i = 0; i < N; i++) {
+        CHECK(spells[i].begin_ns >= begin + i * period);
+        CHECK(spells[i].end_ns >= begin + i * period + on);
+        CHECK(spells[i].begin <= spells[i].end);
+    }
+}
+
+int main(void)
+{
+    uint64_t marks[3];
+    pp_spell spell;
+
+    check_pattern();
+    if (pp_known_turn(PP_KNOWN_FREE) == 0) {
+        CHECK(pp_known_run(PP_KNOWN_FREE, 1, marks, 3, &spell) == -ENOTSUP);
+        return 0;
+    }
+    CHECK(pp_known_turn(PP_KNOWN_KINDS) == 0);
+    CHECK(pp_known_run(PP_KNOWN_KINDS, 1, marks, 3, &spell) == -EINVAL);
+    CHECK(pp_known_run(PP_KNOWN_ADD, 0, marks, 3, &spell) == -EINVAL); /* would run for ages */
+    for (uint32_t kind = 0; kind < PP_KNOWN_KINDS; kind++) {
+        CHECK(pp_known_run(kind, 10, marks, 3, &spell) == 0);
+        CHECK(spell.begin <= marks[0] && marks[0] <= marks[1] && marks[2] <= spell.end);
+        check_length(kind);
+    }
+    return 0;
+}

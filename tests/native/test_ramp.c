@@ -1,0 +1,241 @@
+/*
+ * From idle to load: what the chunks say of time is what there was, whatever the chain and however
+ * many pieces; what a made-up counter counted is in the chunk where it did; what cannot be run is
+ * refused.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+
+#include "check.h"
+#include "ramp.c"
+
+enum { CAPACITY = 4096, GROW = 10, MOST = 50, BLOCKS = 20 };
+
+static pp_ramp_chunk chunks[CAPACITY];
+static pp_ramp_result result;
+
+static const pp_ramp_order order = {
+    .idle_ns = 2000000, .blocks = BLOCKS, .grow = GROW, .most = MOST};
+
+static void pin(void)
+{
+    cpu_set_t one;
+
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+/* Neighbouring chunks without a hole, the slowest piece within its chunk. */
+static void check_chunks(uint64_t began, uint64_t ended)
+{
+    uint64_t pieces = 0;
+
+    CHECK(result.chunks > 1 && chunks[0].begin >= began);
+    CHECK(chunks[result.chunks - 1].end <= ended);
+    for (uint32_t i = 0; i < result.chunks; i++) {
+        const pp_ramp_chunk *c = &chunks[i];
+        bool first = i == 0 || chunks[i - 1].phase != c->phase;
+
+        if (i > 0)
+            CHECK(c->begin == chunks[i - 1].end && c->phase >= chunks[i - 1].phase);
+        pieces = first ? 0 : pieces;
+        CHECK(c->pieces >= 1 && c->pieces <= MOST && c->pieces <= 1 + pieces / GROW);
+        pieces += c->pieces;
+        CHECK(c->longest > 0 && c->longest_at >= c->begin);
+        CHECK(c->longest_at + c->longest <= c->end);
+        CHECK(c->longest * c->pieces + c->aside >= c->end - c->begin);
+        CHECK(c->aside < c->end - c->begin);
+    }
+}
+
+static void every_isa_there_is(void)
+{
+    uint32_t isas = pp_ramp_isas();
+
+    CHECK(isas & 1u << PP_RAMP_SCALAR);
+    for (uint32_t isa = 0; isa < PP_RAMP_ISAS; isa++) {
+        pp_ramp_phase phase = {.isa = isa, .ticks = 3000000};
+        uint64_t began = pp_rdtsc();
+        int rc = pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result);
+
+        if (!(isas & 1u << isa)) {
+            CHECK(rc == -EOPNOTSUPP);
+            continue;
+        }
+        CHECK(rc == 0 && result.stamp_ticks > 0);
+        check_chunks(began, pp_rdtsc());
+        CHECK(chunks[result.chunks - 1].end - chunks[0].begin >= phase.ticks);
+        CHECK(chunks[result.chunks - 1].begin - chunks[0].begin < phase.ticks);
+    }
+}
+
+static void phases_follow_each_other(void)
+{
+    pp_ramp_phase phases[] = {{.ticks = 1000000}, {.ticks = 500000}, {.ticks = 500000}};
+    uint64_t began = pp_rdtsc();
+
+    CHECK(pp_ramp_run(&order, phases, 3, chunks, CAPACITY, &result) == 0);
+    check_chunks(began, pp_rdtsc());
+    CHECK(chunks[0].phase == 0 && chunks[result.chunks - 1].phase == 2);
+}
+
+static void full_is_told(void)
+{
+    pp_ramp_phase phase = {.ticks = UINT64_MAX};
+    uint64_t began = pp_rdtsc();
+
+    CHECK(pp_ramp_run(&order, &phase, 1, chunks, 40, &result) == -ENOSPC);
+    CHECK(result.chunks == 40);
+    check_chunks(began, pp_rdtsc());
+}
+
+static void nonsense_is_refused(void)
+{
+    pp_ramp_phase phase = {.isa = PP_RAMP_ISAS, .ticks = 1};
+    pp_ramp_order none = order;
+
+    CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EINVAL);
+    CHECK(pp_ramp_run(&order, &phase, 0, chunks, CAPACITY, &result) == -EINVAL);
+    phase.isa = PP_RAMP_SCALAR;
+    none.blocks = 0;
+    CHECK(pp_ramp_run(&none, &phase, 1, chunks, CAPACITY, &result) == -EINVAL);
+    CHECK(result.chunks == 0);
+}
+
+static _Atomic int over;
+
+static void *rival(void *unused)
+{
+    while (!over)
+        ;
+    return unused;
+}
+
+static uint64_t seen_switches(void)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < result.chunks; i++)
+        sum += chunks[i].switches;
+    return sum;
+}
+
+/* Another thread wants the same CPU, so the chain must be preempted, and the chunk says so. */
+static void preemption_is_told_where_it_was(void)
+{
+    pp_ramp_phase phase = {.ticks = 50000000};
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, rival, NULL) == 0);
+    for (int i = 0; i < 100 && (i == 0 || seen_switches() == 0); i++)
+        CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == 0);
+    CHECK(seen_switches() > 0);
+    over = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* --- with a counter of cycles ----------------------------------------------------------------- */
+
+enum { A_PIECE = 1000, AWAY_NS = 77 };
+
+static struct perf_event_mmap_page page;
+static uint64_t counter, readings;
+static uint64_t gone_at, back_at; /* by which reading it is taken off for good; was off, and is back */
+
+/* Goes on whenever somebody reads it, and never else. */
+static uint64_t fake_rdpmc(uint32_t index)
+{
+    CHECK(index == 6);
+    readings++;
+    if (readings == gone_at)
+        page.index = 0;
+    if (readings == back_at)
+        page.time_enabled += AWAY_NS;
+    return counter += A_PIECE;
+}
+
+static const struct pp_perf_ops fake = {.rdpmc = fake_rdpmc, .rdtsc = pp_rdtsc};
+static struct pp_perf_group group = {.ops = &fake, .n = 1, .direct = true, .pages = {&page}};
+
+static int counted(uint64_t ticks)
+{
+    pp_ramp_order with = order;
+    pp_ramp_phase phase = {.ticks = ticks};
+
+    page = (struct perf_event_mmap_page){.index = 7, .pmc_width = 48, .time_mult = 1};
+    page.cap_user_rdpmc = 1;
+    page.cap_user_time = 1;
+    readings = 0;
+    with.counter = (uintptr_t)&group;
+    return pp_ramp_run(&with, &phase, 1, chunks, CAPACITY, &result);
+}
+
+/* Whatever else was asked for in between. */
+static void every_piece_has_its_cycles(void)
+{
+    uint64_t began = pp_rdtsc(), pieces = 0;
+
+    gone_at = back_at = 0;
+    CHECK(counted(20000000) == 0);
+    check_chunks(began, pp_rdtsc());
+    CHECK(result.uncounted == 0 && result.off_ns == 0);
+    for (uint32_t i = 0; i < result.chunks; i++) {
+        CHECK(chunks[i].cycles == (uint64_t)A_PIECE * chunks[i].pieces);
+        CHECK(chunks[i].longest_cycles == A_PIECE);
+        pieces += chunks[i].pieces;
+    }
+    CHECK(readings > pieces);
+}
+
+static void a_counter_that_others_take(void)
+{
+    gone_at = 50;
+    CHECK(counted(3000000) == 0 && result.uncounted > 0 && readings == gone_at);
+    gone_at = 0;
+    back_at = 50;
+    CHECK(counted(3000000) == 0 && result.uncounted == 0 && result.off_ns == AWAY_NS);
+}
+
+static void a_counter_that_needs_the_kernel(void)
+{
+    group.direct = false;
+    CHECK(counted(1) == -EINVAL && readings == 0);
+    group.direct = true;
+    group.n = 2;
+    CHECK(counted(1) == -EINVAL && readings == 0);
+    group.n = 1;
+}
+
+static void no_counter(void)
+{
+    pp_ramp_phase phase = {.ticks = 1000000};
+
+    CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == 0);
+    CHECK(result.uncounted == 0 && result.off_ns == 0);
+    for (uint32_t i = 0; i < result.chunks; i++)
+        CHECK(chunks[i].cycles == 0 && chunks[i].longest_cycles == 0);
+}
+
+int main(void)
+{
+    pp_ramp_phase phase = {.ticks = 1};
+
+    if (!pp_has_tsc()) {
+        CHECK(pp_ramp_isas() == 0);
+        CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -ENOTSUP);
+        return 0;
+    }
+    pin();
+    every_isa_there_is();
+    phases_follow_each_other();
+    full_is_told();
+    nonsense_is_refused();
+    preemption_is_told_where_it_was();
+    every_piece_has_its_cycles();
+    a_counter_that_others_take();
+    a_counter_that_needs_the_kernel();
+    no_counter();
+    return 0;
+}

@@ -1,0 +1,224 @@
+/* Timers against brackets, counted calls and files of known content; exchanges of stamps. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+
+#include "check.h"
+
+#include "timers.c"
+
+enum { N = 64 };
+
+static uint64_t ticks[N], values[N];
+
+static int run_of(uint32_t kind, uint32_t calls, int fd, uint64_t arg, uint32_t n)
+{
+    pp_timer timer = {.kind = kind, .calls = calls, .fd = fd, .arg = arg};
+
+    return pp_timer_run(&timer, n, ticks, values);
+}
+
+#if defined(__x86_64__) && !defined(PP_NO_TSC)
+
+static cpu_set_t ours;
+static int cpus[2], n_cpus;
+
+static void pin(int cpu)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
+static void find_cpus(void)
+{
+    CHECK(sched_getaffinity(0, sizeof ours, &ours) == 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && n_cpus < 2; cpu++)
+        if (CPU_ISSET(cpu, &ours))
+            cpus[n_cpus++] = cpu;
+    pin(cpus[0]);
+}
+
+static uint64_t sum(void)
+{
+    uint64_t all = 0;
+
+    for (int i = 0; i < N; i++)
+        all += ticks[i];
+    return all;
+}
+
+/* All samples lie in the bracket, one after the other, and fill most of it or less. */
+static void stamps_lie_in_their_bracket(void)
+{
+    for (uint32_t kind = PP_TIMER_RDTSC; kind <= PP_TIMER_CPUID_RDTSC; kind++) {
+        uint64_t before = pp_rdtsc(), after;
+
+        if (!pp_has_rdtscp() && (kind == PP_TIMER_RDTSCP || kind == PP_TIMER_RDTSCP_LFENCE))
+            continue;
+        CHECK(run_of(kind, 1, -1, 0, N) == 0);
+        after = pp_rdtsc();
+        CHECK(values[0] > before && values[N - 1] < after);
+        CHECK(sum() < after - before);
+        for (int i = 1; i < N; i++)
+            CHECK(values[i] >= values[i - 1] && ticks[i] == values[i] - values[i - 1]);
+    }
+}
+
+static void clocks_lie_in_their_bracket(void)
+{
+    static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW,
+                                       CLOCK_MONOTONIC_COARSE};
+
+    for (int k = 0; k < 3; k++) {
+        uint64_t before = pp_clock_ns(clocks[k]);
+
+        CHECK(run_of(PP_TIMER_CLOCK, 3, -1, (uint64_t)clocks[k], N) == 0);
+        CHECK(values[0] >= before && values[N - 1] <= pp_clock_ns(clocks[k]));
+        for (int i = 1; i < N; i++)
+            CHECK(values[i] >= values[i - 1]);
+    }
+}
+
+static void the_system_is_called(void)
+{
+    CHECK(run_of(PP_TIMER_SYSCALL, 1, -1, 0, N) == 0);
+    for (int i = 0; i < N; i++)
+        CHECK(values[i] == (uint64_t)getppid() && ticks[i] > 0);
+    CHECK(run_of(PP_TIMER_NOTHING, 1, -1, 0, N) == 0);
+}
+
+static void a_register_is_read_where_it_lies(void)
+{
+    FILE *file = tmpfile();
+    uint64_t content[] = {11, 22, 33};
+    int fd;
+
+    CHECK(file != NULL);
+    fd = fileno(file);
+    CHECK(pwrite(fd, content, sizeof content, 0) == sizeof content);
+    CHECK(run_of(PP_TIMER_MSR, 1, fd, 8, N) == 0);
+    for (int i = 0; i < N; i++)
+        CHECK(values[i] == 22);
+    CHECK(run_of(PP_TIMER_MSR, 1, fd, 20, N) == -EIO); /* half a register */
+    fclose(file);
+    CHECK(run_of(PP_TIMER_MSR, 1, fd, 8, N) == -EIO);
+}
+
+static uint64_t reads;
+static int move_at = -1;
+
+/* A group of one event whose count is the number of reads. */
+static ssize_t counted_read(int fd, void *buffer, size_t size)
+{
+    uint64_t group[] = {1, 900, 800, ++reads};
+
+    CHECK(fd == 5 && size == sizeof group);
+    if ((int)reads == move_at)
+        pin(cpus[1]);
+    if (reads == 1000) {
+        errno = EBADF;
+        return -1;
+    }
+    memcpy(buffer, group, sizeof group);
+    return sizeof group;
+}
+
+static void as_many_calls_as_asked_for(void)
+{
+    struct pp_perf_ops ops = {.read = counted_read};
+    struct pp_perf_group group = {.ops = &ops, .n = 1, .width = 1, .filled = 1, .fds = {5}};
+    uint64_t at = (uint64_t)(uintptr_t)&group;
+
+    for (uint32_t calls = 1; calls < 4; calls++) {
+        reads = 0;
+        CHECK(run_of(PP_TIMER_PERF_READ, calls, -1, at, N) == 0);
+        CHECK(reads == N * calls);
+        for (uint32_t i = 0; i < N; i++) /* the answer of each sample's last call */
+            CHECK(values[i] == (i + 1) * calls);
+    }
+    reads = 990;
+    CHECK(run_of(PP_TIMER_PERF_READ, 1, -1, at, N) == -EBADF);
+    CHECK(reads == 1000);
+    if (n_cpus == 2) {
+        reads = 0;
+        move_at = 10;
+        CHECK(run_of(PP_TIMER_PERF_READ, 1, -1, at, N) == -EXDEV);
+        pin(cpus[0]);
+    }
+}
+
+static void nonsense_is_refused(void)
+{
+    CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, 0) == -EINVAL);
+    CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, 7) == -EINVAL);
+    CHECK(run_of(PP_TIMER_CLOCK, 0, -1, 0, 8) == -EINVAL);
+    CHECK(run_of(99, 1, -1, 0, 8) == -EINVAL);
+}
+
+static pp_exchange got[N];
+
+/* With itself a CPU has one clock: each stamp lies between those before and after. The two take
+ * turns on it, so it may be that the time ends before all is said. */
+static void one_clock_orders_all_stamps(void)
+{
+    int done = pp_exchange_stamps(cpus[0], N, 200000000, got);
+
+    CHECK(done >= 0 && done <= N);
+    for (int i = 0; i < done; i++) {
+        CHECK(got[i].sent < got[i].seen && got[i].seen < got[i].back);
+        CHECK(i == 0 || got[i - 1].back < got[i].sent);
+    }
+}
+
+static void two_cpus_answer_each_other(void)
+{
+    int done = pp_exchange_stamps(cpus[1], N, 1000000000, got);
+
+    CHECK(done > 0 && done <= N);
+    for (int i = 0; i < done; i++) {
+        CHECK(got[i].sent < got[i].back);
+        CHECK(i == 0 || (got[i - 1].back < got[i].sent && got[i - 1].seen < got[i].seen));
+    }
+}
+
+static void no_exchange_with_a_cpu_that_is_not_there(void)
+{
+    CHECK(pp_exchange_stamps(-1, N, 1000000, got) == -EINVAL);
+    CHECK(pp_exchange_stamps(MASK_BITS - 1, N, 1000000, got) == -EINVAL);
+    CHECK(pp_exchange_stamps(MASK_BITS, N, 1000000, got) == -EINVAL);
+    CHECK(pp_exchange_stamps(cpus[0], 0, 1000000, got) == 0);
+}
+
+int main(void)
+{
+    find_cpus();
+    CHECK(pp_current_cpu() == cpus[0]);
+    stamps_lie_in_their_bracket();
+    clocks_lie_in_their_bracket();
+    the_system_is_called();
+    a_register_is_read_where_it_lies();
+    as_many_calls_as_asked_for();
+    nonsense_is_refused();
+    one_clock_orders_all_stamps();
+    if (n_cpus == 2)
+        two_cpus_answer_each_other();
+    no_exchange_with_a_cpu_that_is_not_there();
+    return 0;
+}
+
+#else
+
+int main(void)
+{
+    pp_exchange out;
+
+    CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, N) == -ENOTSUP);
+    CHECK(pp_exchange_stamps(0, 1, 1000000, &out) == -ENOTSUP);
+    CHECK(pp_current_cpu() >= 0);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,105 @@
+"""Loads of known counts. That each loop is as long as it says is tested by single steps, in
+tests/native/test_known.c; here a second time, by what the compiler made of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import threading
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+from disassembly import listing
+
+from perfprobe import known
+from perfprobe.sources import Unavailable
+
+KINDS = {known.FREE: "test", known.ADD: "add", known.IMUL: "imul", known.ENTER: "imul"}
+
+
+def loops(tmp_path: Path) -> list[Counter[str]]:
+    """The instructions of every backward jump's body, by name, with the jump."""
+    text = listing("known.c", tmp_path)
+    found: list[Counter[str]] = []
+    section: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        match = re.match(r"\s*([0-9a-f]+):\s+(\w+)\s*([0-9a-f]*)", line)
+        if match is None:
+            section = []
+            continue
+        address, name, target = int(match[1], 16), match[2], match[3]
+        section.append((address, name))
+        if name == "jne" and target and int(target, 16) < address:
+            found.append(Counter(n for at, n in section if at >= int(target, 16)))
+    return found
+
+
+def test_the_loops_as_disassembled(tmp_path: Path) -> None:
+    found = loops(tmp_path)
+    for kind, name in KINDS.items():
+        body = Counter({name: known.chain(kind), "dec": 1, "jne": 1})
+        if kind == known.ENTER:
+            body |= Counter({"mov": 1, "syscall": 1})
+        assert body in found, name
+        assert body.total() == known.turn(kind)
+
+
+def test_a_run_is_marked_and_bounded() -> None:
+    run = known.run(known.ADD, 1000, 20)
+    assert len(run.marks) == 20
+    assert list(run.marks) == sorted(run.marks)
+    assert run.spell.begin <= run.marks[0]
+    assert run.marks[-1] <= run.spell.end
+    assert 0 <= run.spell.lost <= 1
+    with pytest.raises(OSError, match="Invalid argument"):
+        known.run(99, 1, 1)
+
+
+def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
+    """3 on Intel since Nehalem and on AMD Zen, 4 or 5 on small cores. Not a time: a ratio of two
+    chains, of each the quickest of many."""
+
+    def quickest(kind: int, turns: int) -> float:
+        runs = [known.run(kind, turns, 50).marks for _ in range(20)]
+        return min(b - a for marks in runs for a, b in itertools.pairwise(marks)) / turns
+
+    ratio = quickest(known.IMUL, 100) / quickest(known.ADD, 300)
+    assert 2.8 < ratio < 6.2
+
+
+def test_patterns_on_the_cpus_asked_for() -> None:
+    import time
+
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    before = os.sched_getaffinity(0)
+    begin = time.monotonic_ns() + 20_000_000
+    work = {cpu: partial(known.pattern, begin, 10_000_000, 2_000_000, 3) for cpu in cpus}
+    work[4095] = partial(known.pattern, begin, 1, 1, 1)  # there is no such CPU
+    done = known.at_once(work)
+    assert sorted(done) == cpus
+    for cpu in cpus:
+        assert [spell.cpu for spell in done[cpu]] == [cpu] * 3
+        assert all(s.begin_ns >= begin + i * 10_000_000 for i, s in enumerate(done[cpu]))
+        assert all(s.end_ns >= begin + i * 10_000_000 + 2_000_000 for i, s in enumerate(done[cpu]))
+    assert os.sched_getaffinity(0) == before
+
+
+def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that have begun do not wait for the others for good."""
+    begun: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if begun:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    cpu = min(os.sched_getaffinity(0))
+    with pytest.raises(Unavailable, match="a thread for every CPU"):
+        known.at_once({cpu: lambda: 1, cpu + 1: lambda: 2})
+    assert not begun[0].is_alive()

@@ -1,0 +1,121 @@
+"""Offsets of simulated clocks, whose truth is known; and of the CPUs here."""
+
+from __future__ import annotations
+
+import os
+from math import floor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfprobe import offsets
+from perfprobe._native import lib
+from perfprobe.offsets import Exchange, bounds
+
+delays = st.floats(0, 1e6)
+messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
+"""Of each: how long after the last one, how long there, how long back."""
+
+
+def played(
+    said: list[tuple[float, float, float]], skew: float, step: float, phases: tuple[float, float]
+) -> list[Exchange]:
+    """What two clocks read that move in steps, the second `skew` ahead of the first."""
+
+    def reading(clock: float, phase: float) -> int:
+        return floor(floor((clock + phase) / step) * step)
+
+    now, rows = 1e9, []
+    for pause, there, back in said:
+        sent = now + pause
+        seen = sent + there
+        now = seen + back
+        here, other = phases
+        rows.append(Exchange(reading(sent, here), reading(seen + skew, other), reading(now, here)))
+    return rows
+
+
+@settings(deadline=None)
+@given(
+    messages,
+    st.floats(-1e8, 1e8),
+    st.sampled_from([1.0, 2.0, 24.5, 100.0]),
+)
+def test_the_truth_lies_within_the_bounds(
+    said: list[tuple[float, float, float]], skew: float, step: float
+) -> None:
+    """Whatever the ways take, and however unlike they are."""
+    # Reading down to whole numbers is a step of its own, of one tick at most.
+    found = bounds(played(said, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
+    assert found is not None
+    assert found.low <= skew <= found.high
+
+
+@settings(deadline=None)
+@given(messages, st.floats(-1e8, 1e8))
+def test_bounds_are_as_tight_as_the_shortest_round(
+    said: list[tuple[float, float, float]], skew: float
+) -> None:
+    found = bounds(played(said, skew, 1.0, (0.0, 0.0)))
+    assert found is not None
+    assert found.error <= min(there + back for _, there, back in said) / 2 + 2
+    assert found.offset == pytest.approx((found.low + found.high) / 2)
+
+
+@settings(deadline=None)
+@given(messages, messages, st.floats(-1e6, 1e6))
+def test_more_exchanges_never_widen(
+    one: list[tuple[float, float, float]], two: list[tuple[float, float, float]], skew: float
+) -> None:
+    first = bounds(played(one, skew, 2.0, (0.0, 0.0)), 2.0)
+    both = bounds([*played(one, skew, 2.0, (0.0, 0.0)), *played(two, skew, 2.0, (0.0, 0.0))], 2.0)
+    assert first is not None
+    assert both is not None
+    assert first.low <= both.low <= both.high <= first.high
+
+
+def test_a_clock_that_was_set_has_no_offset() -> None:
+    before = played([(1, 50, 50)] * 3, 0, 1.0, (0, 0))
+    after = played([(1, 50, 50)] * 3, 5000, 1.0, (0, 0))
+    assert bounds(before + after) is None
+    assert bounds([]) is None
+
+
+def test_all_of_few_cpus_and_some_of_many() -> None:
+    assert offsets.chosen([0, 3, 5]) == [0, 3, 5]
+    many = offsets.chosen(range(0, 2048, 2))
+    assert len(many) == offsets.MOST_CPUS
+    assert (many[0], many[-1]) == (0, 2046)
+    assert sorted(set(many)) == many
+
+
+def test_here() -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    found = offsets.measure(cpus, 1.0, 2e9)
+    assert [row.cpu for row in found] == cpus[1:]
+    assert os.sched_getaffinity(0) == set(cpus)
+    for row in found:
+        assert row.against == cpus[0]
+        assert (row.offset_ticks is None) == (row.why is not None)
+        if row.why is None:
+            assert row.error_ticks is not None
+            assert row.error_ns == pytest.approx(row.error_ticks / 2)
+            assert row.exchanges > 0
+
+
+def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    (gone,) = offsets.measure([cpu, 65000], 1.0, 2e9)
+    assert (gone.offset_ticks, gone.why) == (None, "it went off, or we may not run on it")
+    rows = offsets.measure([65000, cpu], 1.0, 2e9)
+    assert str(rows[0].why).startswith("CPU 65000: ")
+
+    class Silent:
+        def pp_exchange_stamps(self, *_: object) -> int:
+            return 0
+
+    monkeypatch.setattr(offsets, "lib", Silent())
+    (silent,) = offsets.measure([cpu, cpu], 1.0, 2e9)
+    assert "did not answer" in str(silent.why)
+    assert lib.pp_current_cpu() >= 0

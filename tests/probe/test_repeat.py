@@ -1,0 +1,158 @@
+"""Repeating until it is enough, on a simulated clock and with noise of known truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfprobe.repeat import HELD, Limits, Repeated, error, repeat, together, weighted
+
+
+class Simulated:
+    """A clock that moves by what samples cost, and a measurement that remembers its rounds."""
+
+    def __init__(self, cost_s: float, value: Callable[[int], float]) -> None:
+        self.now = 100.0
+        self.cost_s = cost_s
+        self.value = value
+        self.rounds: list[tuple[int, float]] = []
+        self.begun: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def measure(self, size: int) -> float:
+        self.begun.append(self.now - 100.0)
+        self.now += self.cost_s * size
+        self.rounds.append((size, self.value(len(self.rounds))))
+        return self.rounds[-1][1]
+
+    def run(self, epsilon: float, limits: Limits) -> Repeated:
+        return repeat(self.measure, epsilon, limits, self.clock)
+
+
+limits_ = st.builds(
+    Limits,
+    seconds=st.floats(1e-4, 2),
+    count=st.integers(8, 20_000),
+    first=st.sampled_from([1, 8, 64]),
+    growth=st.integers(2, 8),
+    most=st.sampled_from([64, 1024, 4096]),
+    longest_s=st.floats(1e-3, 10),
+    least_s=st.floats(0, 1),
+)
+values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
+def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: float) -> None:
+    machine = Simulated(cost, lambda i: values[i % len(values)])
+    found = machine.run(epsilon, limits)
+    sizes = [size for size, _ in machine.rounds]
+    assert found.count == sum(sizes)
+    assert sizes[0] == limits.first
+    assert found.count <= max(limits.count, limits.first)
+    for size, begun in zip(sizes[1:], machine.begun[1:], strict=True):
+        assert size % limits.first == 0
+        assert limits.first <= size <= limits.most
+        assert begun < limits.seconds
+        if size > limits.first:
+            assert begun + size * cost <= limits.seconds * (1 + 1e-6) + 1e-9
+            assert size * cost <= limits.longest_s * (1 + 1e-6)
+    assert min(values) * 0.999999 <= found.mean <= max(values) * 1.000001
+
+
+@settings(deadline=None)
+@given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
+def test_settled_is_what_it_says(
+    limits: Limits, values: list[float], cost: float, epsilon: float
+) -> None:
+    machine = Simulated(cost, lambda i: values[i % len(values)])
+    found = machine.run(epsilon, limits)
+    sizes = list(accumulate(size for size, _ in machine.rounds))
+    sums = accumulate(size * mean for size, mean in machine.rounds)
+    means = [total / size for total, size in zip(sums, sizes, strict=True)]
+    moves = [abs(b - a) <= epsilon * abs(b) for a, b in pairwise(means)]
+    held = len(moves) >= HELD and all(moves[-HELD:])
+    assert found.settled == (held and machine.now - 100.0 >= limits.least_s)
+    if found.error is not None:
+        assert found.error >= epsilon * found.mean * 0.999999
+
+
+def test_what_stands_still_is_soon_known() -> None:
+    machine = Simulated(1e-6, lambda _: 42.0)
+    found = machine.run(0.01, Limits(seconds=10, count=10**9))
+    assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
+    assert found == Repeated(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
+
+
+def test_not_before_the_least_time() -> None:
+    machine = Simulated(1e-6, lambda _: 42.0)
+    machine.run(0.01, Limits(seconds=10, count=10**9, least_s=0.5))
+    assert machine.now - 100.0 >= 0.5
+
+
+def test_what_runs_away_never_settles() -> None:
+    machine = Simulated(1e-6, lambda i: 1.1**i)
+    found = machine.run(0.001, Limits(seconds=0.2, count=10**9))
+    assert not found.settled
+    assert found.error is not None
+    assert found.error > 0.1 * found.mean
+
+
+def test_of_one_round_nobody_knows_the_error() -> None:
+    found = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(seconds=1, count=10**9))
+    assert (found.mean, found.error, found.settled) == (7.0, None, False)
+
+
+def test_a_clock_that_stands_still_ends_by_count() -> None:
+    found = Simulated(0.0, float).run(1e-9, Limits(seconds=1, count=20_000))
+    assert found.count <= 20_000
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Gaussian noise, 1/sqrt(n) of a round of n: rounds that grow, and rounds of one size."""
+    for sizes in ([64 * 2**i for i in range(8)], [64] * 10, [64, 256, 1024, *[4096] * 10]):
+        generator = random.Random(7)
+        inside = 0
+        for _ in range(1000):
+            rounds = [(n, generator.gauss(50.0, 10 / math.sqrt(n))) for n in sizes]
+            found = error(rounds)
+            assert found is not None
+            inside += abs(weighted(rounds) - 50.0) <= found
+        assert 900 <= inside <= 990, (sizes[:4], inside)
+
+
+def test_another_run_lies_within_the_error_as_often_as_is_said() -> None:
+    """Five parts each, of a value that wanders from part to part."""
+    chance = random.Random(7)
+
+    def once() -> Repeated:
+        return together(
+            [Repeated(chance.gauss(50.0, 0.3), 0.05, 1000, settled=True) for _ in range(5)]
+        )
+
+    pairs = [(once(), once()) for _ in range(2000)]
+    within = sum(abs(a.mean - b.mean) <= (b.error or 0.0) for a, b in pairs)
+    assert 0.93 <= within / len(pairs) <= 0.98
+
+
+def test_parts_that_differ_say_so() -> None:
+    alike = [Repeated(50.0, 0.1, 1000, settled=True)] * 3
+    whole = together(alike)
+    assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)
+    assert whole.error == pytest.approx(0.1414, abs=1e-4)
+    apart = [Repeated(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
+    found = together(apart)
+    assert (found.mean, found.settled) == (55.0, False)
+    assert found.error is not None
+    assert found.error > 5.0
+    assert together(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
+    assert together([Repeated(7.0, None, 64, settled=False)]).error is None

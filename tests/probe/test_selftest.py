@@ -1,0 +1,395 @@
+"""What selftest makes of counters that are right, wrong, dead, noisy, absent or disturbed: on a
+machine of made-up counters, whose truth is the work that it was given. Time there is its own: a
+tick of the TSC is a nanosecond."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import command
+import pytest
+
+from perfprobe import known, offsets, selftest, wire
+from perfprobe.known import Run, Spell
+from perfprobe.offsets import Exchange
+from perfprobe.selftest import clocks, load, verdict
+from perfprobe.selftest.load import Chain, Times
+from perfprobe.selftest.verdict import Check, Seen
+from perfprobe.sources import Unavailable
+from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
+
+SAMPLE = 20_000_000
+HZ = 1_000_000_000
+CALL = 700, 900
+"""Instructions and cycles of a system call of this machine."""
+KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref")
+SECONDS = ("idle_s", "busy_s", "both_s", "lp0_s", "lp1_s", "neither_s")
+LATENCY = 3
+START = 2.0**40 - 1e6
+"""In the midst of the first loop counters of 40 bits begin anew."""
+Truth = dict[str, float]
+
+
+class Machine:
+    """Two CPUs of one core. `wrong` scales what a counter shows; `others` is the share of each CPU
+    that a stranger takes, who runs 1.5 instructions a cycle."""
+
+    def __init__(self, wrong: Truth | None = None, lacking: Sequence[str] = ()) -> None:
+        self.wrong = wrong or {}
+        self.others = 0.0
+        self.rationed = 0.0
+        self.frames: list[Frame] = []
+        self.now = 0
+        self.seq = 0
+        self.truth: list[Truth] = [dict.fromkeys((*KEYS, *SECONDS), START) for _ in range(2)]
+        self.tries = 0
+        keys = [key for key in KEYS if key not in lacking]
+        cpu = [Counter(key, key, "", "made up", bits=40) for key in keys]
+        cpu += [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[:2]]
+        core = [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[2:]]
+        rows = [Cpu(n, True, 0, 0, 0, n, 0, 0, None, [0, 1]) for n in range(2)]
+        self.hello = Hello(
+            "0", "made up", "h", "6", 0, 0, SAMPLE, rows, [[0, 1]], [[0, 1]],
+            [wire.Block("cpu", "cpu", cpu), wire.Block("core", "core", core)],
+            boot_id="b", tsc_hz=Rate(HZ, "made up"),
+            missing=[Missing(key, "never was", "buy one") for key in lacking],
+        )  # fmt: skip
+
+    # --- a source ---
+
+    def due(self) -> float:
+        """Who asks is about to wait, so time goes on."""
+        self.go([], SAMPLE)
+        return 0.0
+
+    def poll(self) -> list[Frame | Note]:
+        taken, self.frames = self.frames, []
+        return list(taken)
+
+    def close(self) -> None:
+        pass
+
+    # --- time ---
+
+    def go(self, busy: Sequence[int], ns: int, rates: Truth | None = None) -> None:
+        """Work on some CPUs; every sample on the way becomes a frame."""
+        while ns:
+            step = min(ns, SAMPLE - self.now % SAMPLE)
+            for cpu in range(2):
+                self._count(cpu, step, rates or {}, at_work=cpu in busy)
+            both, alone = len(busy) == 2, busy[0] if len(busy) == 1 else None
+            state = "both_s" if both else "neither_s" if alone is None else f"lp{alone}_s"
+            self.truth[0][state] += step
+            self.now += step
+            ns -= step
+            if self.now % SAMPLE == 0:
+                self._frame()
+
+    def _count(self, cpu: int, ns: int, rates: Truth, *, at_work: bool) -> None:
+        truth, own = self.truth[cpu], float(at_work) * (1 - self.others - self.rationed)
+        awake = max(float(at_work) * (1 - self.rationed), self.others)
+        truth["busy_s"] += ns * awake
+        truth["idle_s"] += ns * (1 - awake)
+        truth["ref"] += ns * awake
+        for key in KEYS[:4]:
+            stranger = 0.0 if key.startswith("kernel") else 1.5e0 * self.others
+            truth[key] += ns * (own * rates.get(key, 0.0) + stranger)
+
+    def _frame(self) -> None:
+        self.seq += 1
+        blocks = {}
+        for block, rows in zip(self.hello.blocks, (2, 1), strict=True):
+            head = array("Q", [self.now, self.now, 0, 0, wire.ROW_SAMPLED] * rows)
+            valid = array("Q", [(1 << block.columns) - 1] * rows)
+            values = array("Q")
+            for row in range(rows):
+                for counter in block.counters:
+                    shown = self.truth[row][counter.key] * self.wrong.get(counter.key, 1.0)
+                    values.append(round(shown) % (1 << counter.bits))
+            blocks[block.name] = wire.Rows(head.tobytes(), valid.tobytes(), values.tobytes())
+        self.frames.append(Frame(self.seq, self.now, blocks))
+
+    # --- its loads ---
+
+    def spell(self, begin: int, cpu: int) -> Spell:
+        own = round((self.now - begin) * (1 - self.others - self.rationed))
+        return Spell(begin, self.now, begin, self.now, own, cpu)
+
+    def run(self, kind: int, rates: Truth, turn_ns: int) -> dict[int, Chain]:
+        self.tries += 1
+        marks, begin = [], self.now
+        for _ in range(260):
+            self.go([0, 1], 100 * turn_ns, rates)
+            marks.append(self.now)
+        turns = round(100 * (1 - self.others - self.rationed))
+        return {
+            cpu: Chain(Run(kind, turns, tuple(marks), self.spell(begin, cpu)), LATENCY)
+            for cpu in range(2)
+        }
+
+    def patterns(self, _: object) -> Times:
+        spells: dict[int, list[Spell]] = {0: [], 1: []}
+        begins = {0: 0, 1: 0}
+        self.go([], 60_000_000)
+        for _ in range(load.TIMES):
+            for busy, ns in (([0], 20), ([0, 1], 20), ([1], 30), ([], 30)):
+                for cpu in (0, 1):
+                    if cpu in busy and not begins[cpu]:
+                        begins[cpu] = self.now
+                self.go(busy, ns * 1_000_000)
+                for cpu, last in ((0, [0, 1]), (1, [1])):
+                    if busy == last:
+                        spells[cpu].append(self.spell(begins[cpu], cpu))
+                        begins[cpu] = 0
+        return Times(spells, dict.fromkeys((0, 1), 0.02 + self.others))
+
+
+@pytest.fixture
+def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
+    def test(machine: Machine) -> dict[str, Any]:
+        turn = known.turn(known.FREE)
+        imul, call = known.turn(known.IMUL), known.turn(known.ENTER)
+        ns = 5000  # a turn of each: whatever the clock
+        free = {"instructions": turn / ns, "cycles": 0.1}
+        chain = {"instructions": imul / ns, "cycles": known.chain(known.IMUL) * LATENCY / ns}
+        calls = {
+            "instructions": (call + CALL[0]) / ns,
+            "kernel_instructions": CALL[0] / ns,
+            "cycles": (known.chain(known.ENTER) * LATENCY + CALL[1]) / ns,
+            "kernel_cycles": CALL[1] / ns,
+        }
+        monkeypatch.setattr(load, "free", lambda _: machine.run(known.FREE, free, ns))
+        monkeypatch.setattr(load, "chain", lambda _: machine.run(known.IMUL, chain, ns))
+        monkeypatch.setattr(load, "calls", lambda _: machine.run(known.ENTER, calls, ns))
+        monkeypatch.setattr(load, "patterns", machine.patterns)
+        monkeypatch.setattr(clocks, "now", lambda: (machine.now, machine.now))
+        monkeypatch.setattr(clocks, "same", lambda *_: iter([(clocks.SAME, Seen(1, 0, 0, 1))]))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        return selftest.run(machine)
+
+    return test
+
+
+def by_counter(answer: dict[str, Any], verdict: str) -> set[str]:
+    return {c["counter"] for c in answer["checks"] if c["verdict"] == verdict}
+
+
+Tested = Callable[[Machine], dict[str, Any]]
+
+
+def test_right_counters_are_trusted(tested: Tested) -> None:
+    answer = tested(machine := Machine())
+    assert {*KEYS, *SECONDS} <= by_counter(answer, "trusted")
+    assert not by_counter(answer, "unusable") | by_counter(answer, "close")
+    assert answer["wrong"] == []
+    assert machine.tries == 3  # each load once
+    assert json.dumps(answer)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize(
+    "key", ["instructions", "cycles", "ref", "idle_s", "busy_s", "both_s", "lp1_s", "neither_s"]
+)
+def test_dead_half_and_double(tested: Tested, key: str, factor: float) -> None:
+    answer = tested(Machine({key: factor}))
+    assert key in answer["wrong"]
+    assert key in by_counter(answer, "unusable")
+
+
+@pytest.mark.parametrize("key", ["kernel_instructions", "kernel_cycles"])
+def test_a_share_of_the_kernel_that_is_dead(tested: Tested, key: str) -> None:
+    assert tested(Machine({key: 0.0}))["wrong"] == [key]
+
+
+def test_siblings_in_each_others_place(tested: Tested) -> None:
+    """Still sums to all of the time."""
+    machine = Machine()
+    truth = machine.truth[0]
+
+    class Swapped(dict[str, float]):
+        def __getitem__(self, key: str) -> float:
+            return truth.get({"lp0_s": "lp1_s", "lp1_s": "lp0_s"}.get(key, key), 0.0)
+
+    frame = machine._frame
+
+    def swapped() -> None:
+        machine.truth[0], kept = Swapped(truth), machine.truth[0]
+        frame()
+        machine.truth[0] = kept
+
+    machine._frame = swapped  # type: ignore[method-assign]
+    assert tested(machine)["wrong"] == ["lp0_s", "lp1_s"]
+
+
+def test_a_little_off_is_close(tested: Tested) -> None:
+    answer = tested(machine := Machine({"instructions": 1.02}))
+    assert "instructions" in by_counter(answer, "close")
+    assert answer["wrong"] == []
+    assert machine.tries == 7  # loop and calls three times: noise might have been to blame
+
+
+def test_absent_is_said_with_its_reason(tested: Tested) -> None:
+    answer = tested(Machine(lacking=["cycles", "kernel_cycles"]))
+    absent = [c for c in answer["checks"] if c["verdict"] == "not there"]
+    assert [(c["counter"], c["why"], c["fix"]) for c in absent] == [
+        ("cycles", "never was", "buy one"), ("kernel_cycles", "never was", "buy one")
+    ]  # fmt: skip
+    assert answer["wrong"] == []
+
+
+def test_a_counter_that_only_some_cpus_have(tested: Tested) -> None:
+    machine = Machine({"instructions": 0.0})
+    (block, core) = machine.hello.blocks
+    counters = [
+        dataclasses.replace(c, cpus=[1] if c.key == "cycles" else []) if c.key in KEYS[:3] else c
+        for c in block.counters
+    ]
+    blocks = [dataclasses.replace(block, counters=counters), core]
+    machine.hello = dataclasses.replace(machine.hello, blocks=blocks)
+    checks = {c["counter"]: c for c in tested(machine)["checks"]}
+    assert "instructions" not in checks
+    assert checks["cycles"]["disturbed"] == []
+
+
+def test_others_excuse_more_but_not_less(tested: Tested) -> None:
+    machine = Machine()
+    machine.others = 0.4
+    answer = tested(machine)
+    assert answer["wrong"] == []
+    assert {"instructions", "cycles"} <= by_counter(answer, "disturbed")
+    assert machine.tries > 3
+    dead = Machine({"instructions": 0.0})
+    dead.others = 0.4
+    assert "instructions" in tested(dead)["wrong"]
+
+
+def test_on_a_busy_machine_nothing_is_trusted_by_chance(tested: Tested) -> None:
+    """With as much of others as of the pattern, half of what was counted looks right."""
+    machine = Machine()
+    patterns = machine.patterns
+
+    def busy(cores: object) -> Times:
+        machine.others = 0.3
+        times = patterns(cores)
+        machine.others = 0.0
+        return dataclasses.replace(times, others_s=dict.fromkeys((0, 1), 0.3))
+
+    machine.patterns = busy  # type: ignore[method-assign, assignment]
+    checks = tested(machine)["checks"]
+    resting = {c["verdict"] for c in checks if "at work in turns" in c["what"]}
+    assert resting == {"disturbed"}
+    assert verdict.judge(CHECK, Seen(0, 100, 100, 100, telling=False)) == "disturbed"
+
+
+def test_a_limit_on_cpu_time_is_no_fault_of_counters(tested: Tested) -> None:
+    """It halts a CPU that should be at work, on any machine."""
+    machine = Machine()
+    machine.rationed = 0.3
+    answer = tested(machine)
+    assert answer["wrong"] == []
+    assert {"ref", "idle_s", "busy_s"} <= by_counter(answer, "disturbed")
+    for key in ("ref", "busy_s"):
+        dead = Machine({key: 0.0})
+        dead.rationed = 0.3
+        assert key in tested(dead)["wrong"]
+
+
+def test_one_quiet_try_is_enough(tested: Tested) -> None:
+    machine = Machine()
+    run = machine.run
+
+    def noisy_first(*given: Any) -> dict[int, Chain]:
+        machine.others = 0.4 if machine.tries == 0 else 0.0
+        return run(*given)
+
+    machine.run = noisy_first  # type: ignore[method-assign, assignment]
+    answer = tested(machine)
+    assert "instructions" in by_counter(answer, "trusted")
+    assert not by_counter(answer, "disturbed")
+
+
+def test_it_stops_when_asked(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
+    tested(machine := Machine())
+    with pytest.raises(selftest.Stopped):
+        selftest.run(machine, lambda: True)
+
+
+def test_no_time_stamp_counter(tested: Tested) -> None:
+    machine = Machine()
+    machine.hello = dataclasses.replace(machine.hello, stamp="raw")
+    with pytest.raises(Unavailable, match="time-stamp counter"):
+        tested(machine)
+
+
+CHECK = Check("x", "", "", 0.01, "")
+
+
+@pytest.mark.parametrize(
+    ("measured", "less", "more", "expected"),
+    [(100.9, 0, 0, "trusted"), (102, 0, 0, "close"), (104, 0, 0, "unusable"),
+     (104, 0, 5, "disturbed"), (105.9, 0, 5, "disturbed"), (104, 5, 0, "unusable"),
+     (96, 5, 0, "disturbed"),
+     (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
+)  # fmt: skip
+def test_judged(measured: float, less: float, more: float, expected: str) -> None:
+    assert verdict.judge(CHECK, Seen(0, 100, measured, 100, less, more)) == expected
+
+
+def test_the_worst_of_undisturbed_cpus_speaks_for_all() -> None:
+    tries = [Seen(0, 100, 100, 100), Seen(1, 100, 130, 100, more=50), Seen(2, 100, 102, 100)]
+    result = verdict.conclude(CHECK, tries, [0, 1, 2, 3], "o")
+    assert (result.verdict, result.cpu, result.cpus) == ("close", 2, [2])
+    assert result.disturbed == [1, 3]
+    assert verdict.conclude(CHECK, [], [0], "o").verdict == "disturbed"
+
+
+def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message takes 300 ns, and the CPUs' counters are set apart."""
+    home = min(os.sched_getaffinity(0))
+    for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
+        there = [Exchange(at, at + 300 + apart, at + 600) for at in range(10**9, 10**9 + 9000, 900)]
+        monkeypatch.setattr(offsets, "exchanged", lambda *_, there=there: there)
+        ((check, seen),) = clocks.same([home, home + 1], 1e9)
+        assert verdict.judge(check, seen) == expected
+        assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
+        if abs(apart) > 1000:
+            assert seen.measured * 1e9 == pytest.approx(apart, abs=401)  # half a way and a step
+
+
+def test_shares_come_from_the_loops_own_marks() -> None:
+    run = Run(known.FREE, 10, (100, 200, 300), Spell(0, 400, 0, 400, 400, 0))
+    assert run.turns_between(100, 250) == 15
+    assert run.turns_between(50, 250) is None
+    assert run.spell.lost == 0.0
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_on_this_machine() -> None:
+    done = command.run("selftest", "--source", "os", program="perfprobe")
+    assert done.stderr == ""
+    assert done.returncode == 0, done.stdout  # nothing in use is wrong, whoever else is at work
+    answer = json.loads(done.stdout)
+    verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
+    assert set(verdicts.values()) <= {*verdict.RANK, "not there"}
+    assert ("tsc", clocks.RATE.what) in verdicts
+    assert answer["elapsed_s"] < 60
+    assert answer["source"] == "os"
+    assert not set(answer["unchecked"]) & {c["counter"] for c in answer["checks"]}
+
+
+@pytest.mark.parametrize(
+    ("program", "option"),
+    [("perfprobe", ["--source", "sim"]),
+     ("perfprobe", ["--sysroot", "/proc"]), ("perfprobe", ["--source", "nonsense"])],
+)  # fmt: skip
+def test_refused_in_one_line(program: str, option: list[str]) -> None:
+    done = command.run("selftest", *option, program=program)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1

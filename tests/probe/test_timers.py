@@ -1,0 +1,361 @@
+"""`perfprobe timers`: what is made of samples, what the code that takes them consists of, and the
+answer of this machine."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import re
+import statistics
+import time
+from collections import Counter
+from itertools import pairwise
+from math import floor
+from pathlib import Path
+from typing import Any
+
+import command
+import pytest
+from disassembly import listing
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from perfprobe import disturbance, leaves, methods, placing, timers, timing
+from perfprobe._native import lib
+from perfprobe.methods import METHODS, Method
+from perfprobe.repeat import Repeated
+from perfprobe.sources import Unavailable
+from perfprobe.spread import BEYOND, histogram, spread, step, trimmed_mean
+from perfprobe.wire import Cpu, Rate
+
+samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
+
+
+# --- many numbers ---------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(samples)
+@example([n * n for n in range(1, 100)])
+def test_spread_is_that_of_the_samples(values: list[int]) -> None:
+    found = spread(Counter(values))
+    kept = sorted(values)[len(values) // 20 : len(values) - len(values) // 20]
+    assert found.count == len(values)
+    assert found.least == min(values)
+    assert found.median == statistics.median(values)
+    assert found.mean == pytest.approx(statistics.fmean(kept))
+    assert found.sigma == pytest.approx(statistics.pstdev(kept), abs=1e-6)
+    assert found.mean_all == pytest.approx(statistics.fmean(values))
+    assert trimmed_mean(values) == pytest.approx(found.mean)
+
+
+def test_an_interrupt_does_not_move_the_mean() -> None:
+    found = spread(Counter([20] * 500 + [22] * 499 + [10**6]))
+    assert found.mean == pytest.approx(21, abs=0.01)
+    assert found.sigma == pytest.approx(1, abs=0.01)
+    assert found.mean_all > 1000
+    assert found.far == 0.001
+
+
+@settings(deadline=None)
+@given(samples, st.sampled_from([None, 2.0, 24.5]))
+def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> None:
+    found = histogram(Counter(values), grid)
+    assert sum(found.counts) + found.beyond == len(values)
+    assert found.beyond <= BEYOND * len(values)
+    assert found.first == min(values)
+    assert found.counts[0] > 0
+    assert len(found.counts) <= 24
+    end = found.first + found.width * len(found.counts)
+    assert found.beyond == sum(value >= end for value in values)
+
+
+def test_a_histogram_has_no_teeth() -> None:
+    """Readings of a clock that moves by two: bins of three ticks would be full and half full."""
+    found = histogram(Counter(range(20, 80, 2)), 2.0)
+    assert set(found.counts[:-1]) == {2}
+    assert found.width == 4
+    assert set(histogram(Counter(range(20, 40, 2)), 2.0).counts) == {1}
+
+
+def readings(grid: float, count: int = 2000, most: int = 40) -> list[int]:
+    """Differences of readings of a clock that moves by `grid` at a time."""
+    generator = random.Random(3)
+    clocks = [0]
+    for _ in range(count):
+        clocks.append(clocks[-1] + generator.randint(1, most))
+    rounded = [floor(clock * grid) for clock in clocks]
+    return [b - a for a, b in pairwise(rounded)]
+
+
+@pytest.mark.parametrize("grid", [1.0, 2.0, 4.0, 10.0, 23.0, 24.5, 21.6, 92 / 25 * 7])
+def test_the_step_of_a_clock_is_found(grid: float) -> None:
+    assert step(readings(grid)) == pytest.approx(grid, rel=0.01)
+
+
+def test_a_step_is_not_made_up() -> None:
+    assert step([]) is None
+    assert step([0, 0, 25, 25, 25]) is None
+    assert step([45, 46, 47, 48, 49, 60, 61]) == 1.0
+    generator = random.Random(5)
+    for _ in range(50):
+        assert step(generator.sample(range(20, 90), 25)) == 1.0
+
+
+# --- the instructions -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Mnemonics of timers.c, compiled as the package is."""
+    text = listing("timers.c", tmp_path_factory.mktemp("code"))
+    found = re.findall(r"^ +[0-9a-f]+:\t(\S+)", text, re.MULTILINE)
+    assert len(found) > 100
+    return found
+
+
+def test_every_stamp_is_the_instructions_of_its_name(code: list[str]) -> None:
+    """One before the loop and eight in it, with nothing between that waits or branches."""
+    stamps = 9
+    assert code.count("rdtscp") == 2 * stamps
+    assert code.count("cpuid") == stamps
+    assert code.count("mfence") == stamps
+    text = " ".join(code)
+    assert text.count("mfence lfence rdtsc ") == stamps
+    assert text.count("rdtscp lfence ") == stamps
+    assert text.count("cpuid rdtsc ") == stamps
+    plain = [i for i, name in enumerate(code) if name == "rdtsc" and code[i - 1] != "lfence"]
+    assert len(plain) == 2 * stamps  # RDTSC alone, and CPUID;RDTSC
+
+
+def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
+    """Eight in a row, for each of the six: a run of stamps between two jumps."""
+    rows = []
+    for name in code:
+        if name[0] == "j" or name == "ret":
+            rows.append(0)
+        elif rows:
+            rows[-1] += name in {"rdtsc", "rdtscp"}
+    assert sum(row >= 8 for row in rows) == 6
+
+
+# --- a method -------------------------------------------------------------------------------------
+
+
+def run_of(calls: int, kind: int, answers: Any = "ticks") -> timing.Run:
+    """100 samples of 180 ticks, one of 10 000 times as many."""
+    run = timing.Run(Method("m", kind, None, answers, calls), methods.Timer(None))
+    run.ticks = Counter({180: 99, 1_800_000: 1})
+    run.parts = [Repeated(180.0, 2.0, 50, settled=True)] * 2
+    return run
+
+
+def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
+    bracket = Repeated(20.0, 1.2, 100, settled=True)
+    row = timers._costs(run_of(8, lib.PP_TIMER_CLOCK), bracket, 2e9, 2.0)
+    assert (row["least_ticks"], row["median_ticks"], row["mean_ticks"]) == (20.0, 20.0, 20.0)
+    assert (row["mean_ns"], row["error_ticks"], row["error_ns"]) == (10.0, 0.5036, 0.2518)
+    assert (row["sigma_ticks"], row["far"], row["samples"]) == (0.0, 0.01, 100)
+    assert row["mean_all_ticks"] == (0.99 * 180 + 0.01 * 1_800_000 - 20) / 8
+    drawn = row["histogram"]
+    assert (drawn["first_ticks"], drawn["counts"], drawn["beyond"]) == (20.0, [99], 1)
+
+
+def test_a_step_is_in_ns_and_says_from_where() -> None:
+    rate = Rate(2e9, "so", 0.0)
+    found = timing.Measured(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
+    clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
+    assert timers._step(clock_run, False, found)["step_from"] == "clock_getres"
+    clock_run.steps.update([10, 20, 30, 70, 100])
+    assert timers._step(clock_run, False, found) == {"step_ns": 10.0, "step_from": "its answers"}
+    stamps = run_of(1, lib.PP_TIMER_RDTSC)
+    assert timers._step(stamps, True, found) == {"step_ns": None, "step_from": "the TSC's"}
+    stamps.ticks.update([22, 24, 26, 28])
+    found.rows.append(stamps)
+    assert timers._step(stamps, True, found)["step_ns"] == 1.0  # 2 ticks of 2 GHz
+    count = timers._step(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, found)
+    assert set(count) == {"step_from"}
+
+
+# --- where it cannot be measured ------------------------------------------------------------------
+
+
+def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
+    monkeypatch.setattr(timing, "PASSES", 1)
+    cpu = min(os.sched_getaffinity(0))
+    found = timing.measured(cpu, leaves.of(cpu), wanted)  # this MSR has no descriptor
+    good, bad = found.rows
+    assert isinstance(good, timing.Run)
+    assert isinstance(bad, tuple)
+    assert bad[1].why == "it failed while it ran: Input/output error"
+    row = timers._told(bad, found, leaves.of(cpu))
+    assert set(row) == set(timers.KEYS)
+    assert (row["usable"], row["mean_ticks"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(errno.ENOTSUP, "not x86-64"), (errno.EXDEV, "it went off meanwhile")]
+)
+def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch, code: int, why: str) -> None:
+    class Elsewhere:
+        def pp_timer_run(self, *_: object) -> int:
+            return -code
+
+    monkeypatch.setattr(timing, "lib", Elsewhere())
+    cpu = min(os.sched_getaffinity(0))
+    with pytest.raises(Unavailable, match=why):
+        timing.measured(cpu, leaves.of(cpu))
+
+
+def test_which_cpu() -> None:
+    rows = [Cpu(0, True), Cpu(1, False), Cpu(2, True)]
+    assert placing.usable(2, rows, [0, 2]).cpu == 2
+    with pytest.raises(ValueError, match="no such CPU"):
+        placing.usable(3, rows, [0, 2])
+    with pytest.raises(Unavailable, match="is off; to switch it on: echo 1"):
+        placing.usable(1, rows, [0, 2])
+    with pytest.raises(Unavailable, match="perftop may run on 0 only"):
+        placing.usable(2, rows, [0])
+
+
+@pytest.mark.parametrize("asked", ["99999", "-1", "x"])
+def test_a_cpu_that_is_none(asked: str) -> None:
+    done = command.run("timers", f"--cpu={asked}", program="perfprobe")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert asked in done.stderr.splitlines()[-1]
+
+
+def test_what_amd_needs_for_lfence() -> None:
+    def amd(always: int) -> dict[str, str | None]:
+        def its(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int]:
+            name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
+            return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
+
+        return {method.name: methods.guarantees(method, its) for method in METHODS}
+
+    assert "if LFENCE serialises" in str(amd(0)["lfence;rdtsc"])
+    assert amd(1)["lfence;rdtsc"] == "earlier instructions are done; later ones may start before it"
+    assert amd(0)["rdtsc"] == amd(1)["rdtsc"]
+
+
+def test_only_a_fence_behind_it_holds_later_instructions_back() -> None:
+    """Whatever stands before RDTSC says nothing of what comes after it."""
+    for method in METHODS:
+        if "rdtsc" in method.name:
+            held = method.name.endswith(";lfence")
+            assert ("later ones wait" in str(method.guarantees)) == held, method.name
+            assert held != bool(re.search("after later|later ones may", str(method.guarantees)))
+
+
+# --- what disturbed -------------------------------------------------------------------------------
+
+BEFORE = """\
+           CPU0       CPU2
+ 24:          1          0  IO-APIC   5-edge      ACPI:Ged
+ 36:          7       2241  PCI-MSIX-0000:00:02.0   1-edge      nvme0q1
+LOC:      99413     108127   Local timer interrupts
+ERR:          0
+"""
+
+
+def test_interrupts_of_one_cpu() -> None:
+    assert disturbance.interrupts(BEFORE, 2) == {
+        "ACPI:Ged": 0, "nvme0q1": 2241, "Local timer interrupts": 108127,
+    }  # fmt: skip
+    assert disturbance.interrupts(BEFORE, 1) == {}
+    assert disturbance.interrupts("", 0) == {}
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+def test_what_disturbed_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n")
+    write(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
+    write(tmp_path, "proc/cpuinfo", "flags : fpu hypervisor\n")
+    write(tmp_path, "proc/interrupts", BEFORE)
+    write(tmp_path, "proc/stat", "cpu2 100 0 0 900 0 0 0 0 0 0\ncpu3 0 0 0 500 0 0 0 0 0 0\n")
+    before = disturbance.now(2, tmp_path)
+    write(tmp_path, "proc/interrupts", BEFORE.replace("2241", "2250").replace("108127", "109127"))
+    write(tmp_path, "proc/stat", "cpu2 190 0 0 900 0 0 0 10 0 0\ncpu3 40 0 0 550 10 0 0 0 0 0\n")
+    after = disturbance.now(2, tmp_path)
+    found = {row["what"]: row["found"] for row in disturbance.seen(2, [3], before, after, tmp_path)}
+    found.pop("scheduler", None)  # of this test's own thread: as it happens
+    assert found == {
+        "governor": "powersave",
+        "turbo": "on",
+        "SMT sibling CPU 3": "40 % busy",
+        "interrupts": "1009 on CPU 2: 1000 Local timer interrupts, 9 nvme0q1",
+        "steal": "10 % of CPU 2",
+        "hypervisor": "there is one",
+    }
+
+
+def test_a_quiet_machine_has_nothing_to_name(tmp_path: Path) -> None:
+    write(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
+    write(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0\n")
+    write(tmp_path, "proc/cpuinfo", "flags : fpu\n")
+    moment = disturbance.now(0, tmp_path)
+    assert disturbance.seen(0, [1], moment, moment, tmp_path) == []
+
+
+# --- here -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def answer() -> dict[str, Any]:
+    done = command.run("timers", "--json", program="perfprobe")
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_method_is_listed(answer: dict[str, Any]) -> None:
+    assert [row["name"] for row in answer["methods"]] == [method.name for method in METHODS]
+    for row in answer["methods"]:
+        assert set(row) == set(timers.KEYS)
+        assert (row["why"] is None) == row["usable"]
+        if not row["usable"]:
+            continue
+        assert 0 <= row["least_ticks"] <= row["median_ticks"], row
+        assert row["least_ticks"] <= row["mean_ticks"], row
+        assert row["error_ticks"] > 0
+        assert row["sigma_ticks"] >= 0
+        drawn = row["histogram"]
+        assert sum(drawn["counts"]) + drawn["beyond"] == row["samples"]
+        assert row["mean_ns"] == pytest.approx(
+            row["mean_ticks"] / answer["tsc"]["hz"] * 1e9, abs=1e-3
+        )
+
+
+def test_what_must_cost_more_does(answer: dict[str, Any]) -> None:
+    """The least of very many samples does not depend on who else runs here."""
+    least = {row["name"]: row["least_ticks"] for row in answer["methods"] if row["usable"]}
+    assert least["rdtsc"] <= least["lfence;rdtsc"] <= least["mfence;lfence;rdtsc"]
+    assert least["MONOTONIC_COARSE"] < least["MONOTONIC"] < least["cpuid;rdtsc"]
+    assert least["rdtsc"] < least["empty system call"]
+
+
+def test_the_tsc(answer: dict[str, Any]) -> None:
+    """Against a clock and a stamp of our own: a rough sum, but not the product's."""
+    ns, tsc = time.monotonic_ns(), lib.pp_stamp()
+    time.sleep(0.2)
+    ns, tsc = time.monotonic_ns() - ns, lib.pp_stamp() - tsc
+    assert answer["tsc"]["hz"] == pytest.approx(tsc / ns * 1e9, rel=0.01)
+    assert answer["tsc"]["hello"]["hz"] == pytest.approx(answer["tsc"]["hz"], rel=1e-3)
+    assert 0 < answer["tsc"]["error"] < answer["tsc"]["hello"]["error"]
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    if answer["tsc"]["invariant"] is not None:
+        assert answer["tsc"]["invariant"] == ("nonstop_tsc" in text and "constant_tsc" in text)
+
+
+def test_offsets_of_all_cpus(answer: dict[str, Any]) -> None:
+    cpus = sorted(os.sched_getaffinity(0))[:64]
+    if answer["offsets_left_out"] == 0:
+        assert [row["cpu"] for row in answer["offsets"]] == cpus[1:]
+    assert answer["cpu"] in os.sched_getaffinity(0)
