@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+USAGE = 2
+"""What was asked for makes no sense."""
+UNAVAILABLE = 3
+"""It cannot be had here."""
+DAMAGED = 4
+"""Input is; all that could be read was handed over."""
+
 
 class Failed(Exception):  # noqa: N818 - what happened, not what class of mistake
     def __init__(self, text: str, status: int = 1) -> None:

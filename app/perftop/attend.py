@@ -1,0 +1,72 @@
+"""A verb without a screen: until its stream ends, a signal comes, or its command has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Protocol
+
+from perftop.bracket import HEEDED, Bracket
+from perftop.failed import Failed
+from perftop.stream import Stream, spawn
+
+
+class Work(Protocol):
+    @property
+    def bracket(self) -> Bracket | None:
+        """Around the command, if there is one."""
+
+    async def consume(self, stream: Stream) -> None: ...
+
+    def finish(self) -> None:
+        """Whatever ended it; the command has ended too."""
+
+
+async def attend(work: Work, argv: list[str], ends: Iterable[int]) -> int:
+    """The exit status: the command's own, else 128 + the signal that ended us, else 0. `argv`: the
+    probe; `ends`: signals that are heeded where there is no command. Raises Failed, with the
+    command's status unless that is 0: a command that failed says so itself, whatever became of us.
+    """
+    try:
+        async with spawn(argv) as stream:
+            task = asyncio.ensure_future(work.consume(stream))
+            caught = _heed(task, work.bracket, ends)
+            try:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            finally:
+                await _see_out(work)
+    except Failed as failed:
+        raise Failed(str(failed), _status(work) or failed.status) from None
+    return _status(work) or (128 + caught[0] if caught else 0)
+
+
+async def _see_out(work: Work) -> None:
+    """The command is let run to its end, if it ever began. Raises Failed if it could not be run."""
+    bracket = work.bracket
+    run = None if bracket is None else await bracket.ended()
+    try:
+        work.finish()
+    finally:
+        if bracket is not None and run is not None and run.failed is not None:
+            raise Failed(f"{bracket.job.argv[0]}: {run.failed}", run.status)
+
+
+def _status(work: Work) -> int:
+    run = None if work.bracket is None else work.bracket.run
+    return 0 if run is None else run.status
+
+
+def _heed(task: asyncio.Task[None], bracket: Bracket | None, ends: Iterable[int]) -> list[int]:
+    """Signals end the task, and are told in the list; unless a command runs, of which they are."""
+    caught: list[int] = []
+
+    def stop(number: int) -> None:
+        if bracket is None or not bracket.heed(number):
+            caught.append(number)
+            task.cancel()
+
+    for number in HEEDED if bracket else ends:
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    return caught

@@ -1,0 +1,142 @@
+"""A stream in a file: the wire, its frames packed.
+
+Each message is one write, so that whatever ends us costs the last one at most. A block of messages
+begins with one that needs none before it; what is in between was deflated as one stream, flushed
+after each message. A file that was ended has an index behind all else: where its blocks are.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from array import array
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgpack
+
+from perfprobe import wire
+from perftop.packing import Layouts, Packer
+
+BLOCK = 64
+"""Messages: a jump into the file has to unpack those before it in their block."""
+LEVEL = 1
+"""Of deflating. More takes two times as long and saves a twentieth."""
+
+Timed = wire.Frame | wire.Note
+_BROKEN = (
+    wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error,
+    msgpack.UnpackException,
+)  # fmt: skip
+
+
+INDEX = "index"
+"""A note, the last of a file; its data has the offset of each block and its first time, and in the
+last bytes of the file its own offset, from where it can be found."""
+
+
+class Out(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class Recorder:
+    """Writes to something unbuffered, from the hello on."""
+
+    def __init__(self, out: Out, hello: wire.Hello) -> None:
+        self._out, self._layouts = out, Layouts(hello)
+        self._block, self._crc = BLOCK, 0
+        self._blocks = array("Q")
+        self._last_ns = hello.raw_ns
+        self.bytes = 0
+        self._put(hello)
+
+    def write(self, message: Timed) -> None:
+        self._last_ns = max(self._last_ns, message.time_ns)  # a mark may be of the past
+        first = self._block >= BLOCK
+        if first:
+            self._block = 0
+            self._packer = Packer(self._layouts)
+            self._deflate = zlib.compressobj(LEVEL)
+            self._blocks.extend((self.bytes, self._last_ns))
+        self._block += 1
+        plain = self._packer.pack(message)
+        self._crc = zlib.crc32(plain, 0 if first else self._crc)
+        data = self._deflate.compress(plain) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        self._put(wire.Packed(self._last_ns, first, self._crc, data))
+
+    def end(self) -> None:
+        """Nothing comes behind that."""
+        data = {"blocks": self._blocks.tobytes(), "at": self.bytes.to_bytes(8, "little")}
+        self._put(wire.Note(INDEX, self._last_ns, "recorder", data))
+
+    def _put(self, message: wire.Message) -> None:
+        data = wire.encode(message)
+        self._out.write(data)
+        self.bytes += len(data)
+
+
+class Unpacking:
+    """Packed messages to those that they were, one block after the other."""
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self._layouts = Layouts(hello)
+        self._packer: Packer | None = None
+
+    def message(self, packed: wire.Packed) -> Timed:
+        """Raises WireError: it is damaged, or what it needs was not there."""
+        if packed.first:
+            self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
+            self._crc = 0
+        if self._packer is None:
+            raise wire.WireError("a packed message whose block has no beginning")
+        try:
+            data = self._inflate.decompress(packed.data, wire.MAX_MESSAGE)
+            if self._inflate.unconsumed_tail:
+                raise wire.WireError("a packed message that is longer than any can be")
+            self._crc = zlib.crc32(data, self._crc)
+            if self._crc != packed.crc:
+                raise ValueError("its checksum is wrong")
+            found = _checked(self._packer.unpack(data))
+        except _BROKEN as error:
+            self._packer = None
+            raise wire.WireError(f"a damaged packed message ({error})") from None
+        return found
+
+
+def _checked(found: Timed) -> Timed:
+    """Packed or not, it comes from outside."""
+    named: tuple[object, ...]
+    if isinstance(found, wire.Frame):
+        named = found.seq, found.time_ns, found.lost, found.late, found.records
+        kinds: tuple[type, ...] = int, int, int, int, dict
+    else:
+        named, kinds = (found.kind, found.time_ns, found.author, found.data), (str, int, str, dict)
+    if tuple(map(type, named)) != kinds:
+        raise ValueError("its fields are not what they should be")
+    wire.check_time(found)
+    return found
+
+
+class Reader:
+    """Bytes of a stream or a recording to messages, nothing packed among them."""
+
+    def __init__(self) -> None:
+        self.decoder = wire.Decoder()
+        self._unpacking: Unpacking | None = None
+
+    def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
+        for message in self.decoder.feed(data):
+            if isinstance(message, wire.Hello):
+                self._unpacking = Unpacking(message)
+            if isinstance(message, wire.Packed):
+                assert self._unpacking is not None
+                yield self._unpacking.message(message)
+            else:
+                yield message
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Raises OSError, also where only a part went in."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

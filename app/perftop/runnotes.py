@@ -1,0 +1,56 @@
+"""What the stream is told of a command that runs beside it: notes of its start and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfprobe import wire
+from perftop.bracket import Bracket
+from perftop.job import Job, Run
+
+MOST_ARGV = 4096
+"""Characters of a command line that are kept."""
+
+
+class RunNotes:
+    """Each once, when it is due."""
+
+    def __init__(self, job: Job, bracket: Bracket) -> None:
+        self._job, self._bracket = job, bracket
+        self._begun = self._over = False
+
+    def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
+        """`now_ns`: of the newest frame; a simulated machine has no other time. `over`: more will
+        not be known of the run than is known now."""
+        job, bracket = self._job, self._bracket
+        if job.start_ns > 0 and not self._begun:
+            self._begun = True
+            data = {"pid": job.pid, "argv": _spoken(job.argv)}
+            yield wire.Note("run-start", job.start_ns if bracket.ours else now_ns, "recorder", data)
+        if over and self._begun and not self._over and (run := bracket.run) is not None:
+            self._over = True
+            at_ns = run.end_ns if bracket.ours else now_ns
+            yield wire.Note("run-end", at_ns, "recorder", _ended(run, bracket))
+
+
+def _spoken(argv: list[str]) -> list[str]:
+    """As text, whatever it holds, and not too much of it."""
+    words: list[str] = []
+    left = MOST_ARGV
+    for word in argv:
+        if len(word) > left:
+            return [*words, word[:left].encode(errors="replace").decode() + "…"]
+        words.append(word.encode(errors="replace").decode())
+        left -= len(word) + 1
+    return words
+
+
+def _ended(run: Run, bracket: Bracket) -> dict[str, object]:
+    """Bounds are raw times: each CPU was read first, and last, in these ranges."""
+    bounds = bracket.bounds
+    return {
+        **run.told(),
+        "first_ns": bounds and bounds.first_ns,
+        "last_ns": bounds and bounds.last_ns,
+        "missed": bracket.missed,
+    }

@@ -1,0 +1,191 @@
+"""A recording as a file that can be entered anywhere."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import msgpack
+
+from perfprobe import wire
+from perftop.failed import DAMAGED, Failed
+from perftop.recording import INDEX, Timed, Unpacking
+
+WINDOW = 1 << 20
+PREFIX = 64
+"""Bytes of a message that say what it is and when it was."""
+
+
+class Recording:
+    """Raises Failed where there is nothing to read at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = _opened(path)
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._window, self._at = b"", 0
+        self.damage: str | None = None
+        """Why it ends where it does, if not because it was ended."""
+        decoder = wire.Decoder()
+        try:
+            self.hello = self._greeting(decoder, path)
+            self._begin = decoder.offset
+            self._blocks = self._indexed() or self._scanned()
+        except OSError as error:
+            self._file.close()
+            raise _cannot(path, error) from None
+        except Failed:
+            self._file.close()
+            raise
+
+    @property
+    def at(self) -> int:
+        """Up to where it was looked at."""
+        return self._at
+
+    @property
+    def first_ns(self) -> int:
+        return self._blocks[1] if self._blocks else self.hello.raw_ns
+
+    @property
+    def last_ns(self) -> int:
+        """Of the last message that can be read."""
+        for at in reversed(self._blocks[::2]):
+            times = [message.time_ns for message in self._until_damage(at)]
+            if times:
+                return max(times)
+        return self.hello.raw_ns
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def messages(self, time_ns: int = 0) -> Iterator[Timed]:
+        """From the block that holds this moment, or the one after which it would come, on. Damage
+        costs the rest of its block, and is told in `damage`."""
+        found = bisect_right(self._blocks[1::2], time_ns) - 1
+        at: int | None = self._blocks[2 * max(found, 0)] if self._blocks else self._begin
+        while at is not None:
+            at = yield from self._until_damage(at)
+
+    def _until_damage(self, at: int) -> Generator[Timed, None, int | None]:
+        """From the block there on. Returns where the next one is, None: that was all."""
+        unpacking, decoder = Unpacking(self.hello), wire.Decoder()
+        decoder.hello = self.hello
+        try:
+            while (length := self._length(at)) is not None:
+                (message,) = [*decoder.feed(self._bytes(at, length))] or (None,)
+                if isinstance(message, wire.Packed):
+                    message = unpacking.message(message)
+                if isinstance(message, wire.Frame) or (
+                    isinstance(message, wire.Note) and message.kind != INDEX
+                ):
+                    yield message
+                at += length
+        except wire.WireError as error:
+            self.damage = f"damaged at byte {at}: {error}"
+            return next((block for block in self._blocks[::2] if block > at), None)
+        return None
+
+    # --- where messages are
+
+    def _greeting(self, decoder: wire.Decoder, path: Path) -> wire.Hello:
+        at = 0
+        try:
+            while (data := self._bytes(at, WINDOW)) and at <= wire.MAX_MESSAGE:
+                for message in decoder.feed(data):
+                    assert isinstance(message, wire.Hello)
+                    return message
+                at += len(data)
+        except wire.WireError as error:
+            raise Failed(f"{path} is no recording: {error}", DAMAGED) from None
+        raise Failed(f"{path} is no recording: it ends before it has begun", DAMAGED)
+
+    def _length(self, at: int) -> int | None:
+        """Of the whole message there; None: there is none."""
+        head = self._bytes(at, 5) if at < self._size else b""  # it may have grown since
+        width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(head[0]) if head else 0
+        if width is None:
+            raise wire.WireError("not a message")
+        length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
+        if at + length <= self._size and head:
+            return length
+        if head:
+            self.damage = f"cut at byte {at}: the last message is not all there"
+        return None
+
+    def _bytes(self, at: int, count: int) -> bytes:
+        if not self._at <= at or at + count > self._at + len(self._window):
+            self._file.seek(at)
+            self._window, self._at = self._file.read(max(WINDOW, count)), at
+        start = at - self._at
+        return self._window[start : start + count]
+
+    def _indexed(self) -> array[int] | None:
+        """The file's own index, if it has one that fits it."""
+        at = int.from_bytes(self._bytes(max(0, self._size - 8), 8), "little")
+        if not self._begin <= at < self._size:
+            return None
+        decoder = wire.Decoder()
+        decoder.hello = self.hello
+        try:
+            found = list(decoder.feed(self._bytes(at, self._size - at)))
+        except wire.WireError:
+            return None
+        note = found[0] if len(found) == 1 and not decoder.cut else None
+        if not isinstance(note, wire.Note) or note.kind != INDEX:
+            return None
+        blocks, data = array("Q"), note.data.get("blocks")
+        if not isinstance(data, bytes) or len(data) % 16:
+            return None
+        blocks.frombytes(data)
+        offsets = blocks[::2]
+        fits = all(self._begin <= offset < at for offset in offsets)
+        return blocks if fits and list(offsets) == sorted(offsets) else None
+
+    def _scanned(self) -> array[int]:
+        """What an index would say. Without one the file was cut, and ends anywhere."""
+        blocks, at = array("Q"), self._begin
+        try:
+            while (length := self._length(at)) is not None:
+                time_ns = _begins(self._bytes(at, min(length, PREFIX)))
+                if time_ns is not None:
+                    blocks.extend((at, time_ns))
+                at += length
+        except wire.WireError as error:
+            self.damage = f"damaged at byte {at}: {error}"
+        return blocks
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        if path.is_fifo():  # opening it might wait for ever
+            raise Failed(f"cannot leaf through {path}: it is a pipe; perftop export reads it")
+        return path.open("rb")
+    except OSError as error:
+        raise _cannot(path, error) from None
+
+
+def _cannot(path: Path, error: OSError) -> Failed:
+    return Failed(f"cannot read {path}: {error.strerror or error}")
+
+
+def _begins(prefix: bytes) -> int | None:
+    """The time of a message that needs none before it; None: it does, or has no time."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(prefix[{0xC4: 2, 0xC5: 3, 0xC6: 5}[prefix[0]] :])
+    found: dict[object, object] = {}
+    try:
+        for _ in range(unpacker.read_map_header()):
+            key = unpacker.unpack()
+            found[key] = unpacker.unpack()
+    except (msgpack.OutOfData, ValueError):
+        pass
+    time_ns = found.get("time_ns")
+    alone = found.get("type") == "frame" or found.get("first") is True
+    return time_ns if alone and isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None

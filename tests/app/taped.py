@@ -1,0 +1,19 @@
+"""Messages as the file that a recording of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfprobe import wire
+from perftop.recording import Recorder, Timed
+
+
+def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bool = True) -> Path:
+    with path.open("wb") as file:
+        recorder = Recorder(file, hello)
+        for message in messages:
+            recorder.write(message)
+        if end:
+            recorder.end()
+    return path

@@ -1,0 +1,252 @@
+"""A command between samples: what opens its gate, and what ends the time that is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import made
+import pytest
+from waiting import until
+
+from perfprobe import wire
+from perftop import launch
+from perftop.bracket import ECHO_NS, PATIENCE, PATIENCE_NS, Bracket
+from perftop.job import Job, raw_ns
+from perftop.stream import spawn
+
+SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
+WIDE, ELSEWHERE = SAMPLED | wire.ROW_WIDE, SAMPLED | wire.ROW_ELSEWHERE
+GOOD = [SAMPLED] * 4
+TWO_CORES = made.hello(cores=2)  # CPUs 0 and 2, and 1 and 3
+VALUES = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
+
+
+def sample(flags: list[int], at_ns: int | None = None, late_ns: int = 0) -> wire.Frame:
+    frame = made.frame(TWO_CORES, 1, VALUES, flags=flags, late_ns=[0, 0, 0, late_ns])
+    return wire.Frame(1, raw_ns() if at_ns is None else at_ns, frame.blocks)
+
+
+def around(argv: list[str], flow: Callable[[Bracket, Job], Any], **changes: Any) -> Bracket:
+    """With the job held; `flow` is a coroutine function."""
+    hello = made.hello(cores=2, **changes)
+
+    async def run() -> Bracket:
+        bracket = Bracket(job)
+        bracket.begin(hello)
+        await flow(bracket, job)
+        return bracket
+
+    with Job(argv) as job:
+        return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("flags", "opens"),
+    [
+        (GOOD, True),
+        ([SAMPLED, SAMPLED, SAMPLED, 0], False),
+        ([SAMPLED, WIDE, SAMPLED, SAMPLED], False),
+        ([SAMPLED, SAMPLED, ELSEWHERE, SAMPLED], False),
+        ([SAMPLED, SAMPLED, SAMPLED, OFFLINE], True),
+    ],
+)
+def test_the_gate_opens_when_every_cpu_that_is_on_was_read(flags: list[int], opens: bool) -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        assert not bracket.take(sample(flags))
+        assert bracket.heed(2) is opens, "from now on signals are the command's"
+
+    around(["true"], flow)
+
+
+def test_reads_of_several_frames_add_up() -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
+            bracket.take(sample(flags))
+            assert not bracket.heed(2)
+        bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
+        assert bracket.heed(2)
+
+    around(["true"], flow)
+
+
+def test_only_cpus_that_were_asked_for_are_waited_for() -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        bracket.take(sample([0, SAMPLED, 0, SAMPLED]))
+        assert bracket.heed(2)
+
+    around(["true"], flow, selected=[1])
+
+
+def test_one_that_cannot_be_read_holds_nobody_up_for_good() -> None:
+    flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
+
+    async def flow(bracket: Bracket, job: Job) -> None:
+        begin_ns = raw_ns()
+        times_ns = [*(begin_ns + i for i in range(PATIENCE)), begin_ns + PATIENCE_NS]
+        for time_ns in times_ns:
+            assert not bracket.heed(2)
+            bracket.take(sample(flags, time_ns))
+        await bracket.ended()
+        for time_ns in times_ns:
+            assert not bracket.closed
+            bracket.take(sample(flags, time_ns + PATIENCE_NS))
+        assert bracket.closed
+
+    bracket = around(["true"], flow)
+    assert bracket.missed == [1, 3], "its sibling's differences wait for it"
+    assert bracket.bounds is not None
+
+
+def test_what_was_sampled_before_the_end_does_not_close_it() -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        assert bracket.early(sample(GOOD, 1))
+        first_ns = raw_ns()
+        assert not bracket.early(sample(GOOD, first_ns))
+        bracket.take(sample(GOOD, first_ns, late_ns=7))
+        before_ns = raw_ns()
+        run = await bracket.ended()
+        assert run is not None
+        assert not bracket.take(sample(GOOD, before_ns))
+        assert not bracket.take(sample(GOOD, run.end_ns - 1, late_ns=1)), "only one was late enough"
+        assert not bracket.closed
+        assert bracket.take(sample(GOOD, run.end_ns + 5))
+        bounds = bracket.bounds
+        assert bounds is not None
+        assert bounds.first_ns == (first_ns, first_ns + 7)
+        assert bounds.last_ns == (run.end_ns, run.end_ns + 5)
+        slack_s = (run.start_ns - first_ns + 5) / 1e9
+        assert bounds.slack_s(run.start_ns, run.end_ns) == pytest.approx(slack_s, abs=1e-12)
+
+    assert around(["sleep", "0.05"], flow).missed == []
+
+
+def test_a_simulated_machine_tells_no_bounds() -> None:
+    """It may be years ahead, or behind."""
+
+    async def flow(bracket: Bracket, job: Job) -> None:
+        assert not bracket.early(sample(GOOD, 1))
+        bracket.take(sample(GOOD, 1))
+        assert not bracket.take(sample(GOOD, 10**18)), "it still runs"
+        await bracket.ended()
+        assert bracket.take(sample(GOOD, 2))
+
+    assert around(["sleep", "0.05"], flow, source="sim:steady").bounds is None
+
+
+def test_signals_to_us_alone_are_passed_on() -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        assert not bracket.heed(15), "it has not begun: it is for us to end"
+        bracket.take(sample(GOOD))
+        assert bracket.heed(2), "the terminal has sent it to the command too"
+        assert bracket.heed(15)
+        run = await bracket.ended()
+        assert run is not None
+        assert run.status == 143
+        assert not bracket.heed(15), "its number may be another's by now"
+
+    around(["sleep", "60"], flow)
+
+
+def test_what_ended_the_command_may_be_heard_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal sends it to both; the last samples are to be waited for all the same."""
+
+    async def flow(bracket: Bracket, job: Job) -> None:
+        bracket.take(sample(GOOD))
+        job.kill(9)
+        run = await bracket.ended()
+        assert run is not None
+        assert bracket.heed(2)
+        assert not bracket.closed
+        monkeypatch.setattr("perftop.bracket.raw_ns", lambda: run.end_ns + ECHO_NS)
+        assert not bracket.heed(2), "that one was for us"
+
+    around(["sleep", "60"], flow)
+
+
+def test_who_gave_up_waiting_for_it_knows_of_no_run() -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        bracket.take(sample(GOOD))
+        waiting = asyncio.ensure_future(bracket.ended())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert bracket.run is None
+        job.kill(9)
+        await job.ended()
+
+    around(["sleep", "60"], flow)
+
+
+def test_one_that_was_killed_at_the_gate() -> None:
+    async def flow(bracket: Bracket, job: Job) -> None:
+        job.kill(9)
+        state = Path(f"/proc/{job.pid}/stat")
+        await until(lambda: state.read_text(encoding="ascii").split()[2] == "Z", "it is dead")
+        bracket.take(sample(GOOD))
+        run = await bracket.ended()
+        assert run is not None
+        assert run.status == 137
+
+    around(["true"], flow)
+
+
+# --- on this machine, under load -----------------------------------------------------------------
+
+CLOCK = "import time, sys; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
+WORK = f"{CLOCK}; sum(range(10**6)); open(sys.argv[1], 'w').write(f'{{a}} {{now()}}')"
+
+
+@contextlib.contextmanager
+def load() -> Iterator[None]:
+    """More to run than there are CPUs."""
+    cpus = len(os.sched_getaffinity(0))
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cpus + 1)
+    ]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+async def measure(job: Job, sample_s: str) -> tuple[Bracket, list[wire.Frame]]:
+    bracket, frames = Bracket(job), []
+    argv = launch.probe_command("stream", "--source", "os", "--sample", sample_s)
+    async with spawn(argv) as stream:
+        async for message in stream:
+            if isinstance(message, wire.Hello):
+                bracket.begin(message)
+            elif isinstance(message, wire.Frame) and not bracket.early(message):
+                frames.append(message)
+                if bracket.take(message):
+                    break
+    return bracket, frames
+
+
+@pytest.mark.parametrize("sample_s", ["0.01", "0.1"])
+def test_the_run_lies_inside_by_the_commands_own_clock(tmp_path: Path, sample_s: str) -> None:
+    told = tmp_path / "told"
+    with load():
+        for _ in range(3):
+            with Job([sys.executable, "-S", "-c", WORK, str(told)]) as job:
+                bracket, frames = asyncio.run(measure(job, sample_s))
+            begun_ns, done_ns = map(int, told.read_text(encoding="ascii").split())
+            run, bounds = bracket.run, bracket.bounds
+            assert run is not None
+            assert bounds is not None
+            assert bounds.first_ns[1] <= run.start_ns <= begun_ns
+            assert done_ns <= run.end_ns <= bounds.last_ns[0]
+            assert (run.status, bracket.missed) == (0, [])
+            # What is summed up is from the first of these frames to the last.
+            assert frames[0].time_ns <= bounds.first_ns[0]
+            assert bounds.last_ns[1] <= frames[-1].time_ns + 10**9
+            assert 0 < bounds.slack_s(run.start_ns, run.end_ns) < 5

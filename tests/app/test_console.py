@@ -1,0 +1,85 @@
+"""The terminal that a command has for its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from waiting import until
+
+from perftop.console import AT_ONCE_BYTES, INTERRUPT, READ_BYTES, Console
+
+
+def test_its_terminal_is_its_own_and_knows_its_size() -> None:
+    async def go() -> bytes:
+        tty.job.go()
+        printed = bytearray()
+        tty.follow(printed.extend)
+        await until(lambda: b"ready" in printed, "it prints")
+        tty.resize(70, 5)
+        tty.type(INTERRUPT)
+        done = await tty.job.ended()
+        assert done.status == 130
+        await until(lambda: tty.closed, "nobody is left")
+        return bytes(printed)
+
+    with Console(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
+        size, name, *_ = asyncio.run(go()).splitlines()
+    assert size == b"12 99"
+    assert name.startswith(b"/dev/pts/")
+
+
+def test_a_flood_is_followed_in_turns() -> None:
+    async def go() -> tuple[int, int]:
+        tty.job.go()
+        sizes: list[int] = []
+        tty.follow(lambda data: sizes.append(len(data)))
+        turns = 0
+        while sum(sizes) < 500_000:
+            await asyncio.sleep(0)
+            turns += 1
+        tty.leave()
+        tty.job.kill(9)
+        await tty.job.ended()
+        return max(sizes), turns
+
+    with Console(["yes"], 80, 24) as tty:
+        most, turns = asyncio.run(go())
+    assert most <= AT_ONCE_BYTES + READ_BYTES
+    assert turns > 2, "others had their turn"
+
+
+def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
+    async def go(to: int) -> None:
+        tty.job.go()
+        copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
+        await tty.job.ended()
+        tty.finish()
+        await copying
+
+    ours, theirs = os.pipe()
+    with Console(["seq", "5000"], 80, 24) as tty:
+        asyncio.run(go(theirs))
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as printed:
+        assert printed.read().split() == [b"%d" % n for n in range(1, 5001)]
+
+
+@pytest.mark.parametrize("script", ["sleep 60 & exit 4", "(while :; do echo x; done) & exit 4"])
+def test_who_is_left_behind_there_is_not_waited_for(script: str) -> None:
+    async def go(to: int) -> int:
+        tty.job.go()
+        copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
+        done = await tty.job.ended()
+        tty.finish()
+        await asyncio.wait_for(copying, 20)
+        return done.status
+
+    to = os.open(os.devnull, os.O_WRONLY)
+    with Console(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
+        try:
+            assert asyncio.run(go(to)) == 4
+        finally:
+            os.killpg(tty.job.pid, 9)
+    os.close(to)

@@ -1,0 +1,76 @@
+"""Commands that run under us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perftop.job import Job, Run, raw_ns
+
+
+def run(*argv: str) -> Run:
+    job = Job(argv)
+    job.go()
+    return asyncio.run(job.ended())
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill $$", 143)]
+)
+def test_its_status_is_as_a_shell_has_it(script: str, status: int) -> None:
+    done = run("sh", "-c", script)
+    assert (done.status, done.failed) == (status, None)
+
+
+def test_what_is_not_there_and_what_is_no_program(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("no program")
+    missing, refused = run(str(tmp_path / "nothing")), run(str(plain))
+    assert (missing.status, missing.failed) == (127, os.strerror(2))
+    assert (refused.status, refused.failed) == (126, os.strerror(13))
+    assert run("").failed == os.strerror(2)
+
+
+def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    clock = "import time, sys; open(sys.argv[1], 'w').write(str(time.clock_gettime_ns(4)))"
+    assert time.CLOCK_MONOTONIC_RAW == 4
+    job = Job([sys.executable, "-S", "-c", clock, str(told)])
+    time.sleep(0.2)
+    assert not told.exists()
+    before_ns = raw_ns()
+    job.go()
+    done = asyncio.run(job.ended())
+    assert before_ns <= done.start_ns <= int(told.read_text()) <= done.end_ns <= raw_ns()
+
+
+def test_who_is_dropped_has_run_nothing(tmp_path: Path) -> None:
+    job = Job(["touch", str(tmp_path / "touched")])
+    job.drop()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(job.pid, 0)
+
+
+def test_the_time_it_used_is_told_with_that_of_its_children() -> None:
+    done = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
+    assert done.user_s > 0.05
+    assert done.wall_s >= (done.user_s + done.sys_s) * 0.5
+
+
+def test_it_can_be_written_to_a_pipe_that_nobody_reads() -> None:
+    """Python ignores SIGPIPE; what runs under it must not."""
+    done = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
+    assert done.status == 128 + signal.SIGPIPE
+
+
+def test_a_daemon_that_it_leaves_behind_is_not_waited_for() -> None:
+    begun = time.monotonic()
+    assert run("sh", "-c", "sleep 5 > /dev/null 2>&1 & exit 4").status == 4
+    assert time.monotonic() - begun < 4

@@ -1,0 +1,158 @@
+"""Streams in files: what comes back, and what damage costs."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.recording import BLOCK, Reader, Recorder
+
+SAMPLE_NS = 100_000_000
+
+
+def messages(spec: str, n: int) -> tuple[wire.Hello, list[wire.Frame | wire.Note]]:
+    source = sim.open_sim(f"{spec},speed=max", SAMPLE_NS)
+    found: list[wire.Frame | wire.Note] = []
+    while len(found) < n:
+        found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
+    source.close()
+    return source.hello, found[:n]
+
+
+class Pieces:
+    """A file, and where each write to it ended."""
+
+    def __init__(self) -> None:
+        self.data, self.ends = b"", [0]
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+        self.ends.append(len(self.data))
+
+
+def recorded(hello: wire.Hello, found: list[wire.Frame | wire.Note]) -> Pieces:
+    out = Pieces()
+    recorder = Recorder(out, hello)
+    for message in found:
+        recorder.write(message)
+    assert recorder.bytes == len(out.data)
+    return out
+
+
+def read(data: bytes) -> list[wire.Message]:
+    return list(Reader().feed(data))
+
+
+def plain(message: wire.Message) -> wire.Message:
+    """As it comes from the wire."""
+    decoder = wire.Decoder()
+    decoder.hello = HELLO
+    (found,) = decoder.feed(wire.encode(message))
+    return found
+
+
+HELLO, FOUND = messages("sim:hotplug,cpus=8", 3 * BLOCK)
+
+
+def test_all_of_it_comes_back() -> None:
+    again = read(recorded(HELLO, FOUND).data)
+    assert again[0] == HELLO
+    assert again[1:] == [plain(message) for message in FOUND]
+    assert any(isinstance(message, wire.Note) for message in again)
+
+
+def test_a_stream_that_was_not_packed_is_read_alike() -> None:
+    data = wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
+    assert read(data) == read(recorded(HELLO, FOUND).data)
+
+
+@given(st.integers(min_value=0, max_value=10**6), st.integers(min_value=1, max_value=5000))
+@settings(deadline=None)
+def test_cut_anywhere_it_has_all_whole_messages(cut: int, piece: int) -> None:
+    out = CUT
+    at = cut % len(out.data)
+    reader = Reader()
+    found = [m for i in range(0, at, piece) for m in reader.feed(out.data[i : min(at, i + piece)])]
+    whole = sum(end <= at for end in out.ends) - 1
+    assert len(found) == whole
+    assert reader.decoder.cut == at - out.ends[whole]
+
+
+CUT = recorded(HELLO, FOUND[:BLOCK])
+WHOLE = read(CUT.data)
+
+
+@given(st.integers(), st.binary(min_size=1, max_size=40))
+@settings(deadline=None, max_examples=300)
+def test_damage_is_told_and_nothing_else(seed: int, junk: bytes) -> None:
+    """Bytes that are overwritten: what was before them has come, and no other error than ours."""
+    at = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
+    data = CUT.data[:at] + junk + CUT.data[at + len(junk) :]
+    before = sum(end <= at for end in CUT.ends) - 1
+    found: list[wire.Message] = []
+    with suppress(wire.WireError):
+        found.extend(Reader().feed(data))
+    assert len(found) >= before
+    assert found == WHOLE[: len(found)]
+
+
+def test_a_message_that_says_it_is_huge_takes_no_memory() -> None:
+    import zlib
+
+    data = zlib.compress(bytes(wire.MAX_MESSAGE * 4), 9)
+    bomb = wire.Packed(1, first=True, crc=zlib.crc32(data), data=data)
+    reader = Reader()
+    with pytest.raises(wire.WireError, match="longer than any"):
+        list(reader.feed(wire.encode(HELLO) + wire.encode(bomb)))
+
+
+def test_a_block_without_its_beginning_is_no_guess() -> None:
+    out = recorded(HELLO, FOUND)
+    data = out.data[: out.ends[1]] + out.data[out.ends[2] :]
+    with pytest.raises(wire.WireError, match="no beginning"):
+        read(data)
+
+
+@pytest.mark.parametrize(("cpus", "most"), [(2, 150), (64, 3300)])
+def test_it_is_small(cpus: int, most: int) -> None:
+    """Bytes a frame: an hour of ten a second is 5 MB of 2 CPUs, 110 MB of 64."""
+    out = recorded(*messages(f"sim:smt-mix,cpus={cpus}", 5 * BLOCK))
+    assert (len(out.data) - out.ends[1]) / (5 * BLOCK) <= most
+
+
+def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path) -> None:
+    """Many times: each message is one write."""
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[2])\n"
+        "from test_recording import FOUND, HELLO\n"
+        "from perftop.recording import Recorder\n"
+        "out = open(sys.argv[1], 'wb', buffering=0)\n"
+        "recorder = Recorder(out, HELLO)\n"
+        "print(flush=True)\n"
+        "while True:\n"
+        "    for message in FOUND: recorder.write(message)\n"
+    )
+    for turn in range(6):
+        path = tmp_path / f"{turn}"
+        argv = [sys.executable, "-c", code, str(path), str(Path(__file__).parent)]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            size = 0
+            while size < 20_000 * (turn + 1):
+                size = path.stat().st_size
+            os.kill(writer.pid, 9)
+        reader = Reader()
+        found = list(reader.feed(path.read_bytes()))
+        assert len(found) > 10
+        assert reader.decoder.cut == 0

@@ -1,0 +1,192 @@
+"""Recordings as files: entered anywhere, with an index and without one, whole and damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from test_recording import FOUND, HELLO, Pieces, plain
+
+from perfprobe import wire
+from perftop.failed import DAMAGED, Failed
+from perftop.recording import BLOCK, Recorder
+from perftop.seekable import Recording
+
+
+@pytest.fixture(params=["ended", "killed", "raw"])
+def data(request: pytest.FixtureRequest) -> bytes:
+    """A recording that was ended, one that was not, and a stream kept as the probe wrote it."""
+    if request.param == "raw":
+        return wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in FOUND:
+        recorder.write(message)
+    if request.param == "ended":
+        recorder.end()
+    return out.data
+
+
+def opened(directory: Path, data: bytes) -> Recording:
+    path = directory / "recording"
+    path.write_bytes(data)
+    return Recording(path)
+
+
+def test_it_is_all_there(tmp_path: Path, data: bytes) -> None:
+    with opened(tmp_path, data) as recording:
+        assert recording.hello == HELLO
+        assert list(recording.messages()) == [plain(message) for message in FOUND]
+        assert recording.damage is None
+
+
+@pytest.mark.parametrize("at", [0, 1, BLOCK, 2 * BLOCK + 7, len(FOUND) - 1])
+def test_it_can_be_entered_anywhere(tmp_path: Path, data: bytes, at: int) -> None:
+    with opened(tmp_path, data) as recording:
+        found = list(recording.messages(FOUND[at].time_ns))
+    before = len(FOUND) - len(found)
+    assert at - BLOCK < before <= at
+    assert found == [plain(message) for message in FOUND[before:]]
+
+
+def test_before_its_start_is_its_start(tmp_path: Path, data: bytes) -> None:
+    with opened(tmp_path, data) as recording:
+        assert len(list(recording.messages(0))) == len(FOUND)
+        assert recording.first_ns == FOUND[0].time_ns
+
+
+@pytest.mark.parametrize("cut", [1, 2, 9, 100, 5000])
+def test_cut_it_has_what_is_whole(tmp_path: Path, data: bytes, cut: int) -> None:
+    with opened(tmp_path, data[:-cut]) as recording:
+        found = list(recording.messages())
+    assert found == [plain(message) for message in FOUND[: len(found)]]
+    assert len(found) >= len(FOUND) - 2 - cut // 50
+    assert recording.damage is not None
+    assert "cut at byte" in recording.damage
+
+
+def test_one_that_grows_is_as_it_was_when_it_was_opened(tmp_path: Path) -> None:
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in FOUND[:-1]:
+        recorder.write(message)
+    with opened(tmp_path, out.data) as recording:
+        recorder.write(FOUND[-1])
+        (tmp_path / "recording").write_bytes(out.data)
+        assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]
+        assert recording.damage is None
+
+
+def test_torn_in_the_middle_it_ends_there_unless_an_index_tells_where_to_go_on(
+    tmp_path: Path, data: bytes
+) -> None:
+    half = data.index(b"type", len(data) // 2) - 4  # where a message begins
+    with opened(tmp_path, data[:half] + bytes(40) + data[half + 40 :]) as recording:
+        found = list(recording.messages())
+    told = [plain(message) for message in FOUND]
+    missing = [message for message in told if message not in found]
+    assert [message for message in told if message not in missing] == found
+    first = told.index(missing[0])
+    assert first > 10
+    assert told[first : first + len(missing)] == missing
+    assert recording.damage is not None
+    assert "damaged at byte" in recording.damage
+    assert found[-1] == (told[-1] if b"index" in data else told[first - 1])
+
+
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.99])
+def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> None:
+    data = bytearray(GOLDEN.read_bytes())
+    with Recording(GOLDEN) as whole:
+        told, begin, last_ns = list(whole.messages()), whole._begin, whole.last_ns
+    assert last_ns == told[-1].time_ns
+    index = data.rindex(b"index") - 60
+    data[begin + round((index - begin) * where)] ^= 0x20
+    with opened(tmp_path, bytes(data)) as recording:
+        found = list(recording.messages())
+        assert recording.damage is not None
+        assert found[-1].time_ns == recording.last_ns
+    missing = [message for message in told if message not in found]
+    assert 0 < len(missing) <= BLOCK
+    assert [message for message in told if message not in missing] == found
+    assert (found[-1].time_ns == last_ns) == (where < 0.9)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(b"", "ends before"), (b"\x7fELF and so on", "not a perftop stream"),
+     (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello")],
+)  # fmt: skip
+def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, why: str) -> None:
+    with pytest.raises(Failed, match=why) as refused:
+        opened(tmp_path, text)
+    assert refused.value.status == DAMAGED
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="No such file"):
+        Recording(tmp_path / "nothing")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Failed, match="it is a pipe; perftop export reads it"):
+        Recording(tmp_path / "pipe")
+
+
+def test_a_disk_that_does_not_read_is_told() -> None:
+    with pytest.raises(Failed, match="cannot read /proc/self/mem: Input/output error"):
+        Recording(Path("/proc/self/mem"))
+
+
+def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in FOUND:
+        recorder.write(message)
+    recorder._blocks[2] = 2**63  # an offset beyond the file
+    recorder.end()
+    with opened(tmp_path, out.data) as recording:
+        assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK
+        assert recording.damage is None
+
+
+# --- files of older versions: they keep opening, and are never made anew
+
+GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
+DIGEST = "864e0db83771bbd7e0fab148e86f1d99280c9fb757188fd13f19ab0701fdd048"
+"""Of all words of its frames, as the simulated machine said them."""
+
+
+def words(frame: wire.Frame) -> bytes:
+    rows = (frame.blocks[name] for name in sorted(frame.blocks))
+    return b"".join(bytes(part) for row in rows for part in (row.head, row.valid, row.values))
+
+
+def test_a_recording_of_wire_1_says_what_it_always_said() -> None:
+    with Recording(GOLDEN) as recording:
+        hello, found = recording.hello, list(recording.messages())
+        assert recording.damage is None
+        late = list(recording.messages(found[-1].time_ns))
+    assert (hello.wire, hello.host, hello.source) == (1, "golden", "sim:hotplug")
+    frames = [message for message in found if isinstance(message, wire.Frame)]
+    assert [frame.seq for frame in frames] == list(range(110))
+    assert frames[-1].time_ns - frames[0].time_ns == 10_900_000_000
+    digest = hashlib.sha256(b"".join(map(words, frames))).hexdigest()
+    assert digest == DIGEST
+    notes = [message for message in found if isinstance(message, wire.Note)]
+    assert [note.kind for note in notes] == ["mark", "hotplug"]
+    assert (notes[0].author, notes[0].data) == ("recorder", {"label": "half way"})
+    assert (notes[1].data["cpu"], notes[1].data["online"]) == (3, False)
+    assert late == found[-len(late) :]
+    assert len(late) <= BLOCK
+
+
+def test_its_index_is_not_needed(tmp_path: Path) -> None:
+    data = GOLDEN.read_bytes()
+    torn = data[: data.rindex(b"index") - 40]  # and a part of the last frame
+    with Recording(GOLDEN) as whole, opened(tmp_path, torn) as cut:
+        assert list(cut.messages()) == list(whole.messages())[:-1]
+        assert cut.damage is not None
