@@ -35,6 +35,7 @@ class Picture:
     seconds: float
     size: tuple[int, int]
     keys: tuple[str, ...] = ()
+    watch: str | None = None
     theme: str | None = None
     no_color: bool = False
 
@@ -46,6 +47,8 @@ PICTURES = [
     Picture("time", "neighbour,cpus=32", 40, (160, 32), ("3", "[")),
     Picture("table", "smt-mix,cpus=32", 12, (160, 40), ("4", "down")),
     Picture("core", "turbo-drop,cpus=32,packages=2", 40, (160, 46), ("enter", "[")),
+    Picture("episodes", "throttle,cpus=32,packages=2", 52, (160, 24), ("5",)),
+    Picture("neighbours", "neighbour,cpus=32", 17, (160, 30), ("6",), watch="lmp"),
     Picture("small", "smt-mix,cpus=16", 12, (80, 24)),
     Picture("wide-256", "smt-mix,cpus=256", 12, (240, 70)),
     Picture("light", "smt-mix,cpus=16", 12, (120, 30), theme="perftop-light"),
@@ -55,7 +58,8 @@ PICTURES = [
 
 def capture(picture: Picture) -> list[wire.Message]:
     """All that the machine has to say up to the moment of the picture."""
-    source = sim.open_sim(f"sim:{picture.scenario},seed=7,speed=max", SAMPLE_NS)
+    spec = f"sim:{picture.scenario},seed=7,speed=max"
+    source = sim.open_sim(spec, SAMPLE_NS, watch=picture.watch)
     found: list[wire.Message] = [source.hello]
     end_ns = source.hello.raw_ns + int(picture.seconds * 1e9)
     while True:

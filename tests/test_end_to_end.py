@@ -333,6 +333,8 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
         (["stat", "--source", "sim", "--smt-method", "traced"], 3, "there are: one-thread, bounds"),
         (["stat", "--source", "sim", "--smt-method", "magic"], 2, "magic"),
         (["stat", "-i", "250ms", "--sample", "100ms"], 2, "no multiple"),
+        (["stat", "--watch", "999999999"], 3, "perftop: no process 999999999\n"),
+        (["stat", "--source", "sim", "--watch=-16-bytes-of-name"], 2, "of up to 15 bytes"),
         (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found below /nowhere"),
         (["stat", "-i", "٣"], 2, "no length of time"),
     ],

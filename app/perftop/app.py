@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,12 +17,12 @@ from textual.app import App
 from textual.binding import BindingType
 
 from perfprobe import wire
-from perftop import crash, keys, theme
+from perftop import crash, keys, marks, theme
 from perftop.config import Config
 from perftop.cost import Cost
 from perftop.failed import Failed
 from perftop.format import utf8
-from perftop.messages import Jumped, Refreshed
+from perftop.messages import Jumped, Marked, Refreshed
 from perftop.playhead import Playhead
 from perftop.screens.monitor import Monitor
 from perftop.stream import Stream, attached
@@ -30,6 +31,7 @@ from perftop.widgets.choice import Choice
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
+    from perftop.deck import Deck
     from perftop.session import Interval, Session
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
@@ -49,7 +51,7 @@ class PerfTopApp(App[None]):
 
     def __init__(
         self,
-        opener: Opener,
+        opener: Opener | None,
         interval_ns: int,
         config: Config | None = None,
         *,
@@ -57,6 +59,7 @@ class PerfTopApp(App[None]):
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Without an opener it is fed by whoever derives from it."""
         super().__init__()
         self._open = opener
         self._cost = Cost(cpu_clock)
@@ -68,6 +71,7 @@ class PerfTopApp(App[None]):
         self.failure: Failed | None = None
         """Why the stream ended, if it was not we who ended it."""
         self._session: Session | None = None
+        self._deck: Deck | None = None
         self.playhead = Playhead()
         self._up = self._crashed = False
         self._painted = asyncio.Event()
@@ -115,6 +119,7 @@ class PerfTopApp(App[None]):
 
     @work(exclusive=True)
     async def _feed(self) -> None:
+        assert self._open is not None
         try:
             async with self._open() as stream:
                 await self._painted.wait()  # what comes now brings numpy
@@ -126,15 +131,17 @@ class PerfTopApp(App[None]):
 
     def _take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
-            from perftop.history import History  # brings numpy, while the probe takes its first
+            from perftop.deck import Deck  # brings numpy, while the probe takes its first
+            from perftop.history import History
             from perftop.session import Session
 
             self._session = Session(message, History(message))
+            self._deck = Deck(self._session)
             return
         session = self._session
         assert session is not None
         self._heard = self._clock()
-        session.apply(message)
+        self._apply(session, message)
         # The first numbers come after one sample, not after a whole interval.
         due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
         if session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1:
@@ -143,15 +150,22 @@ class PerfTopApp(App[None]):
                 self.status = replace(self.status, own=self._cost.share(session))
                 self._tell()
 
+    def _apply(self, session: Session, message: wire.Message) -> None:
+        session.apply(message)
+        if self._deck is not None:
+            self._deck.take(message)
+
     def _watch(self) -> None:
-        """A probe that hangs says so as little as it says anything else."""
-        session, status = self._session, self.status
-        if session is None or status.failed is not None:
+        """What nobody tells: that a probe hangs, how a recording fares."""
+        session, status, now_s = self._session, self.status, self._clock()
+        if session is None:
             return
-        silent_s = self._clock() - self._heard
-        told = silent_s if silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9 else None
-        if told != status.silent_s:
-            self.status = replace(status, silent_s=told)
+        silent_s = now_s - self._heard
+        hangs = status.failed is None and silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9
+        told = silent_s if hangs else None
+        recording, notice = self._deck.news(now_s) if self._deck else (None, "")
+        self.status = replace(status, silent_s=told, recording=recording, notice=notice)
+        if self.status != status:
             self._tell()
 
     def _end(self, failed: Failed) -> None:
@@ -208,6 +222,26 @@ class PerfTopApp(App[None]):
             self.playhead.step(0, span_ns)
         self._looked()
 
+    def action_interrupt(self) -> None:
+        self.exit()
+
+    def action_record(self) -> None:
+        if self._deck is not None:
+            self._deck.turn(self._clock())
+            self._watch()
+
+    def on_marked(self, message: Marked) -> None:
+        if self._session is not None:
+            label = message.label or marks.numbered(self._session.marks)
+            note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
+            self._apply(self._session, note)
+            if self.playhead.paused:  # else it is seen with what comes next
+                self.action_step(0)
+
+    def ended_recording(self) -> str:
+        """What is to be said of it, once the screen is gone."""
+        return self._deck.end() if self._deck is not None else ""
+
     def action_theme(self, name: str = "") -> None:
         """That theme; without a name the next one."""
         names = theme.names(no_color=self.no_color)
@@ -236,6 +270,8 @@ def run(
     app = PerfTopApp(lambda: attached(probe), interval_ns, config, ascii_=not utf8())
     with drawing_on_stdout():
         app.run(mouse=mouse)
+    if said := app.ended_recording():
+        print(f"perftop: {said}", file=sys.stderr)
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0

@@ -13,12 +13,11 @@ import numpy as np
 
 from perfprobe import wire
 from perftop import gates
-from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.cores import Cores
+from perftop.counters import Bools, Counters, Delta
 from perftop.evaluate import Evaluator, Values
 from perftop.smt import Split, Splitter
-
-CEILINGS = ("ceiling_hz", "e_ceiling_hz")
-"""Hybrids have a ceiling for each core type, told apart by the CPUs that a counter is for."""
+from perftop.turbo import Ceilings, Turbo
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,7 @@ class Sample:
     beside: set[int]
     """CPUs left out because a sibling's sample is suspect, by position."""
     skew_ns: int
+    ceilings: Ceilings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Sieve:
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._started = False
-        self._ceilings: list[tuple[str, np.ndarray, np.ndarray]] = []
-        self.regroup(hello.cores)
+        self.cores = Cores(hello, hello.cores)
+        self.turbo = Turbo(self.counters, self.cores)
 
     def state(self) -> State:
         return State(self.counters.copy(), self.online.copy())
@@ -71,20 +71,9 @@ class Sieve:
         return twin
 
     def regroup(self, cores: list[list[int]]) -> None:
+        self.cores = Cores(self.hello, cores)
         self.splitter.regroup(cores)
-        package = {cpu: i for i, group in enumerate(self.hello.packages) for cpu in group}
-        self._ceilings = []
-        for key in CEILINGS:
-            column = self.counters.columns.get(key)
-            if column is not None:
-                cpus = column.counter.cpus
-                told = [
-                    (i, package[core[0]])
-                    for i, core in enumerate(cores)
-                    if core[0] in package and (cpus is None or core[0] in cpus)
-                ]
-                at, of = np.array(told, int).reshape(-1, 2).T
-                self._ceilings.append((key, at, of))
+        self.turbo.regroup(self.cores)
 
     def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
         """The position of the CPU that went or came, and whether it is there now. A CPU that hello
@@ -122,17 +111,12 @@ class Sieve:
             gates.remove(self.counters, delta, sorted(delta.suspect.keys() | beside))
             values = self.evaluator.evaluate(delta)
             split = self.splitter.split(delta, values, self.online)
-        return Sample(delta, values, split, beside, self._skew_ns(frame))
+        ceilings = self.ceilings(delta, values)
+        return Sample(delta, values, split, beside, self._skew_ns(frame), ceilings)
 
-    def ceiling(self, delta: Delta) -> Floats:
-        """What turbo allows each core, mean over the span; NaN where nothing says."""
-        result = np.full(len(self.splitter.cores), np.nan)
-        for key, at, of in self._ceilings:
-            column = self.counters.columns[key]
-            table = delta.tables[column.block]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                result[at] = (table.moved[:, column.first] / table.ticks)[of]
-        return result
+    def ceilings(self, delta: Delta, values: Values) -> Ceilings:
+        """What turbo allows each core; `values` are those of the span."""
+        return self.turbo.ceilings(delta, values["util"], self.online)
 
     def _beside(self, rows: set[int]) -> set[int]:
         """The siblings of these CPUs that are not among them."""

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from perftop import keys
-from perftop.failed import Failed
+from perftop.failed import USAGE, Failed
 from perftop.widgets.choice import UNITS, Units
 
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
-_USAGE = 2
 _ENTRIES = ("theme", "units", "columns", "keys")
 _TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
           list: "a list", dict: "a table"}  # fmt: skip
@@ -44,7 +43,7 @@ def load(path: Path | None) -> Config:
     except OSError as error:
         if path is None and isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return Config()
-        raise Failed(f"cannot read {chosen}: {error.strerror}", _USAGE) from None
+        raise Failed(f"cannot read {chosen}: {error.strerror}", USAGE) from None
     return read(raw, str(chosen))
 
 
@@ -63,12 +62,12 @@ def read(raw: bytes, name: str) -> Config:
         text = raw.decode("utf-8-sig")
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Failed(name + _syntax(error, raw), _USAGE) from None
+        raise Failed(name + _syntax(error, raw), USAGE) from None
     wrong = list(_wrong(document))
     if wrong:
         lines = _lines(text)
         told = sorted({(lines.get(at, lines.get(at[:1], 1)), what) for at, what in wrong})
-        raise Failed("\n".join(f"{name}:{line}: {what}" for line, what in told), _USAGE)
+        raise Failed("\n".join(f"{name}:{line}: {what}" for line, what in told), USAGE)
     plain = Config()
     return Config(
         document.get("theme", plain.theme),
@@ -107,6 +106,7 @@ def default() -> str:
 
 _PLACES: dict[keys.Place, str] = {
     "app": "Everywhere",
+    "replay": "On a recording",
     "monitor": "In all views",
     "rows": "Overview, time, table",
     "heat": "Heat map",
@@ -116,6 +116,7 @@ _PLACES: dict[keys.Place, str] = {
     "help": "Help",
     "menu": "Lists to choose from",
     "chooser": "Lists to choose some of",
+    "output": "What a command prints, where it fills the screen",
     "prompt": "The line to type into",
 }
 

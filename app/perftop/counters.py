@@ -24,6 +24,7 @@ from perftop.limits import TIMES, Limits
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
@@ -118,6 +119,9 @@ class Counters:
                 first += counter.columns
             self._limits[block.name] = Limits(block)
             self._baselines[block.name] = self._no_baseline(block)
+        self._asleep_ns = 0
+        self._doubtful = 0
+        """So many frames more may have rows of before the machine slept."""
 
     def copy(self) -> Counters:
         """The same state, to go on from apart."""
@@ -165,6 +169,7 @@ class Counters:
     def step(self, frame: wire.Frame) -> Delta:
         """What moved since each row was last read."""
         delta = self.nothing()
+        self._wake(frame)
         for block in self.hello.blocks:
             rows = frame.blocks.get(block.name)
             if rows is not None:
@@ -174,6 +179,7 @@ class Counters:
     def skip(self, frame: wire.Frame) -> None:
         """Leave out what moved until now: the next difference is with this frame, as it would be
         after a step."""
+        self._wake(frame)
         for block in self.hello.blocks:
             rows = frame.blocks.get(block.name)
             if rows is not None:
@@ -205,6 +211,16 @@ class Counters:
         for block in self.hello.blocks:
             if block.scope == "cpu":
                 self._baselines[block.name].known[cpu_row] = False
+
+    def _wake(self, frame: wire.Frame) -> None:
+        """What counters did while the machine slept, if they were not reset, measures nothing."""
+        slept_ns = asleep_ns(frame)
+        if slept_ns != self._asleep_ns:
+            self._asleep_ns, self._doubtful = slept_ns, 2
+        if self._doubtful:
+            self._doubtful -= 1
+            for base in self._baselines.values():
+                base.known[:] = False
 
     def _held(self, known: Bools, sampled: Bools, flags: Words) -> Bools:
         """Rows that wait for a sibling whose read was interrupted or has not come: the next
@@ -267,7 +283,13 @@ def unpack(block: wire.Block, rows: wire.Rows, n: int) -> tuple[Words, Bools, Wo
     head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD)
     if len(head) != n:
         head = np.broadcast_to(head, (n, wire.HEAD))
-    valid = np.frombuffer(rows.valid, np.uint8).reshape(n, -1)
+    valid = np.frombuffer(rows.valid, np.uint8).reshape(n, 8 * block.valid_words)
     bits = np.unpackbits(valid, axis=1, count=block.columns, bitorder="little").astype(bool)
     values = np.frombuffer(rows.values, "<u8").reshape(n, block.columns)
     return head, bits, values
+
+
+def asleep_ns(frame: wire.Frame) -> int:
+    """For how long the machine was suspended by then, since hello. From outside."""
+    found = frame.records.get("asleep_ns")
+    return found if type(found) is int and 0 <= found < wire.LATEST_NS else 0

@@ -11,11 +11,10 @@ from typing import Any
 
 from perfprobe import wire
 from perftop import whole
-from perftop.detect import Episode
+from perftop.detect.episode import Episode
 from perftop.metrics import COUNTS, METRICS
 from perftop.session import Interval, Session
 from perftop.smt import STATES
-from perftop.summary import Extremes
 
 Line = dict[str, Any]
 MULTIPLEXED = 0.99
@@ -37,7 +36,7 @@ def hello_line(session: Session) -> Line:
         "host": hello.host,
         "model": hello.identity.name or None,
         "source": hello.source,
-        "origin": {key: origin for key in METRICS if (origin := session.evaluator.origin(key))},
+        "origin": _origins(session),
         "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
         "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
         "smt_method": methods[0] if methods else None,
@@ -47,6 +46,12 @@ def hello_line(session: Session) -> Line:
         "virtualisation": hello.virtualisation,
         "sample_s": hello.sample_ns / 1e9,
     }
+
+
+def _origins(session: Session) -> dict[str, str]:
+    named = {key: session.evaluator.origin(key) for key in METRICS}
+    named["turbo_ceiling_hz"] = session.sieve.turbo.origin
+    return {key: origin for key, origin in named.items() if origin}
 
 
 def missing_row(missing: wire.Missing) -> Line:
@@ -85,7 +90,7 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
     for key in METRICS:
         line[key] = number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
-            why[key] = _why(interval, row, key)
+            why[key] = why_absent(interval, row, key)
     line["counts"] = {key: _count(interval, key, row) for key in ("tsc", *COUNTS)}
     line["suspect"] = sorted(interval.suspect.get(row, ()))
     if counted is not None:
@@ -102,17 +107,21 @@ def multiplexed(interval: Interval) -> dict[int, float]:
     return {row: share for row, share in shares if share < MULTIPLEXED}
 
 
-def _why(interval: Interval, row: int, key: str) -> str:
+OFF = "the CPU is off"
+UNREAD = "not read in this interval"
+
+
+def why_absent(interval: Interval, row: int, key: str) -> str:
     """Why a value that this source can give is not there now."""
     if not interval.online[row]:
-        return "the CPU is off"
+        return OFF
     if row in interval.suspect:
         return "no sample of this interval could be believed"
     if key in {"busy_hz", "ipc", "kernel_cycles", "kernel_instructions"}:
         halted = interval.values["util"][row]
         if halted == 0:
             return "the CPU was halted throughout"
-    return "not read in this interval"
+    return UNREAD
 
 
 def _count(interval: Interval, key: str, row: int) -> int | None:
@@ -137,7 +146,9 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "smt_low": _states(split.low[core]) if bounds else None,
         "smt_high": _states(split.high[core]) if bounds else None,
         "active_threads": number(float(split.active_threads[core])),
-        "turbo_ceiling_hz": number(float(interval.ceiling_hz[core])),
+        "turbo_ceiling_hz": number(float(interval.ceilings.hz[core])),
+        "turbo_ceiling_low_hz": number(float(interval.ceilings.low_hz[core])),
+        "turbo_ceiling_high_hz": number(float(interval.ceilings.high_hz[core])),
         "suspect": sorted(reasons),
     }
 
@@ -158,53 +169,4 @@ def episode_line(session: Session, episode: Episode) -> Line:
         "cause": episode.cause,
         "evidence": episode.evidence,
         "confidence": episode.confidence,
-    }
-
-
-def summary_line(session: Session, counted: dict[str, dict[str, int]], elapsed_s: float) -> Line:
-    whole, extremes = session.whole(), session.distribution.finish()
-    return {
-        "type": "summary",
-        "elapsed_s": number(elapsed_s),
-        "run": None,
-        "machine": {
-            key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
-            for key in METRICS
-        },
-        "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
-        "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
-        "episodes": counted,
-        "probe_cpu_s": number(session.probe_cpu_s()),
-        "lost": session.lost,
-        "suspect": session.suspect_samples,
-    }
-
-
-def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
-    line: Line = {"cpu": session.topology[row].cpu}
-    for key in METRICS:
-        line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
-    return line
-
-
-def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
-    cpus = session.splitter.cores[core]
-    first = session.topology[session.position[cpus[0]]]
-    means = whole.split.of(core)
-    return {
-        "package": first.package,
-        "core": first.core,
-        "smt": {s: _measure(means[s], extremes.core(s, core)) for s in STATES},
-        "smt_method": whole.split.method[core],
-    }
-
-
-def _measure(mean: float, found: dict[str, float]) -> Line | None:
-    if not math.isfinite(mean):
-        return None
-    return {
-        "min": number(found["min"]),
-        "mean": number(mean),
-        "max": number(found["max"]),
-        "p5": number(found["p5"]),
     }

@@ -295,5 +295,4 @@ def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) 
 
 def _cut(text: str) -> str:
     """What was typed, fit for a message."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
-    return shown if len(shown) <= 16 else shown[:15] + "…"
+    return text_of.safe(text, 16)

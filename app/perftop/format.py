@@ -8,10 +8,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perftop.detect import told
+from perftop.detect.episode import told
+
+if TYPE_CHECKING:
+    from perfprobe.wire import Cpu
 
 MISSING = "n/a"
 
@@ -43,10 +46,7 @@ def clock_unit(units: str, base_hz: float) -> ClockUnit:
     return ClockUnit("GHz", 1e-9, 2)
 
 
-def clock_in(hz: float, units: str, base_hz: float) -> str:
-    """A clock in the chosen units, without their name."""
-    _, per_hz, digits = clock_unit(units, base_hz)
-    return f"{hz * per_hz:.{digits}f}" if math.isfinite(hz * per_hz) else MISSING
+GHZ = clock_unit("GHz", math.nan)
 
 
 def plain(value: float) -> str:
@@ -76,9 +76,118 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def safe(text: str, most: int) -> str:
+    """Text from elsewhere as a terminal can show it: it may hold anything, and be of any length."""
+    shown = "".join(c if c.isprintable() else "?" for c in text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def machine(answer: Mapping[str, Any]) -> list[str]:
+    """Which one an answer of the probe is of."""
+    parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
+    if guest := answer["virtualisation"]:
+        parts.append("guest" if guest == "hypervisor" else f"guest of {guest}")
+    return [*parts, f"Linux {answer['kernel']}"]
+
+
+# --- episodes
+
+_LOSSES, _COUNTS = frozenset({"turbo-drop", "license"}), frozenset({"smi"})
+"""Kinds whose depth is a clock that was missed, or a number of times; most are shares."""
+_LEAST_HZ = 5e6
+"""Less than this is told as nothing."""
+_CAUSES = {
+    "power-pl1": "power limit PL1", "power-pl2": "power limit PL2", "current": "current limit",
+    "prochot": "PROCHOT", "vr": "voltage regulator", "hwp": "HWP", "license": "SIMD license",
+    "simd": "SIMD", "smm": "SMM", "hdc": "HDC", "clock-change": "clock changes", "-": "",
+    "unknown": "cause unknown", "modulation": "clock modulation", "level": "SIMD level",
+}  # fmt: skip
+_CAUSELESS = frozenset({"ramp", "smi", "online", "offline"})
+"""Kinds that say what there is to say."""
+_OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz"}
+"""Evidence that is told beside its limit: 150 of 150 W."""
+
+
+def length(ns: int) -> str:
+    """How long something lasted: 4.1 s, 3 min 12 s, 2 h 05 min."""
+    tenths = max(0, ns) // 10**8
+    if tenths < 600:
+        return f"{tenths / 10:.1f} s"
+    minutes, seconds = divmod(tenths // 10, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def place(ns: int) -> str:
+    """How far into something, as players write it: 0:28, 1:02:28."""
+    minutes, seconds = divmod(max(0, ns) // 10**9, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def depth(kind: str, value: float | None) -> str:
+    """In what the kind is measured in; empty where nobody measured it."""
+    if value is None or not math.isfinite(value):
+        return ""
+    if kind in _LOSSES:
+        return f"−{value / 1e9:.2f} GHz" if value >= _LEAST_HZ else "0.00 GHz"
+    if kind == "ramp":
+        return f"+{value / 1e9:.2f} GHz"
+    return f"{value:.0f}×" if kind in _COUNTS else f"{percent(value)} %"
+
+
+def cause(kind: str, name: str) -> str:
+    """In words."""
+    return "" if kind in _CAUSELESS and name == "unknown" else _CAUSES.get(name, name)
+
+
+def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
+    """Packages or cores by their names, where it is all of them that is online; else CPUs. A list
+    of more than `most` characters is cut."""
+    mine = set(cpus)
+    online = [row for row in topology if row.online]
+    what, names = _whole(online, [row for row in online if row.cpu in mine], len(mine)) or (
+        "CPU", ranges(mine))  # fmt: skip
+    if not set(",-").intersection(names):
+        return f"{what} {names}"
+    if len(names) <= most:
+        return f"{what}s {names}"
+    return f"{len(mine)} CPUs {ranges(mine)[:most].rpartition(',')[0]},…"
+
+
+def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str, str] | None:
+    """`mine`: those of the `count` CPUs that are online."""
+    cores, packages = {(row.package, row.core) for row in mine}, {row.package for row in mine}
+    known = [package for package in packages if package is not None]
+    if len(known) < len(packages) or len(mine) != count or count == 1:
+        return None
+    of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
+    if len(cores) > 1 and sum(row.package in packages for row in online) == count:
+        return "package", ranges(known)
+    if of_cores and len(known) == 1 and (known[0], None) not in cores:
+        several = any(row.package != known[0] for row in online)
+        names = ranges(core for _, core in cores if core is not None)
+        return "core", f"{known[0]}:{names}" if several else names
+    return None
+
+
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
     """What an episode rests on, without what its cause already says."""
-    return " · ".join(told(key, value) for key, value in evidence.items() if key != cause)
+    limits = {limit for key, limit in _OF.items() if key in evidence}
+    return " · ".join(
+        _beside(key, value, evidence.get(_OF.get(key, "")))
+        for key, value in evidence.items()
+        if key not in limits and key != cause
+    )
+
+
+def _beside(key: str, value: object, limit: object) -> str:
+    text = told(key, value)
+    if limit is None:
+        return text
+    number, _, unit = text.rpartition(" ")
+    return f"{number} of {told(key, limit).split(' ')[-2]} {unit}"
 
 
 def utf8() -> bool:
@@ -89,3 +198,14 @@ def utf8() -> bool:
     else:
         named = codecs.lookup(locale.getencoding()).name == "utf-8"
     return named and codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+
+
+_PLAIN = {"±": "+-", "σ": "sd", " · ": ", ", "µ": "u", "×": "x", "…": "..", "−": "-",
+          "│": "|"}  # fmt: skip
+
+
+def in_ascii(line: str) -> str:
+    """For terminals without `utf8`."""
+    for sign, instead in _PLAIN.items():
+        line = line.replace(sign, instead)
+    return line.encode("ascii", "replace").decode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -113,7 +114,7 @@ class History:
             seconds = np.full(len(self._position), (now_ns - chunk.end_ns) / 1e9)
         else:
             seconds = cpus.ticks / sieve.counters.stamp_hz
-        chunk.trail.add(now_ns, sample, seconds, sieve.ceiling(sample.delta))
+        chunk.trail.add(now_ns, sample, seconds, sample.ceilings.hz)
 
     def _full(self, message: Message, sieve: Sieve) -> bool:
         if not self._chunks or self._chunks[-1].bytes > self._budget // PARTS:
@@ -229,12 +230,11 @@ class History:
         return sums
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Raw, in their order."""
-        for chunk in tuple(self._chunks):
-            if chunk.last_ns >= start_ns and chunk.first_ns <= end_ns:
-                for message in self._unpacked(chunk):
-                    if start_ns <= message.time_ns <= end_ns:
-                        yield message
+        """Raw, in their order: those that are kept now, whenever and in whatever thread they are
+        read."""
+        near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
+        parts = [self._unpacked(chunk) for chunk in near]
+        return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
 
     def _unpacked(self, chunk: _Chunk) -> Iterator[Message]:
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))

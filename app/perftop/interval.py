@@ -10,6 +10,7 @@ from perftop.counters import Bools, Delta, Floats
 from perftop.evaluate import Values
 from perftop.metrics import COUNTS
 from perftop.smt import Split
+from perftop.turbo import Ceilings
 
 BESIDE = "a suspect sample of its sibling"
 """Why a CPU was left out with which nothing was wrong."""
@@ -31,7 +32,7 @@ class Interval:
     values: Values
     split: Split
     counts: dict[str, Floats]
-    ceiling_hz: Floats  # by core
+    ceilings: Ceilings
     counted: Floats | None
     """Share of the time for which perf counted; None: all of it, or not perf."""
     online: Bools
@@ -41,6 +42,11 @@ class Interval:
     """As of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+
+    @property
+    def ceiling_hz(self) -> Floats:
+        """By core: what turbo allows for certain; NaN where nothing says."""
+        return self.ceilings.hz
 
 
 @dataclass(slots=True)
@@ -82,7 +88,7 @@ class Span:
             values=values,
             split=sieve.splitter.split(self.delta, values, sieve.online),
             counts=counts,
-            ceiling_hz=sieve.ceiling(self.delta),
+            ceilings=sieve.ceilings(self.delta, values),
             machine=whole.numbers(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from textual.binding import Binding
 
-Place = Literal["app", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
-                "chooser", "prompt"]  # fmt: skip
-"""Where a key works: the whole app, all views, views whose cursor goes up and down (overview,
-time, table), or one view; all lists to choose from, those to choose some of, the line to type
-into."""
+Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
+                "chooser", "prompt", "output"]  # fmt: skip
+"""Where a key works: the whole app, the app on a recording, all views, views whose cursor goes up
+and down (overview, time, table), or one view; all lists to choose from, those to choose some of,
+the line to type into; what a command prints, while nothing else is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,29 @@ class Key:
 
 KEYS: tuple[Key, ...] = (
     Key("quit", "app", "q,f10", "quit", "quit", "Quit"),
-    Key("interrupt", "app", "ctrl+c", "quit", "quit", "Quit", priority=True),
+    Key("interrupt", "app", "ctrl+c", "interrupt", "quit",
+        "Quit; a command that runs is interrupted instead", priority=True),
     Key("pause", "app", "space", "pause", "pause",
-        "Numbers stand still; sampling and history go on"),
+        "Numbers stand still; live, sampling and history go on"),
     Key("longer", "app", "plus", "interval(1)", "longer",
         "Longer interval: what one step of the numbers covers"),
     Key("shorter", "app", "minus", "interval(-1)", "shorter",
         "Shorter interval, down to the sampling interval"),
     Key("usual", "app", "equals_sign", "interval(0)", "usual", "The interval it was started with"),
+    Key("record", "app", "R", "record", "record",
+        "Record to a file here, with the history kept so far; stop that"),
     Key("theme", "app", "T", "theme", "theme", "Next theme"),
     Key("palette", "app", "colon,ctrl+p", "command_palette", "commands", "Command palette"),
+    Key("suspend", "app", "ctrl+z", "suspend_process", "suspend",
+        "Into the background; fg brings it back", priority=True),
+
+    Key("faster", "replay", "right_curly_bracket", "speed(1)", "faster",
+        "Play faster, up to as fast as the file can be read"),
+    Key("slower", "replay", "left_curly_bracket", "speed(-1)", "slower", "Play slower"),
+    Key("begin", "replay", "0,ctrl+home", "begin", "start",
+        "To the start of the recording"),
+    Key("finish", "replay", "dollar_sign,ctrl+end", "finish", "end",
+        "To the end of the recording"),
 
     Key("help", "monitor", "question_mark,h,f1", "help", "help",
         "Keys, shapes and what every number means"),
@@ -51,6 +64,10 @@ KEYS: tuple[Key, ...] = (
     Key("heat", "monitor", "2", "view('heat')", "heat", "Heat map: a cell a core"),
     Key("time", "monitor", "3", "view('time')", "time", "Time: the past of every CPU"),
     Key("table", "monitor", "4", "view('table')", "table", "Table: every number of every CPU"),
+    Key("episodes", "monitor", "5", "view('episodes')", "episodes",
+        "Episodes: what happened, where and why"),
+    Key("neighbours", "monitor", "6", "view('neighbours')", "neighbours",
+        "Neighbours: who loses to whom"),
     Key("next_view", "monitor", "tab", "turn(1)", "next view", "Next view"),
     Key("previous_view", "monitor", "shift+tab", "turn(-1)", "previous view", "Previous view"),
     Key("open", "monitor", "enter", "open", "core", "The selected core on a page of its own"),
@@ -72,10 +89,18 @@ KEYS: tuple[Key, ...] = (
     Key("leap_on", "app", "shift+right", "leap(10)", "10 s on",
         "Ten seconds on"),
     Key("jump", "monitor", "J", "jump", "jump", "Go to a time: 12:03:05, or -30s"),
+    Key("mark", "monitor", "m", "mark", "mark", "Name this moment"),
+    Key("next_episode", "monitor", "n", "episode(1)", "next episode",
+        "To the next episode"),
+    Key("previous_episode", "monitor", "N", "episode(-1)", "episode before",
+        "To the episode before this moment"),
     Key("narrower", "monitor", "left_square_bracket", "window(-1)", "shorter window",
         "Less time on time axes"),
     Key("wider", "monitor", "right_square_bracket", "window(1)", "longer window",
         "More time on time axes"),
+
+    Key("output", "monitor", "O", "output", "output",
+        "What the command prints: whole, hidden, below the view"),
 
     Key("up", "rows", "up,k", "move(-1)", "up", "One row up"),
     Key("down", "rows", "down,j", "move(1)", "down", "One row down"),
@@ -119,6 +144,13 @@ KEYS: tuple[Key, ...] = (
     Key("accept", "chooser", "enter", "accept", "done", "As ticked", priority=True),
 
     Key("leave", "prompt", "escape", "leave", "back", "Back, and all stays as it was"),
+
+    Key("output_up", "output", "up,k", "scroll_up", "up", "A line up"),
+    Key("output_down", "output", "down,j", "scroll_down", "down", "A line down"),
+    Key("output_page_up", "output", "pageup", "page_up", "page up", "A page up"),
+    Key("output_page_down", "output", "pagedown", "page_down", "page down", "A page down"),
+    Key("output_first", "output", "home,g", "scroll_home", "first", "The first line kept"),
+    Key("output_last", "output", "end,G", "scroll_end", "last", "The last line, and those to come"),
 )  # fmt: skip
 """Of two keys that do the same in one place, the first is the one that is shown."""
 
@@ -140,6 +172,7 @@ NAMES = {
     "space": "space", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
     "up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "enter", "escape": "esc",
     "tab": "tab", "slash": "/", "backslash": "\\", "comma": ",", "full_stop": ".", "colon": ":",
+    "dollar_sign": "$", "left_curly_bracket": "{", "right_curly_bracket": "}",
     "less_than_sign": "<", "greater_than_sign": ">", "left_square_bracket": "[",
     "right_square_bracket": "]",
 }  # fmt: skip
@@ -170,15 +203,18 @@ def captions(keymap: Mapping[str, str]) -> dict[str, str]:
 # --- what the user may change
 
 VIEWS: dict[str, tuple[Place, ...]] = {
-    "overview": ("app", "monitor", "rows"),
-    "heat": ("app", "monitor", "heat"),
-    "time": ("app", "monitor", "rows", "time"),
-    "table": ("app", "monitor", "rows", "table"),
-    "core": ("app", "monitor", "core"),
+    "overview": ("app", "replay", "monitor", "rows"),
+    "heat": ("app", "replay", "monitor", "heat"),
+    "time": ("app", "replay", "monitor", "rows", "time"),
+    "table": ("app", "replay", "monitor", "rows", "table"),
+    "episodes": ("app", "replay", "monitor", "rows"),
+    "neighbours": ("app", "replay", "monitor", "rows"),
+    "core": ("app", "replay", "monitor", "core"),
     "help": ("app", "help"),
     "menu": ("menu",),
     "chooser": ("menu", "chooser"),
     "prompt": ("prompt",),
+    "output": ("app", "monitor", "output"),
 }
 """The places whose keys work in each view; a key of a later place hides that of an earlier one."""
 NONE = "none"

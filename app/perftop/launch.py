@@ -6,12 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
-from perftop.failed import Failed
-
-UNAVAILABLE = 3
-"""Exit status: what was asked for cannot be had here."""
+from perftop.failed import UNAVAILABLE, Failed
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
@@ -33,10 +32,40 @@ def authorize() -> None:
 def launch(argv: Sequence[str]) -> subprocess.Popen[bytes]:
     """In a process group of its own: the terminal's signals are for us. It ends when its stdin
     closes, so it does not outlive us whatever happens."""
-    if shutil.which(argv[0]) is None:
-        raise Failed(f"{argv[0]} is not here")
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
-        env=os.environ | {"PYTHONWARNINGS": "ignore"},
-    )  # fmt: skip
+    with _starting(argv):
+        return subprocess.Popen(
+            argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
+            env=os.environ | {"PYTHONWARNINGS": "ignore"},
+        )  # fmt: skip
+
+
+def ask(argv: Sequence[str]) -> dict[str, Any]:
+    """The answer of a probe that looks once. What it had programmed it gives back, so it is waited
+    for whatever happens."""
+    import json
+
+    pipe = subprocess.PIPE
+    with _starting(argv):
+        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe)
+    with process:
+        try:
+            out, errors = process.communicate()
+        except KeyboardInterrupt:
+            process.terminate()
+            process.communicate()
+            raise
+    with suppress(ValueError):
+        answer: dict[str, Any] = json.loads(out)
+        return answer
+    lines = errors.decode(errors="replace").strip().splitlines()
+    why = lines[-1] if lines else f"perfprobe ended with status {process.returncode}"
+    raise Failed(why.removeprefix("perfprobe: "), max(1, process.returncode))
+
+
+@contextmanager
+def _starting(argv: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Failed(f"cannot run the probe: {argv[0]}: {error.strerror or error}") from None

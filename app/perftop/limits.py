@@ -31,9 +31,9 @@ class Limits:
         per_column = [c for c in block.counters for _ in range(c.columns)]
         self.keys: npt.NDArray[Any] = np.array([c.key for c in per_column])
         self._scale = np.array([c.scale for c in per_column])
-        self._gauge = np.array([c.kind == "gauge" for c in per_column])
+        self._gauge = np.array([c.kind == "gauge" for c in per_column], bool)
         self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)
-        self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column])
+        self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column], bool)
         limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "s": 1.0}
         self._limit = np.array(
             [

@@ -46,11 +46,16 @@ def _of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
     return found, found + _NS["s" if match[3] else "m"] - 1
 
 
-def typed(text: str, session: Session, interval: Interval) -> int:
-    """Raw ns; seen from `interval`. ValueError: one line for the user."""
+def typed(
+    text: str, session: Session, interval: Interval, reach_ns: tuple[int, int] | None = None
+) -> int:
+    """Raw ns; seen from `interval`. `reach_ns`: from where to where one can go, if not only in what
+    the session keeps. ValueError: one line for the user."""
     history = session.history
-    if history is None or history.first_ns is None or history.last_ns is None:
+    if reach_ns is None and history is not None and history.first_ns is not None:
+        reach_ns = history.first_ns, history.last_ns or history.first_ns
+    if reach_ns is None:
         raise ValueError("nothing is kept of the past")
     ahead_ns = session.hello.wall_ns - session.hello.raw_ns
-    known = (interval.time_ns, history.first_ns, history.last_ns)
+    known = interval.time_ns, *reach_ns
     return moment(text, *(raw_ns + ahead_ns for raw_ns in known)) - ahead_ns

@@ -25,6 +25,18 @@ class Playhead:
         if not self.paused:
             self.shown = interval
 
+    def enter(self, session: Session) -> None:
+        """From now on moments are those of this session."""
+        self._session = session
+
+    def stay(self) -> None:
+        """What is shown stays, be it that it is not kept any more."""
+        self.paused = True
+
+    def follow(self) -> None:
+        """What comes next is shown; until then what is shown stays."""
+        self.paused = False
+
     def resume(self) -> None:
         self.shown, self.paused = self.newest, False
 

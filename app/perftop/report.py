@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 
-from perftop.detect import Episode
-from perftop.export import Line, multiplexed, summary_line
-from perftop.format import clock, evidence, percent, plain, ranges, when
+from perftop.detect.episode import Episode
+from perftop.export import Line, multiplexed
+from perftop.format import (
+    cause,
+    clock,
+    depth,
+    evidence,
+    length,
+    percent,
+    plain,
+    ranges,
+    safe,
+    when,
+    where,
+)
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
 from perftop.smt import STATES
+from perftop.summary import Tally
 
 Show = Callable[[float], str]
 _SHOW: dict[str, Show] = {"ratio": percent, "Hz": clock, "1": plain}
@@ -18,7 +32,16 @@ _UNIT = {"ratio": "%", "Hz": "GHz", "1": ""}
 SHOWN = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
 """Columns: what fits into a line and is worth it."""
-WIDTH = 8
+WIDTHS = [max(5, len(METRICS[key].label)) for key in SHOWN]
+STATE_WIDTH = 8
+"""A range takes so much: 100..100."""
+SPANS = ("min", "mean", "max", "p5")
+MOST_CPUS = 60
+"""Characters of a list of CPUs."""
+MOST_COMMAND = 100
+EACH_WIDTH = 12
+MOST_EACH = 8
+"""CPUs of which the summary of a command tells each, in four lines: what a person would read."""
 
 
 def heading(session: Session) -> list[str]:
@@ -52,15 +75,12 @@ def missing_text(session: Session) -> list[str]:
 
 def table(session: Session, interval: Interval) -> list[str]:
     """One interval: the machine, then a row per CPU; a core's states on its first CPU's row."""
-    titles = [METRICS[key].label for key in SHOWN]
-    units = [_UNIT[METRICS[key].unit] for key in SHOWN]
     lines = [
         "",
         f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
         + _suspects(interval)
         + _turns(interval),
-        _row("cpu", titles, list(STATES)),
-        _row("", units, ["%"] * len(STATES)),
+        *_titles("cpu", states=STATES),
     ]
     everyone = [interval.values.over(key, session.shown) for key in SHOWN]
     lines.append(_row("all", _cells(everyone), []))
@@ -68,7 +88,7 @@ def table(session: Session, interval: Interval) -> list[str]:
     for row in session.shown:
         cpu = session.topology[row].cpu
         if not interval.online[row]:
-            lines.append(f"{cpu:>5} {'off':>{WIDTH}}")
+            lines.append(_row(str(cpu), ["off"], []))
             continue
         cells = _cells([float(interval.values[key][row]) for key in SHOWN])
         core = first.get(cpu)
@@ -91,9 +111,16 @@ def _turns(interval: Interval) -> str:
     return f"  counters shared: counted {least} % of the time at least, and scaled"
 
 
-def _row(name: str, cells: list[str], states: list[str]) -> str:
-    row = f"{name:>5} " + " ".join(f"{cell:>{WIDTH}}" for cell in cells)
-    return (row + "  " + " ".join(f"{s:>9}" for s in states)).rstrip()
+def _titles(what: str, width: int = 5, states: Sequence[str] = ()) -> list[str]:
+    labels = [METRICS[key].label for key in SHOWN]
+    units = [_UNIT[METRICS[key].unit] for key in SHOWN]
+    return [_row(what, labels, states, width), _row("", units, ["%"] * len(states), width)]
+
+
+def _row(name: str, cells: Sequence[str], states: Sequence[str], width: int = 5) -> str:
+    parts = [f"{cell:>{room}}" for cell, room in zip(cells, WIDTHS, strict=False)]
+    parts += [f"{state:>{STATE_WIDTH}}" for state in states]
+    return f"{name:>{width}} {' '.join(parts)}".rstrip()
 
 
 def _cells(values: list[float]) -> list[str]:
@@ -111,41 +138,133 @@ def _states(interval: Interval, core: int) -> list[str]:
 
 
 def episode(session: Session, found: Episode) -> str:
-    """One line: what, where, since when, for how long, why."""
-    cpus = ranges(found.cpus)
-    start = when(session.unix(found.start_ns))
-    if found.end_ns is None:
-        length = "still running"
-    else:
-        length = f"{(found.end_ns - found.start_ns) / 1e9:.1f} s"
+    """One line: what, where, since when, for how long, how deep, why."""
     told = evidence(found.cause, found.evidence)
-    return f"! {found.kind}  cpu {cpus}  {start}  {length}  {found.cause}  {told}".rstrip()
+    return f"! {_what(session, found)}" + (f"  {told}" if told else "")
 
 
-def summary(session: Session, counted: dict[str, dict[str, int]], elapsed_s: float) -> list[str]:
-    """The whole run: minimum, mean, maximum and fifth percentile of every measure."""
-    line = summary_line(session, counted, elapsed_s)
-    spans = ("min", "mean", "max", "p5")
-    lines = [
-        "",
-        f"{elapsed_s:.3f} s, {session.frames - 1} samples of {_count(len(session.shown), 'CPU')}",
-    ]
-    lines.append(f"{'':>24}" + "".join(f"{name:>9}" for name in spans))
-    for key in SHOWN:
-        metric, measure = METRICS[key], line["machine"][key]
-        title = f"{metric.label} {_UNIT[metric.unit]}".rstrip()
-        lines.append(f"{title:>24}" + _spans(measure, _SHOW[metric.unit]))
-    lines += _core_lines(line)
+def _what(session: Session, found: Episode) -> str:
+    running = found.end_ns is None
+    parts = (
+        found.kind,
+        where(session.topology, found.cpus, MOST_CPUS),
+        when(session.unix(found.start_ns)),
+        "still running" if running else length((found.end_ns or 0) - found.start_ns),
+        depth(found.kind, found.depth),
+        cause(found.kind, found.cause),
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def ending(
+    session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None
+) -> list[str]:
+    """What is said at the end: of the command, if there was one, and of what was measured."""
+    lines = [] if argv is None else ["", *_ran(argv, line)]
+    return lines + (["", *_summary(session, tally, line)] if session.frames > 1 else [])
+
+
+def _summary(session: Session, tally: Tally, line: Line) -> list[str]:
+    """The whole run, from its summary line: minimum, mean, maximum and fifth percentile of every
+    measure; and what happened in it."""
+    elapsed_s = line["elapsed_s"]
+    samples, cpus = _count(session.frames - 1, "sample"), _count(len(session.shown), "CPU")
+    lines = [f"{elapsed_s:.3f} s, {samples} of {cpus}"]
+    lines += _measures(line) + _core_lines(line) + _job_lines(session, line) + _energy_lines(line)
+    lines += _each(session, line) if line["run"] is not None else []
     lines += [
         f"{kind}: {sum(causes.values())} ({', '.join(f'{c} {n}' for c, n in causes.items())})"
-        for kind, causes in counted.items()
+        for kind, causes in tally.counted.items()
     ]
+    lines += [f"worst {_what(session, episode)}" for episode in tally.worst()]
     own = line["probe_cpu_s"]
-    cost = "n/a" if own is None else f"{own:.2f} s CPU ({own / elapsed_s:.1%} of one CPU)"
+    cost = "n/a" if own is None else f"{own:.2f} s CPU ({100 * own / elapsed_s:.1f} % of one CPU)"
     lines.append(
         f"own cost {cost} · frames lost {session.lost} · suspect samples {session.suspect_samples}"
     )
     return lines
+
+
+def _ran(argv: Sequence[str], line: Line) -> list[str]:
+    """The command, how it went, and how it lies in the time that was measured."""
+    run = line["run"]
+    lines = [
+        f"{safe(shlex.join(argv), MOST_COMMAND)}: status {run['status']}",
+        f"{run['wall_s']:.3f} s, {run['user_s']:.3f} s user, {run['sys_s']:.3f} s system",
+    ]
+    if run["slack_s"] is None:
+        lines.append("how the run lies in what was measured is not known")
+    else:
+        lines.append(f"all within what was measured, which is up to {run['slack_s']:.3f} s longer")
+    if run["missed"]:
+        lines.append(f"CPUs {ranges(run['missed'])} were off or not to be read at either end of it")
+    return lines
+
+
+def _measures(line: Line) -> list[str]:
+    """The table; with means of the CPUs that the job ran on, and of the others."""
+    groups = {name: line[name] for name in ("job", "rest") if line[name] is not None}
+    titles = (*SPANS, *groups)
+    lines = [f"{'':>24}" + "".join(f"{name:>9}" for name in titles)]
+    for key in SHOWN:
+        metric, measure = METRICS[key], line["machine"][key]
+        show = _SHOW[metric.unit]
+        means = [group[key] and group[key]["mean"] for group in groups.values()]
+        cells = [_spans(measure, show), *(f"{_cell(mean, show):>9}" for mean in means)]
+        lines.append(f"{f'{metric.label} {_UNIT[metric.unit]}'.rstrip():>24}" + "".join(cells))
+    return lines
+
+
+def _each(session: Session, line: Line) -> list[str]:
+    """Each CPU and its core, if need be only those that the job ran on."""
+    cpus = line["cpus"]
+    if len(cpus) > MOST_EACH and line["job"] is not None:
+        cpus = [row for row in cpus if row["cpu"] in line["job"]["cpus"]]
+    cpus = cpus[:MOST_EACH]
+    shows = {key: _SHOW[METRICS[key].unit] for key in SHOWN}
+    lines = ["", *_titles("cpu", EACH_WIDTH)]
+    for row in cpus:
+        for span in SPANS:
+            cells = [_at(row[key], span, show) for key, show in shows.items()]
+            lines.append(_row(_named(row["cpu"], span), cells, [], EACH_WIDTH))
+    if left := len(line["cpus"]) - len(cpus):
+        lines.append(f"  … and {_count(left, 'CPU')} more: stat --json tells all")
+    return [*lines, *_each_core(session, line, {row["cpu"] for row in cpus}), ""]
+
+
+def _each_core(session: Session, line: Line, cpus: set[int]) -> list[str]:
+    """The states of the cores that have one of these CPUs."""
+    lines: list[str] = []
+    for i, told in zip(session.shown_cores(), line["cores"], strict=True):
+        core, smt = session.splitter.cores[i], told["smt"]
+        if not cpus.isdisjoint(core) and any(smt.values()):
+            for span in SPANS:
+                shares = [_at(smt[state], span, percent) for state in STATES]
+                lines.append(_row(_named(ranges(core), span), [], shares, EACH_WIDTH))
+    title = [_row("core of", [], STATES, EACH_WIDTH), _row("", [], ["%"] * 4, EACH_WIDTH)]
+    return ["", *title, *lines] if lines else []
+
+
+def _named(what: object, span: str) -> str:
+    """What it is stands on its first line only."""
+    return f"{what if span == SPANS[0] else ''} {span:>4}"
+
+
+def _job_lines(session: Session, line: Line) -> list[str]:
+    job, run = line["job"], line["run"]
+    if job is None or run is None:
+        return []
+    used_s = run["user_s"] + run["sys_s"]
+    at = where(session.topology, job["cpus"], MOST_CPUS)
+    seen = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
+    return [f"job on {at}: {seen}; those that live less than a second may go unseen"]
+
+
+def _energy_lines(line: Line) -> list[str]:
+    energy_j = line["energy_j"]
+    if energy_j is None or not line["elapsed_s"]:
+        return ["energy n/a"]
+    return [f"energy {energy_j:.1f} J · {energy_j / line['elapsed_s']:.1f} W"]
 
 
 def _core_lines(line: Line) -> list[str]:
@@ -161,8 +280,12 @@ def _core_lines(line: Line) -> list[str]:
 
 
 def _spans(measure: Line | None, show: Show) -> str:
-    if measure is None:
-        return f"{'n/a':>9}" * 4
-    nothing = float("nan")
-    values = (measure["min"], measure["mean"], measure["max"], measure["p5"])
-    return "".join(f"{show(nothing if v is None else v):>9}" for v in values)
+    return "".join(f"{_at(measure, name, show):>9}" for name in SPANS)
+
+
+def _at(measure: Line | None, span: str, show: Show) -> str:
+    return _cell(measure[span] if measure else None, show)
+
+
+def _cell(value: float | None, show: Show) -> str:
+    return show(float("nan") if value is None else value)

@@ -6,13 +6,17 @@ a live stream, a file and a test.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from perfprobe import wire
-from perftop import whole
+from perftop import marks, whole
 from perftop.believe import Sieve
-from perftop.detect import Detector, Episode
-from perftop.drops import Drops
+from perftop.counters import asleep_ns
+from perftop.detect.detection import Detection
+from perftop.detect.detector import Detector
+from perftop.detect.episode import Episode
+from perftop.format import length
 from perftop.history import TASKS_NS, History
 from perftop.interval import Interval, Span, Tasks, nothing
 from perftop.metrics import METRICS
@@ -27,6 +31,8 @@ MOST_ENDED = 8192
 """Episodes kept: as many as can end in one frame."""
 MOST_DETAILS = 4096
 """Processes of which details are kept, the newest."""
+MOST_MARKS = 1000
+"""Kept, the newest."""
 MAX_DETAIL = 1 << 14
 """Characters of one, as text: a list of all CPUs of a big machine is a third of it."""
 
@@ -44,14 +50,14 @@ class Session:
         self.online = self.sieve.online
         self.topology = list(hello.topology)
         self.detector = Detector()
-        self._drops = Drops(self.sieve, self.detector)
+        self._detection = Detection(self.sieve, self.detector)
+        self.neighbours = self._detection.neighbours
         self.ended: list[Episode] = []
         """Episodes that have ended, newest last, until somebody takes them out."""
-        self.shown = [
-            i
-            for i, row in enumerate(hello.topology)
-            if hello.selected is None or row.cpu in hello.selected
-        ]
+        self.marks: list[Episode] = []
+        """Moments that the user has named: on no CPU, without length."""
+        wanted = self.position if hello.selected is None else hello.selected
+        self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
         """Positions of the CPUs that the user asked for; the rest is read for the siblings only."""
         self.distribution = Distribution(self.shown, MAX_BYTES if history is None else LIVE_BYTES)
         self.lost = 0
@@ -67,12 +73,15 @@ class Session:
         self.details: dict[str, dict[str, object]] = {}
         """What is known of processes, by pid, as the wire has it; newest last."""
         self.now_ns = hello.raw_ns
+        self._asleep: list[tuple[int, int]] = []
+        """When it was known that the machine had slept, and for how long in all; newest last."""
         self.run = self.counters.nothing()
         self._span = nothing(self.sieve, hello.raw_ns)
         self._seq = 0
 
     def unix(self, raw_ns: int) -> float:
-        return (self.hello.wall_ns + raw_ns - self.hello.raw_ns) / 1e9
+        asleep_ns = next((ns for at_ns, ns in reversed(self._asleep) if at_ns <= raw_ns), 0)
+        return (self.hello.wall_ns + raw_ns - self.hello.raw_ns + asleep_ns) / 1e9
 
     def apply(self, message: wire.Message) -> None:
         if isinstance(message, wire.Frame):
@@ -84,6 +93,8 @@ class Session:
                 self._hotplug(message)
             elif message.kind == "warning":
                 self._warn(message)
+            elif (label := marks.label(message)) is not None:
+                self._mark(message.time_ns, label)
 
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
@@ -117,10 +128,16 @@ class Session:
         return span.interval(self.sieve, now_ns, self.unix(now_ns), self._seq, tasks)
 
     def _frame(self, frame: wire.Frame) -> None:
-        since_ns, self.now_ns = self.now_ns, frame.time_ns
+        since_ns = self.now_ns
+        if frame.time_ns < since_ns:
+            text = f"frame {frame.seq} goes back in time, and was left out"
+            self._warn(wire.Note("warning", since_ns, data={"text": text}))
+            return
+        self.now_ns = frame.time_ns
         self.frames += 1
         self.lost, self.late = frame.lost, frame.late
         self._records(frame)
+        self._wake(frame)
         kept = self.history is not None and self.history.keep(frame, self.sieve)
         sample = self.sieve.sample(frame, learn=True)
         if self.history is not None and kept:
@@ -135,7 +152,7 @@ class Session:
         self.distribution.add(sample.values, sample.split)
         by_cpu = {self.topology[row].cpu: texts for row, texts in suspect.items()}
         self._end(self.detector.suspects(by_cpu, frame.time_ns, since_ns))
-        self._end(self._drops.sample(sample, since_ns, frame.time_ns))
+        self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
 
     def _records(self, frame: wire.Frame) -> None:
         """Who runs where, and what is new of them. All of it comes from outside."""
@@ -148,6 +165,15 @@ class Session:
                     self.details[pid] = known
             for pid in list(self.details)[:-MOST_DETAILS]:
                 del self.details[pid]
+
+    def _wake(self, frame: wire.Frame) -> None:
+        """A recording that is entered behind it has no moment of it to show."""
+        before_ns = self._asleep[-1][1] if self._asleep else 0
+        now_ns = asleep_ns(frame)
+        if now_ns != before_ns:
+            self._asleep = [*self._asleep, (frame.time_ns, now_ns)][-MOST_MARKS:]
+            if self.frames > 1 and now_ns > before_ns:
+                self._mark(frame.time_ns, marks.ASLEEP + length(now_ns - before_ns))
 
     def _hotplug(self, note: wire.Note) -> None:
         found = self.sieve.hotplug(note)
@@ -165,8 +191,12 @@ class Session:
         del self.ended[:-MOST_ENDED]
 
     def _warn(self, note: wire.Note) -> None:
-        self.warnings = [*self.warnings, str(note.data.get("text", ""))[:200]][-MOST_WARNINGS:]
+        self.warnings = [*self.warnings, marks.warning(note)][-MOST_WARNINGS:]
         self.warned_ns = note.time_ns
+
+    def _mark(self, at_ns: int, label: str) -> None:
+        mark = Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": label})
+        self.marks = [*self.marks, mark][-MOST_MARKS:]
 
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user asked for."""
@@ -196,17 +226,25 @@ class Session:
                 reason = why.get(name.partition("_")[0])  # one for all kinds of pressure
                 text = reason.why if reason else "not counted by this source"
                 found.append(wire.Missing(name, text, reason.fix if reason else None))
-        if "ceiling_hz" not in self.counters.columns and "turbo_ceiling_hz" not in why:
-            found.append(wire.Missing("turbo_ceiling_hz", "no turbo limits on this source"))
+        if "turbo_ceiling_hz" not in why:
+            found += self._no_ceiling(why.get("turbo") or why.get("limit_reasons"))
         return found
+
+    def _no_ceiling(self, reason: wire.Missing | None) -> list[wire.Missing]:
+        """`reason`: of tables, or else of the registers that hold them."""
+        told = self.sieve.turbo.cpus
+        if told.all():
+            return []
+        text = reason.why if reason else "no register is known here that holds turbo's limits"
+        cpus = [row.cpu for row, known in zip(self.topology, told, strict=True) if not known]
+        fix = reason.fix if reason else None
+        return [wire.Missing("turbo_ceiling_hz", text, fix, cpus if told.any() else None)]
 
 
 def _topology_row(data: object, old: wire.Cpu, *, online: bool) -> wire.Cpu:
     """The row a note brought, if it is one; else the old one with its new state."""
-    if isinstance(data, dict):
-        names = {f.name for f in dataclasses.fields(wire.Cpu)}
-        known = {k: v for k, v in data.items() if k in names and k not in {"cpu", "online"}}
-        ids = all(v is None or isinstance(v, int | str | list) for v in known.values())
-        if ids and online:
-            return dataclasses.replace(old, online=True, **known)
+    if isinstance(data, dict) and online:
+        with contextlib.suppress(wire.WireError):
+            told = dataclasses.asdict(old) | data | {"cpu": old.cpu, "online": True}
+            return wire.topology_row(told)
     return dataclasses.replace(old, online=online)

@@ -256,10 +256,10 @@ class Splitter:
         shared = self._share("any_thread", delta)[rows]
         any_ = float(np.nanmean(shared)) if np.isfinite(shared).any() else np.nan
         if learn and "any_thread" in self.calibrations and any_ > 0:
-            blur = calibrate.BLUR_S / self._span_s("any_thread", delta)[rows[:1]]
-            enough = lowest > calibrate.LEAST_SHARE
-            low, high = (lowest - blur) / any_, (highest + blur) / any_
-            if enough:
+            span_s = self._span_s("any_thread", delta)[rows[:1]]
+            if lowest > calibrate.LEAST_SHARE and (span_s > 0).all():
+                blur = calibrate.BLUR_S / span_s
+                low, high = (lowest - blur) / any_, (highest + blur) / any_
                 self.calibrations["any_thread"].observe(low, high)
         any_ *= self._factor("any_thread")
         if any_ < lowest - TOLERANCE or any_ > highest + TOLERANCE:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
 from perftop import export, report
-from perftop.detect import Episode
+from perftop.attend import attend
+from perftop.bracket import Bracket
+from perftop.detect.episode import Episode
 from perftop.failed import Failed
+from perftop.job import Job, Run
+from perftop.measurement import Measurement
 from perftop.session import Session
-from perftop.stream import Stream, spawn
+from perftop.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class Options:
     duration_ns: int | None = None
     json: bool = False
     output: Path | None = None
+    job: Job | None = None
+    """What to measure, which waits for its start; stdout is then not ours."""
+    intervals: bool = True
+    """Whether they are told, or only the sum of them."""
 
 
 class Stat:
@@ -39,16 +47,15 @@ class Stat:
         self._options = options
         self._out = out
         self._session: Session | None = None
-        self._counted: dict[str, Counter[str]] = {}
-        self._first_ns: int | None = None
+        self._measurement = Measurement(options.job)
         self._intervals = 0
 
     async def consume(self, stream: Stream) -> None:
-        """Until the count or duration is reached, or the stream ends."""
+        """Until the count or duration is reached, the job has ended, or the stream ends."""
         async for message in stream:
             if isinstance(message, wire.Hello):
                 self._begin(message)
-            elif self._session is not None:
+            elif self._session is not None and not self._measurement.early(message):
                 self._session.apply(message)
                 self._episodes(self._session)
                 if isinstance(message, wire.Note) and message.kind == "warning":
@@ -56,39 +63,52 @@ class Stat:
                 if isinstance(message, wire.Frame) and self._frame(self._session, message):
                     return
 
+    @property
+    def bracket(self) -> Bracket | None:
+        return self._measurement.bracket
+
+    @property
+    def run(self) -> Run | None:
+        """Of the job, once it has ended."""
+        return None if self.bracket is None else self.bracket.run
+
     def finish(self) -> None:
         """What is still running, and the summary."""
-        session = self._session
-        if session is None or self._first_ns is None:
+        session, bracket, measurement = self._session, self.bracket, self._measurement
+        if session is None or measurement.first_ns is None:
             return
+        if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
+            return  # there was nothing to measure
         for episode in session.detector.running:
             self._episode(session, episode)
-        counted = {kind: dict(causes) for kind, causes in self._counted.items()}
-        elapsed_s = (session.now_ns - self._first_ns) / 1e9
+        line = measurement.line(session)
         if self._options.json:
-            self._line(export.summary_line(session, counted, elapsed_s))
-        elif session.frames > 1:
-            self._print(report.summary(session, counted, elapsed_s))
+            self._line(line)
+            return
+        lines = [] if self._options.intervals else report.heading(session)
+        argv = None if bracket is None else bracket.job.argv
+        self._print(lines + report.ending(session, measurement.tally, line, argv))
 
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
+        self._measurement.early(hello)
         if self._options.json:
             self._line(export.hello_line(self._session))
-        else:
+        elif self._options.intervals:
             self._print(report.heading(self._session))
 
     def _frame(self, session: Session, frame: wire.Frame) -> bool:
         """Whether this frame was the last that is wanted."""
-        if self._first_ns is None:
-            self._first_ns = frame.time_ns
-        options = self._options
+        options, measurement = self._options, self._measurement
+        assert measurement.first_ns is not None
         # Half a sample early: a deadline that is a hair short of the boundary belongs to it.
         slack_ns = options.sample_ns // 2
-        if session.span_ns >= options.interval_ns - slack_ns:
+        if options.intervals and session.span_ns >= options.interval_ns - slack_ns:
             self._interval(session)
-        elapsed_ns = frame.time_ns - self._first_ns
-        if options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns:
-            if session.span_ns > slack_ns:  # what is left is shorter, and says so
+        elapsed_ns = frame.time_ns - measurement.first_ns
+        over = options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns
+        if measurement.over(session, frame) or over:
+            if options.intervals and session.span_ns > slack_ns:  # the rest is shorter, and says so
                 self._interval(session)
             return True
         return self._intervals == options.count
@@ -106,7 +126,7 @@ class Stat:
             self._episode(session, session.ended.pop(0))
 
     def _episode(self, session: Session, episode: Episode) -> None:
-        self._counted.setdefault(episode.kind, Counter())[episode.cause] += 1
+        self._measurement.tally.add(episode)
         if self._options.json:
             self._line(export.episode_line(session, episode))
         else:
@@ -122,41 +142,26 @@ class Stat:
 
 def run(options: Options) -> int:
     """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
+    stat: Stat | None = None
     try:
-        with _open(options.output) as out:
-            return asyncio.run(_run(options, out))
+        with _open(options) as out:
+            stat = Stat(options, out)
+            return asyncio.run(attend(stat, options.argv, (signal.SIGINT, signal.SIGTERM)))
     except BrokenPipeError:
-        raise
-    except OSError as error:
-        name = options.output or "stdout"
-        raise Failed(f"cannot write {name}: {error.strerror or error}") from None
-
-
-def _open(path: Path | None) -> contextlib.AbstractContextManager[TextIO]:
-    if path is None:
-        return contextlib.nullcontext(sys.stdout)
-    return path.open("w", encoding="utf-8")
-
-
-async def _run(options: Options, out: TextIO) -> int:
-    stat = Stat(options, out)
-    loop = asyncio.get_running_loop()
-    async with spawn(options.argv) as stream:
-        task = asyncio.ensure_future(stat.consume(stream))
-        caught: list[int] = []
-
-        def stop(number: int) -> None:
-            caught.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
-        try:
-            await task
-        except asyncio.CancelledError:
-            pass
-        except Failed:
-            stat.finish()  # all that was measured is still true
+        if stat is None or stat.run is None:
             raise
-        stat.finish()
-    return 128 + caught[0] if caught else 0
+        return stat.run.status
+    except OSError as error:
+        name = options.output or ("stdout" if options.job is None else "stderr")
+        failed = Failed(f"cannot write {name}: {error.strerror or error}")
+    run = None if stat is None else stat.run
+    raise Failed(str(failed), (run and run.status) or failed.status)
+
+
+def _open(options: Options) -> contextlib.AbstractContextManager[TextIO]:
+    if options.output is not None:
+        return options.output.open("w", encoding="utf-8")
+    standard = sys.stdout if options.job is None else sys.stderr
+    if standard is None:  # it was closed; the job is to run all the same
+        return Path(os.devnull).open("w", encoding="utf-8")
+    return contextlib.nullcontext(standard)

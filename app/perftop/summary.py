@@ -1,10 +1,13 @@
-"""Minimum, maximum and fifth percentile over the samples of a run, in bounded memory."""
+"""Minimum, maximum and fifth percentile over the samples of a run, and what happened in it; in
+bounded memory."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from perftop.counters import Floats
+from perftop.detect.episode import Episode
 from perftop.evaluate import Values
 from perftop.metrics import INDEX, METRICS
 from perftop.smt import STATES, Split
@@ -49,36 +52,74 @@ class Distribution:
     def finish(self) -> Extremes:
         if self._low is None or self._high is None:
             nothing = np.zeros(0)
-            return Extremes(nothing, nothing, nothing, 0)
+            return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0)
         table = np.stack(self._kept)
         empty = np.isnan(table).all(axis=0)
         p5 = np.full(table.shape[1], np.nan)
         if not empty.all():
             p5[~empty] = np.nanpercentile(table[:, ~empty], 5, axis=0)
         # float32 may round below the true minimum
-        return Extremes(self._low, self._high, np.fmax(p5, self._low), self._cpus)
+        return Extremes(self._low, self._high, np.fmax(p5, self._low), table, self._cpus)
 
 
 class Extremes:
     """Lowest, fifth percentile and highest of what a run's samples showed."""
 
-    def __init__(self, low: Floats, high: Floats, p5: Floats, cpus: int) -> None:
+    def __init__(
+        self, low: Floats, high: Floats, p5: Floats, kept: npt.NDArray[np.float32], cpus: int
+    ) -> None:
         self._series = {"min": low, "p5": p5, "max": high}
+        self._kept = kept
         self._cpus = cpus
 
     def machine(self, key: str) -> dict[str, float]:
         return self._at(INDEX[key])
 
     def cpu(self, key: str, row: int) -> dict[str, float]:
-        first = len(METRICS)
-        return self._at(first + INDEX[key] * self._cpus + row)
+        return self._at(self._column(key) + row)
+
+    def group(self, key: str, rows: list[int]) -> dict[str, float]:
+        """Of some CPUs: over all samples of each of them."""
+        columns = [self._column(key) + row for row in rows]
+        if not columns or columns[-1] >= self._kept.shape[1]:
+            return self._at(len(self._series["min"]))
+        known = self._kept[:, columns]
+        known = known[np.isfinite(known)]
+        low, high = (self._series[name][columns] for name in ("min", "max"))
+        p5 = float(np.percentile(known, 5)) if len(known) else float("nan")
+        least = float(np.fmin.reduce(low))
+        return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
 
     def core(self, state: str, core: int) -> dict[str, float]:
         first = len(METRICS) * (1 + self._cpus)
         return self._at(first + core * len(STATES) + STATES.index(state))
+
+    def _column(self, key: str) -> int:
+        """Of the first CPU."""
+        return len(METRICS) + INDEX[key] * self._cpus
 
     def _at(self, i: int) -> dict[str, float]:
         return {
             name: float(series[i]) if i < len(series) else float("nan")
             for name, series in self._series.items()
         }
+
+
+class Tally:
+    """Episodes of a run: how many of each kind and cause, and the deepest of each kind."""
+
+    def __init__(self) -> None:
+        self.counted: dict[str, dict[str, int]] = {}
+        self._worst: dict[str, Episode] = {}
+
+    def add(self, episode: Episode) -> None:
+        causes = self.counted.setdefault(episode.kind, {})
+        causes[episode.cause] = causes.get(episode.cause, 0) + 1
+        held = self._worst.get(episode.kind)
+        if held is None or (episode.depth or 0.0) > (held.depth or 0.0):
+            self._worst[episode.kind] = episode
+
+    def worst(self) -> list[Episode]:
+        """Where there were others of the kind: of a single one all has been told."""
+        several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
+        return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]

@@ -93,7 +93,7 @@ class Tabular:
             keys |= set(STATES)
         elif max(threads, default=1) > 2:
             keys.add("neither")
-        if {"ceiling_hz", "e_ceiling_hz"} & counters.keys():
+        if self._session.sieve.turbo.cpus.any():
             keys.add(_CEILING.key)
         return keys | ({_SMI.key} & counters.keys())
 

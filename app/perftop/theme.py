@@ -205,7 +205,13 @@ def _muted(color: str, ground: str) -> str:
 BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
 USER, KERNEL, STEAL = "█", "▓", "╳"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-SUSPECT, MISSING, CHOSEN, RULE, CUT = "≁", "n/a", "▸", "─", "…"
+SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▸", "─", "┴", "…"
+EPISODES = {
+    "turbo-drop": DROPPED, "throttle": "◆", "involuntary-halt": "‖", "neighbour": "◐",
+    "steal": STEAL, "license": "◇", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",
+    "online": "●",
+}  # fmt: skip
+"""Signs of kinds, the worst first."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 LEVELS_PLAIN = " .:-=+*%@"
 
@@ -213,7 +219,7 @@ PLAIN = str.maketrans({
     "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
     "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",
     "°": " ", "↑": "^", "↓": "v", "→": ">", "←": "<", "–": "-", "−": "-", "—": "-", "┄": "-",
-    "▲": "^",
+    "▲": "^", "◆": "*", "‖": "H", "◐": "&", "◇": "+", "╱": "/", "○": "o", "●": "O", "┴": "^",
 })  # fmt: skip
 
 

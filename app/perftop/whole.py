@@ -21,7 +21,7 @@ def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, key in NAMES.items():
         rates = _rates(counters, delta, key)
-        if rates is None:
+        if rates is None or not len(rates):
             continue
         value = float(rates.max() if name in HIGHEST else rates.sum())
         found[name] = min(1.0, max(0.0, value)) if name in SHARES else value

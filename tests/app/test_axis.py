@@ -8,9 +8,12 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import hello
+from rich.cells import cell_len
 
 from perftop import theme
-from perftop.detect import Episode
+from perftop.detect.episode import Episode
+from perftop.session import Session
 from perftop.widgets import axis, strips
 
 MS = 1_000_000
@@ -162,12 +165,12 @@ def test_what_began_before_has_no_mark_and_what_ended_before_is_not_there() -> N
 
 
 def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
-    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "│" + "─" * 49
+    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "●" + "─" * 49
 
 
 @pytest.mark.parametrize(
     ("kind", "run"),
-    [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("offline", ("│", "text")),
+    [("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
      ("never heard of", ("│", "text"))],
 )  # fmt: skip
 def test_the_mark_tells_how_bad_it_is(kind: str, run: strips.Run) -> None:
@@ -180,14 +183,41 @@ def test_of_two_at_one_moment_the_worse_is_seen() -> None:
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in axis.rule(made(), order, 60 * S)]
-        assert keys[10:20] == ["alarm"] * 2 + ["text"] * 8
-        assert axis.begins(made(), order, 60 * S) == {10: ("▼", "alarm")}
+        assert keys[10:20] == ["text"] * 2 + ["dim"] * 8  # both are over
+        assert axis.begins(made(), order, 60 * S) == {10: ("▼", "text")}
+
+
+def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
+    past, now = drop(10, 20, "throttle"), drop(40)
+
+    def keys(shown_s: int) -> set[str]:
+        return {key for _, key in axis.rule(made(60), (past, now), shown_s * S)} - {"rule"}
+
+    assert keys(60) == {"alarm", "text"}
+    assert keys(30) == {"text"}
+    assert keys(15) == {"alarm"}
+
+
+def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
+    signs = [axis.mark(drop(1, kind=kind))[0] for kind in theme.EPISODES]
+    assert len({*signs, axis.mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
+    assert len({theme.plain(sign) for sign in signs} - {"?"}) == len(signs)
+    assert all(cell_len(sign) == 1 for sign in signs)
 
 
 def test_wide_samples_are_marked_in_their_first_cell() -> None:
     a = axis.fitted(5 * S, 100 * MS, 5.0, 100)
     assert a.wide == 2
     assert text(a, drop(1.0, 1.2), shown_s=5)[20:25] == "▼━━━─"
+
+
+def test_one_that_ended_is_not_missed_because_another_was_told_of_later() -> None:
+    """Of which nothing had been seen for 5 s before it was given up."""
+    session = Session(hello())
+    seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
+    session.ended += [old, seen, given_up]
+    session.detector.running.append(now := drop(90))
+    assert axis.episodes(made(100), session) == [now, given_up, seen]
 
 
 # --- where history begins
@@ -204,3 +234,9 @@ def test_what_is_not_kept_is_blank_and_the_axis_says_since_when_there_is_somethi
     assert line(made(), 5.5) == " " * 5 + "─" * 55
     assert line(made(), -100) == "─" * 60
     assert line(made(), None) == " " * 60
+
+
+def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
+    runs = axis.history(made(), [drop(10, 13.5)], 60 * S, 11 * S // 2, unix, [4, 8, 10, 12, 40])
+    assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━──"
+    assert strips.text(runs).count(theme.STEP) == 2

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from perfprobe.wire import Counter, Hello, Note
 from perftop import theme
-from perftop.detect import Episode
+from perftop.detect.episode import Episode
 from perftop.history import History
 from perftop.session import Session
 from perftop.widgets import axis, coreplan, coretrack, strips
@@ -185,3 +185,21 @@ def test_what_is_kept_of_a_track_is_what_history_says(moments: list[int], window
             np.testing.assert_array_equal(of.track.of(key), fresh.of(key))
         np.testing.assert_array_equal(of.track.states(), fresh.states())
         np.testing.assert_array_equal(of.track.ceiling(), fresh.ceiling())
+
+
+@pytest.mark.parametrize("window_s", [2.0, 5.0, 10.0, 12.0, 15.0, 17.0, 20.0])
+def test_a_ceiling_that_moved_is_a_mark_on_the_axis(window_s: float) -> None:
+    def script(machine: Machine, seq: int) -> None:
+        machine.ceiling_hz = 3.5e9 if 15 < seq <= 32 else 3.2e9
+
+    session, interval = lived(Walk(cores=1), script)
+    session.ended.clear()
+    session.detector.running.clear()
+    of = charts(session, interval, window_s=window_s, size=(76, 25))
+    foot = strips.text(of.foot()[0])[coreplan.LABEL + of.scene.page.columns - of.time.width :]
+    marks = [at for at, char in enumerate(foot) if char == theme.STEP]
+    bins = [of.time.bin(seq * made.SAMPLE_NS) for seq in (16, 33)]  # samples with another one
+    assert marks == [at * of.time.wide for at in bins if at > 0]
+
+    no_ceiling = charts(*lived(Walk(cores=1, ceiling_hz=None)))
+    assert theme.STEP not in strips.text(no_ceiling.foot()[0])

@@ -207,3 +207,12 @@ def test_one_head_row_stands_for_all() -> None:
     _, delta = deltas(greeting, *frames)
     assert [moved(delta, 0), moved(delta, 1)] == [3, 4]
     assert [ticks(delta, 0), ticks(delta, 1)] == [TICKS, TICKS]
+
+
+def test_a_block_without_counters_is_a_block() -> None:
+    """A guest without cpuidle and cpufreq: its CPUs have no counter of their own."""
+    greeting = made.hello([], stat=[made.counter("ticks", "1", bits=64)])
+    counters = Counters(greeting)
+    for seq in (0, 1):
+        delta = counters.step(made.frame(greeting, seq, {"ticks": [seq, 2 * seq]}))
+    assert delta.tables["stat"].moved[:, 0].tolist() == [1, 2]

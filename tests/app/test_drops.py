@@ -5,33 +5,28 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
+import counted
 import made
 import numpy as np
 import pytest
 from fakes import Does, Machine, seen
+from truths import SECOND, found, scripted
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
 from perftop.believe import Sieve
-from perftop.counters import Counters
-from perftop.detect import Detector, Episode
-from perftop.drops import AWAKE, END, GAP_NS, START, Clocks, Drops, Why
-from perftop.format import evidence
+from perftop.detect.detector import Detector
+from perftop.detect.drops import AWAKE, CLIMB_NS, END, START, Clocks, Drops
+from perftop.detect.episode import Episode
+from perftop.detect.spells import GAP_NS, PAUSE_NS
 from perftop.session import Session
-from perftop.widgets import alert, strips
-from perftop.widgets.status import Status
 
 S = made.SAMPLE_NS
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
-ENERGY = Counter("energy_j", "energy", "J", "made")
-LIMIT = Counter("power_limit_w", "limit", "W", "made", kind="gauge")
-PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit"]
-REASONS = Counter("limit_reasons", "r", "1", "made", "flags", columns=7, parts=PARTS)
-LEVELS = [made.counter("license_1"), made.counter("license_2")]
 HZ = 3.0e9
+PAUSE = PAUSE_NS // S
 NAN = float("nan")
 
 
@@ -46,25 +41,20 @@ class Walk:
         self.detector = Detector()
         self.ended: list[Episode] = []
         self.cores, self.now_ns = cores, 0
-        self.drops = Drops(Sieve(hello), self.detector)
-        self.sums = [0.0] * (4 + sum(c.columns for c in package if c.kind == "flags"))
-        self.levels = np.zeros((cores, len(cpu)))
+        self.sieve = Sieve(hello)
+        self.drops = Drops(self.sieve, self.detector)
 
     def go(
         self, depth: float | Sequence[float] = 0.0, *, samples: int = 1, ns: int = S,
-        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **whole: float,
+        ceiling: float = HZ, util: float | Sequence[float] = 1.0, **moved: Any,
     ) -> Walk:  # fmt: skip
-        """Cores so far below what their ceiling was at first. `util` NaN: not read. `whole`: of the
-        package, by place."""
+        """Cores so far below what their ceiling was at first. `util` NaN: not read."""
+        delta = counted.delta(self.sieve.counters, moved, abs(ns) / 1e9)
         for _ in range(samples):
             use = np.broadcast_to(np.asarray(util, float), self.cores)
             run_s = np.nan_to_num(use) * ns / 1e9
-            package = list(self.sums)
-            for place, value in whole.items():
-                package[int(place[1:])] = value
             cycles = run_s * HZ * (1 - np.asarray(depth))
-            sums = self.levels * run_s[:, None] * HZ, np.array([package])
-            clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), partial(tuple, sums))
+            clocks = Clocks(run_s, cycles, use, np.full(self.cores, ceiling), delta)
             since_ns, self.now_ns = self.now_ns, self.now_ns + ns
             self.ended += self.drops.step(clocks, since_ns, self.now_ns)
         return self
@@ -80,7 +70,7 @@ def spans(episodes: list[Episode]) -> list[tuple[int, int | None]]:
 
 
 def test_it_lasts_from_the_first_sample_that_shows_it_to_the_first_that_does_not() -> None:
-    walk = Walk().go(samples=3).go(0.2, samples=4).go(samples=2)
+    walk = Walk().go(samples=3).go(0.2, samples=4).go(samples=PAUSE)
     assert spans(walk.ended) == [(3, 7)]
     (episode,) = walk.ended
     assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(8)))
@@ -104,13 +94,22 @@ def test_one_that_runs_is_told_at_once() -> None:
 def test_less_keeps_it_going_than_begins_it(
     first: float, then: float, expected: list[tuple[int, int | None]]
 ) -> None:
-    walk = Walk().go().go(first).go(then, samples=3)
+    walk = Walk().go().go(first).go(then, samples=PAUSE)
     assert spans([*walk.ended, *walk.running]) == expected
 
 
 def test_a_deep_and_a_shallow_part_weigh_by_their_time() -> None:
-    walk = Walk().go(0.1, samples=2, ns=S).go(0.25, ns=2 * S)
+    walk = Walk().go(0.1, samples=3, ns=S).go(0.25, ns=2 * S).go(0.25)
     assert walk.running[0].depth == pytest.approx(0.175 * HZ)
+
+
+def test_samples_that_it_began_and_ended_in_do_not_make_it_shallow() -> None:
+    walk = Walk().go().go(0.12).go(0.2, samples=2).go(0.07).go(samples=PAUSE)
+    assert spans(walk.ended) == [(1, 5)]
+    assert walk.ended[0].depth == pytest.approx(0.2 * HZ)
+    assert walk.ended[0].evidence["busy_hz"] == pytest.approx(0.8 * HZ)
+    two = Walk().go().go(0.12).go(0.16).go(samples=PAUSE)
+    assert two.ended[0].depth == pytest.approx(0.14 * HZ)
 
 
 def test_a_core_that_drops_alone_is_told_alone() -> None:
@@ -125,8 +124,28 @@ def test_some_of_many_are_told_together_and_the_others_are_not() -> None:
     assert walk.running[0].depth == pytest.approx(0.25 * HZ)
     walk.go([0.2, 0.2, 0, 0.3])
     assert [e.cpus for e in walk.running] == [[0, 3, 4, 7], [1, 5]]
-    walk.go([0, 0.2, 0, 0])
+    walk.go([0, 0.2, 0, 0], samples=PAUSE)
     assert [e.cpus for e in walk.ended] == [[0, 3, 4, 7]]
+
+
+def test_a_clock_that_goes_to_and_fro_makes_one_episode() -> None:
+    """As a controller of power has it; how much of the time it dropped is told."""
+    walk = Walk().go(samples=3)
+    for _ in range(20):
+        walk.go(0.2, samples=2).go()
+    assert walk.ended == []
+    assert spans(walk.running) == [(3, None)]
+    assert walk.running[0].depth == pytest.approx(0.2 * HZ)
+    assert walk.running[0].evidence["dropping_share"] == pytest.approx(40 / 59, abs=0.01)
+    assert walk.detector.of("turbo-drop") == []
+    walk.go(samples=PAUSE)
+    assert spans(walk.ended) == [(3, 62)]
+    assert "dropping_share" not in Walk().go(0.2, samples=9).running[0].evidence
+
+
+def test_one_that_comes_back_after_a_while_is_another() -> None:
+    walk = Walk().go(0.2, samples=3).go(samples=PAUSE).go(0.2)
+    assert spans([*walk.ended, *walk.running]) == [(0, 3), (3 + PAUSE, None)]
 
 
 def test_a_package_of_which_not_all_show_it_in_its_first_sample_is_one_episode() -> None:
@@ -201,85 +220,89 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     rows = [dataclasses.replace(r, type="P" if r.cpu < 3 else "E") for r in greeting.topology]
     greeting = dataclasses.replace(greeting, topology=rows)
     detector = Detector()
-    drops = Drops(Sieve(greeting), detector)
+    sieve = Sieve(greeting)
+    drops = Drops(sieve, detector)
     run_s = np.array([1.0, 1.0, 1.0, 3.0])
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
-    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, lambda: (np.zeros((4, 0)), np.ones((1, 4))))
+    clocks = Clocks(run_s, cycles, np.ones(4), ceiling, sieve.counters.nothing())
     drops.step(clocks, 0, S)
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 
 
-# --- causes
+def test_a_core_that_climbs_after_waking_does_not_drop() -> None:
+    """In samples of 10 ms, six of a climb; a drop that is still there when it is over, is one."""
+    walk = Walk().go(util=0, samples=3)
+    for depth in (0.6, 0.5, 0.4, 0.3, 0.2, 0.1):
+        walk.go(depth, ns=S // 10)
+    assert walk.go(ns=S // 10, samples=30).running == walk.ended == []
+    slow = Walk().go(util=0, samples=3).go(0.2, ns=S // 10, samples=40)
+    assert [e.start_ns for e in slow.running] == [3 * S + CLIMB_NS]
 
 
-def caused(walk: Walk, **sums: Any) -> Episode:
-    return walk.go(0.2, samples=4, **sums).running[0]
+# --- what was set
 
 
-def polled(**seen: float) -> Episode:
-    """Ten polls a sample; so many of which saw a bit."""
-    return caused(Walk(package=[ENERGY, LIMIT, REASONS]), s4=10.0, **seen)
+CAP = [counted.gauge("max_hz")]
 
 
-def test_the_limit_reason_that_was_seen_most_is_the_cause() -> None:
-    episode = polled(s8=9.0, s6=3.0, s10=10.0, s7=0.5)
-    assert (episode.cause, episode.confidence) == ("power-pl1", "measured")
-    assert episode.evidence["limit reason"] == (
-        "bit 3 (PL1) in 36 of 40 polls, bit 1 (thermal) in 12 of 40 polls, "
-        "bit 5 (max turbo limit) in 40 of 40 polls"
-    )
+def test_a_cap_that_binds_is_policy_against_what_turbo_would_allow() -> None:
+    walk = Walk(cpu=CAP).go(samples=2, max_hz=2e9).go(1 / 3, samples=4, max_hz=2e9)
+    (episode,) = walk.running
+    assert (episode.cause, episode.confidence) == ("policy", "measured")
+    assert episode.depth == pytest.approx(1e9)
+    assert episode.evidence["capped by"] == "scaling_max_freq, 2.00 GHz"
 
 
-def test_of_two_that_were_seen_as_often_power_goes_first() -> None:
-    assert polled(s5=9.0, s6=9.0, s8=9.0, s9=9.0).cause == "power-pl1"
-    assert polled(s5=9.0, s6=9.0).cause == "thermal"
-    assert polled(s9=9.0).cause == "current"
+def test_no_cap_is_a_cause_that_the_clock_does_not_come_to() -> None:
+    """Below a cap it misses the cap; at one that is no lower than the ceiling, nothing."""
+    walk = Walk(cpu=CAP).go(0.4, samples=4, max_hz=2e9)
+    (episode,) = walk.running
+    assert episode.cause == "unknown"
+    assert episode.depth == pytest.approx(0.2e9)
+    assert Walk(cpu=CAP).go(samples=4, max_hz=3.2e9).running == []
+    assert Walk(cpu=CAP).go(1 / 3 + 0.02, samples=4, max_hz=2e9).running == []
 
 
-def test_a_bit_that_nobody_knows_is_no_cause() -> None:
-    episode = polled(s7=10.0)
-    assert (episode.cause, episode.confidence) == ("unknown", "unknown")
-    assert episode.evidence["limit reason"] == "bit 2 in 40 of 40 polls"
-    assert polled().evidence["limit reason"] == "none in 40 polls"
+def test_a_drop_below_a_cap_ends_policy_and_begins_its_own_episode() -> None:
+    walk = Walk(cpu=CAP).go(1 / 3, samples=4, max_hz=2e9).go(0.36, samples=2, max_hz=2e9)
+    assert spans([*walk.ended, *walk.running]) == [(0, None)]
+    walk.go(0.5, samples=3, max_hz=2e9).go(1 / 3, samples=2, max_hz=2e9)
+    found = [(e.cause, e.start_ns // S, e.end_ns) for e in (*walk.ended, *walk.running)]
+    assert found == [("policy", 0, 6 * S), ("unknown", 6, 9 * S), ("policy", 9, None)]
+    assert walk.ended[1].depth == pytest.approx(0.5e9)
 
 
-def test_power_at_its_limit_is_inferred() -> None:
-    walk = Walk(package=[ENERGY, LIMIT])
-    episode = caused(walk, s0=14.9, s1=0.1, s2=150.0, s3=1.0)
-    assert (episode.cause, episode.confidence) == ("power-pl1", "inferred")
-    assert episode.evidence["limit reason"] == "not told by this source"
-    assert (episode.evidence["power_w"], episode.evidence["power_limit_w"]) == (149.0, 150.0)
-    episode = caused(Walk(package=[ENERGY, LIMIT]), s0=14.5, s1=0.1, s2=150.0, s3=1.0)
-    assert (episode.cause, episode.confidence) == ("unknown", "unknown")
-    assert caused(Walk()).cause == "unknown"
+def test_of_some_that_are_capped_only_they_are_policy() -> None:
+    caps = [2e9, 9e9, 9e9, 2e9] * 2
+    walk = Walk(cpu=CAP).go([1 / 3, 0.2, 0.2, 1 / 3], samples=3, max_hz=caps)
+    assert [(e.cause, e.cpus) for e in walk.running] == [
+        ("unknown", [1, 2, 5, 6]), ("policy", [0, 3, 4, 7]),
+    ]  # fmt: skip
 
 
-def test_wide_code_on_these_cores_goes_before_limits_of_the_package() -> None:
-    walk = Walk(cpu=LEVELS, package=[ENERGY, LIMIT, REASONS])
-    walk.levels[:] = [[0.0, 0.0], [0.1, 0.8], [0.0, 0.0], [0.0, 0.0]]
-    episode = walk.go([0, 0.2, 0, 0], samples=2, s4=10.0, s8=9.0).running[0]
-    assert (episode.cpus, episode.cause, episode.confidence) == ([1, 5], "license", "measured")
-    assert next(iter(episode.evidence)) == "SIMD"
-    assert "PL1" in episode.evidence["limit reason"]
-    walk.levels[:] = 0.02
-    other = walk.go([0, 0.2, 0.2, 0], samples=1, s4=10.0, s8=9.0).running[1]
-    assert (other.cpus, other.cause) == ([2, 6], "power-pl1")
+def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
+    walk = Walk().go().go(0.2, samples=3).go(0.2, util=[NAN, 1, 1, 0.02])
+    assert walk.running[0].evidence["active_cores"] == 3
+    partly = Walk().go(util=[1, 1, NAN, NAN]).go(0.2, samples=3, util=[1, 1, NAN, NAN])
+    assert partly.running[0].cpus == [0, 1, 4, 5]
+    assert "active_cores" not in partly.running[0].evidence
+    partly.sieve.online[[2, 3, 6, 7]] = False
+    assert partly.go(0.2).running[0].evidence["active_cores"] == 2
 
 
 # --- through a session
 
 
 def test_a_session_tells_it_with_its_evidence() -> None:
-    session, interval = seen(Machine(ceiling_hz=3.62e9))
+    session, _ = seen(Machine(ceiling_hz=3.62e9))
     (episode,) = session.detector.running
     assert episode.depth == pytest.approx(0.62e9)
     assert json.loads(json.dumps(episode.evidence)) == episode.evidence
-    assert evidence("unknown", episode.evidence) == (
-        "limit reason: not told by this source · busy 3.00 GHz · ceiling 3.62 GHz · active_cores: 4"
-    )
-    text = strips.text(alert.line(session, interval, Status(0), 160))
-    assert text.startswith(" ▼ turbo-drop 0 s  CPU 0-7 −0.62 GHz  unknown · limit reason: ")
+    assert episode.evidence == {
+        "limit reason": "not told by this source",
+        "busy_hz": 3_000_000_000, "ceiling_hz": 3_620_000_000, "active_cores": 4,
+    }  # fmt: skip
     session.ended.clear()
     calm = Machine(ceiling_hz=3.0e9)
     assert seen(calm)[0].detector.running == []
@@ -326,8 +349,12 @@ def test_a_core_that_was_not_known_before_takes_nothing_from_others() -> None:
     assert (episode.start_ns, episode.cpus) == (0, list(range(8)))
 
 
-def test_what_is_counted_for_the_machine_is_no_cause_in_a_package() -> None:
-    greeting = made.hello(cores=2, threads=1, packages=[[0], [1]])
-    greeting.blocks.append(Block("machine", "machine", [ENERGY, LIMIT]))
-    counters = Counters(greeting)
-    assert Why(counters).packages(counters.nothing()).shape == (2, 4)
+@pytest.mark.parametrize("sample_ns", [SECOND // 100, 3 * SECOND // 10, 7 * SECOND // 10])
+def test_the_depth_is_that_of_the_script_wherever_samples_end(sample_ns: int) -> None:
+    """It begins at 8 s and ends at 12.1 s."""
+    session, episodes = found("turbo-drop", sample_ns, 14.0)
+    (true,) = scripted("turbo-drop", 14.0, "turbo-drop")
+    (episode,) = [e for e in episodes if e.kind == "turbo-drop"]
+    assert episode.depth == pytest.approx(true["depth"], rel=0.01)
+    start_s = (episode.start_ns - session.hello.raw_ns) / SECOND
+    assert start_s == pytest.approx(true["start"], abs=sample_ns / SECOND)

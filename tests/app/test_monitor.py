@@ -14,7 +14,7 @@ from perftop.screens import views
 from perftop.screens.monitor import Monitor
 from perftop.widgets.choice import Choice
 
-NAMES = ("overview", "heat", "time", "table", "core")
+NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 
 
 def monitor(run: Run) -> Monitor:
@@ -35,7 +35,7 @@ def test_numbers_and_tab_lead_to_views() -> None:
         for key in ("2", "3", "4", "1", "tab", "shift+tab", "shift+tab", "tab", "enter", "escape"):
             await run.pilot.press(key)
             seen.append(monitor(run).view.id)
-        assert seen == ["heat", "time", "table", "overview", "heat", "overview", "table",
+        assert seen == ["heat", "time", "table", "overview", "heat", "overview", views.TURN[-1],
                         "overview", "core", "overview"]  # fmt: skip
         assert [v.id for v in monitor(run).query("Canvas").results() if v.display] == ["overview"]
 
@@ -155,10 +155,10 @@ def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
     sizes = itertools.cycle([(160, 50), (80, 24), (20, 5), (240, 70), (61, 9)])
     keys = ["down", "G", "v", "V", "o", "r", "u", "t", "left", "space", "bracketleft", "s", "j",
             "enter", "]", "[", "pagedown", "w", "<", ">", "c", "escape", "T", "g", "up", "right",
-            "space", "l", "k", "home", "end", "shift+left", "shift+right"]  # fmt: skip
+            "space", "l", "k", "home", "end", "shift+left", "shift+right", "n", "N"]  # fmt: skip
 
     async def act(run: Run) -> None:
-        for turn, view in enumerate(("1", "2", "3", "4", "enter") * 2):
+        for turn, view in enumerate(("1", "2", "3", "4", "5", "6", "enter") * 2):
             await run.pilot.press("escape", "escape", view)
             await run.pilot.resize_terminal(*next(sizes))
             await run.pilot.press(*keys[turn:], *keys[:turn])
@@ -184,7 +184,7 @@ def test_the_last_numbers_stay_in_every_view() -> None:
     async def act(run: Run) -> None:
         run.feed.die("it is gone")
         await until(lambda: run.has("it is gone"), "told")
-        for key in ("2", "3", "4", "1", "enter"):
+        for key in ("2", "3", "4", "5", "6", "1", "enter"):
             await run.pilot.press(key)
             assert shown(run).strip()
 

@@ -9,6 +9,7 @@ import pytest
 from fakes import Does, Machine, seen, tasks
 from playing import Run, play
 
+from perfprobe.wire import Rate
 from perftop.filter import parse
 from perftop.screens.monitor import Monitor
 from perftop.widgets import columns
@@ -99,5 +100,33 @@ def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) -> None:
         for to in (1, -1):
             shown.action_end(to)  # type: ignore[attr-defined]
         assert screen.choice.cpu == 0
+
+    play(Machine(), act)
+
+
+def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
+    async def act(run: Run) -> None:
+        for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
+            screen = run.app.screen_stack[0]
+            assert isinstance(screen, Monitor)
+            screen.action_units(unit)
+            head = next(line for line in run.text() if "SMT states" in line)
+            row = next(line for line in run.text() if " 2,6 " in line)
+            package = next(line for line in run.text() if line.startswith(" package 0"))
+            assert unit in head
+            assert clocks in row
+            assert clocks in package
+            assert unit in package
+
+    play(Machine(changes={"base_hz": Rate(2.0e9, "made")}), act)
+
+
+def test_without_a_base_clock_the_overview_stays_with_ghz() -> None:
+    async def act(run: Run) -> None:
+        screen = run.app.screen_stack[0]
+        assert isinstance(screen, Monitor)
+        screen.action_units("base")
+        assert run.has("  GHz ")
+        assert run.has(" 3.00 ")
 
     play(Machine(), act)

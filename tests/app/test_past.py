@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from playing import Run, play
 from waiting import until
 
-from perftop.detect import Episode
+from perftop.detect.episode import Episode
 from perftop.filter import parse
 from perftop.history import History
 from perftop.widgets import axis, lanes
@@ -167,11 +167,11 @@ def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
 
     view = look(many(), act)
     cells = view.strip(1)[-8:]
-    at = cells.index(("│", "text"))  # it went
+    at = cells.index(("○", "text"))  # it went
     assert set(cells[:at]) == {("▀", "heat0/heat11")}
     assert set(cells[at + 1 :]) == {("▀", "heat0")}  # the sibling goes on, alone
     assert len(cells) > at + 1 > 1
-    assert view.rows[1].rstrip().endswith("  2.0    off│")
+    assert view.rows[1].rstrip().endswith("  2.0    off○")
 
 
 def test_unknown_is_blank_and_said() -> None:
@@ -278,10 +278,10 @@ def test_an_episode_marks_axis_and_row_where_it_began() -> None:
         await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
 
     view = look(many(), act)
-    at = view.heads[2].index("▼")
-    assert view.rows[1][at] == "▼"
-    assert view.rows[1].rstrip().endswith("98.0▼")  # and it goes on
-    assert not any("▼" in row for row in view.rows[2:])
+    at = view.heads[2].index("‖")
+    assert view.rows[1][at] == "‖"
+    assert view.rows[1].rstrip().endswith("98.0‖")  # and it goes on
+    assert not any("‖" in row for row in view.rows[2:])
     assert set(view.heads[2][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
 
 
@@ -290,9 +290,9 @@ def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
         await told(view, Episode("involuntary-halt", [0], S // 2, S))
 
     view = look(many(), act)
-    assert view.heads[2].count("▼") == 1
-    assert view.rows[1].count("▼") == 1
-    assert not view.rows[1].rstrip().endswith("▼")
+    assert view.heads[2].count("‖") == 1
+    assert view.rows[1].count("‖") == 1
+    assert not view.rows[1].rstrip().endswith("‖")
 
 
 def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:

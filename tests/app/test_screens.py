@@ -288,7 +288,7 @@ def test_help_tells_keys_shapes_and_numbers() -> None:
         await run.pilot.press("q")
         assert not isinstance(run.app.screen, Help)
 
-    play(Machine(), act, (160, 90))
+    play(Machine(), act, (160, 110))
 
 
 def test_only_what_changed_is_made_anew() -> None:

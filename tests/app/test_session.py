@@ -11,8 +11,8 @@ import pytest
 from made import counter, frame
 
 from perfprobe import wire
-from perftop import export
-from perftop.detect import CLEAN_NS
+from perftop import export, overall
+from perftop.detect.detector import CLEAN_NS
 from perftop.metrics import METRICS
 from perftop.session import Session
 
@@ -276,7 +276,7 @@ def test_only_the_cpus_asked_for_are_shown() -> None:
     line = export.interval_line(session, session.take())
     assert [c["cpu"] for c in line["cpus"]] == [1, 3]
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
-    summary = export.summary_line(session, {}, 0.1)
+    summary = overall.summary_line(session, {}, 0.1)
     assert summary["machine"]["util"]["mean"] == 0.5
 
 
@@ -321,7 +321,7 @@ def test_lines_are_json_with_the_keys_that_scripts_rely_on() -> None:
     lines = [
         export.hello_line(session),
         export.interval_line(session, session.take()),
-        export.summary_line(session, {}, 0.2),
+        overall.summary_line(session, {}, 0.2),
     ]
     hello, interval, summary = (json.loads(json.dumps(x, allow_nan=False)) for x in lines)
     assert {"type", "version", "wire", "host", "model", "source", "origin", "tsc_hz", "base_hz",
@@ -351,7 +351,7 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     for seq, share in enumerate(shares, 1):
         ref += int(share * TICKS)
         session.apply(frame(greeting, seq, {"ref": [ref % 2**48]}))
-    found = export.summary_line(session, {}, 1.0)["cpus"][0]["util"]
+    found = overall.summary_line(session, {}, 1.0)["cpus"][0]["util"]
     assert found["min"] == pytest.approx(shares.min(), abs=1e-6)
     assert found["max"] == pytest.approx(shares.max(), abs=1e-6)
     assert found["mean"] == pytest.approx(shares.mean(), abs=1e-6)

@@ -17,12 +17,14 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.app import PerfTopApp
+from perftop.detect.episode import Episode
 
 MADE_WITH = "8.2.8"
 
 pytestmark = pytest.mark.skipif(
     textual.__version__ != MADE_WITH, reason=f"the pictures are of Textual {MADE_WITH}"
 )
+S = 1_000_000_000
 Check = Callable[..., bool]
 
 
@@ -48,12 +50,17 @@ def taken(app: PerfTopApp, seq: int) -> bool:
 
 
 def shot(
-    compare: Check, machine: Machine, size: tuple[int, int], keys: Sequence[str] = "", **more: Any
-) -> None:
+    compare: Check, machine: Machine, size: tuple[int, int], keys: Sequence[str] = "",
+    episodes: Sequence[Episode] = (), **more: Any,
+) -> None:  # fmt: skip
     feed = Feed(machine)
     app = PerfTopApp(feed.open, 200_000_000, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
 
     async def before(pilot: Pilot[None]) -> None:
+        await until(lambda: app._session is not None, "a session")
+        assert app._session is not None
+        app._session.ended += [episode for episode in episodes if episode.end_ns is not None]
+        app._session.detector.running += [e for e in episodes if e.end_ns is None]
         names = ["lammps", "python3", "postgres", "nginx"] * 8
         for seq in range(1, 9):
             feed.frames(2, records=tasks(names), **more)
@@ -97,6 +104,29 @@ def test_time(snap_compare: Check) -> None:
 
 def test_table(snap_compare: Check) -> None:
     shot(snap_compare, mixed(8), (160, 30), "4j")
+
+
+EPISODES = (
+    Episode("offline", [9], -30 * S, -20 * S, cause="hotplug"),
+    Episode("ramp", [1, 9], S // 10, 3 * S // 10, 2.1e9),
+    Episode("steal", [3], S // 2, S, 0.2, "hypervisor", {"ticks": 10}),
+    Episode("involuntary-halt", [0, 2, 4], 6 * S // 10, 9 * S // 10, 0.0104, "clock-change"),
+    Episode("turbo-drop", [*range(16)], 8 * S // 10, None, 6.2e8, "power-pl1",
+            {"limit reason": "bit 10 (PL1) in 9 of 10 polls", "power_w": 150}),
+)  # fmt: skip
+
+
+def calm() -> Machine:
+    """What it does has no episodes of its own."""
+    return Machine(cores=8, ceiling_hz=3.0e9)
+
+
+def test_episodes(snap_compare: Check) -> None:
+    shot(snap_compare, calm(), (120, 30), "5j", EPISODES)
+
+
+def test_episodes_on_axes(snap_compare: Check) -> None:
+    shot(snap_compare, calm(), (80, 24), "3[[[", EPISODES)
 
 
 def test_core_page(snap_compare: Check) -> None:

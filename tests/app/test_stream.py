@@ -97,7 +97,7 @@ def test_a_probe_has_a_process_group_of_its_own() -> None:
 
 
 def test_no_such_program() -> None:
-    with pytest.raises(Failed, match="no-such-program is not here"):
+    with pytest.raises(Failed, match="cannot run the probe: no-such-program: No such file"):
         asyncio.run(read(["no-such-program"]))
 
 

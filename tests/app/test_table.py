@@ -16,7 +16,7 @@ from playing import Run, play
 from perfprobe.wire import Rate
 from perftop import tabular
 from perftop.filter import parse
-from perftop.format import clock_in, clock_unit
+from perftop.format import clock_unit
 from perftop.metrics import METRICS
 from perftop.screens.monitor import Monitor
 from perftop.widgets import cells, strips
@@ -363,12 +363,14 @@ def test_clocks_are_told_in_chosen_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hz", "units", "base", "text"),
-    [(3.456e9, "GHz", 2e9, "3.46"), (3.456e9, "MHz", 2e9, "3456"), (3.456e9, "base", 2e9, "1.73"),
-     (3e9, "base", math.nan, "n/a"), (math.nan, "GHz", 2e9, "n/a"), (0.0, "MHz", 2e9, "0")],
+    ("units", "base_hz", "number", "digits"),
+    [("GHz", 2e9, 3.456, 2), ("MHz", 2e9, 3456, 0), ("base", 2e9, 1.728, 2),
+     ("base", math.nan, math.nan, 2), ("base", 0.0, math.nan, 2)],
 )  # fmt: skip
-def test_a_clock_in_units(hz: float, units: str, base: float, text: str) -> None:
-    assert clock_in(hz, units, base) == text
+def test_a_clock_in_units(units: str, base_hz: float, number: float, digits: int) -> None:
+    unit = clock_unit(units, base_hz)
+    assert 3.456e9 * unit.per_hz == pytest.approx(number, nan_ok=True)
+    assert unit.digits == digits
 
 
 def test_columns_are_those_chosen_in_their_order() -> None:

@@ -11,7 +11,7 @@ from fakes import Does, Machine, guest, seen, tasks
 
 from perfprobe.wire import Note
 from perftop import theme
-from perftop.detect import Episode
+from perftop.detect.episode import Episode
 from perftop.format import evidence
 from perftop.widgets import alert, bars, columns, machine, rows, strips, top
 from perftop.widgets.heading import heading
@@ -315,8 +315,8 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
     def told(status: Status) -> str:
         return strips.text(alert.line(session, interval, status, 160))
 
-    assert told(Status(0)).startswith(" ▼ steal 60 s  CPU 2")
-    assert told(Status(0, paused=interval.time)).startswith(" ▼ throttle 2 s  CPU 1")
+    assert told(Status(0)).startswith(" ╳ CPU 2 steal 59.9 s")
+    assert told(Status(0, paused=interval.time)).startswith(" ◆ CPU 1 throttle 2.0 s")
     session.ended.clear()
     assert told(Status(0, paused=interval.time)) == ""
     assert "last numbers" not in told(Status(0, paused=interval.time, failed="it ended"))

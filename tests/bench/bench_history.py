@@ -23,8 +23,8 @@ FRAMES = 320
 BINS = 150
 
 
-def messages(cpus: int, n: int) -> tuple[wire.Hello, list[Message]]:
-    source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
+def messages(cpus: int, n: int, scenario: str = "smt-mix") -> tuple[wire.Hello, list[Message]]:
+    source = sim.open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
     found: list[Message] = []
     while len(found) < n:
         found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]

@@ -30,6 +30,8 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     (theme.SUSPECT, "dim", "a sample could not be true and was left out"),
     (theme.KERNEL, "cyan", "in the kernel, by the system's account (bar of a CPU)"),
     (theme.STEAL, "warn", "stolen: the hypervisor ran something else"),
+    *((sign, "text", f"episode: {kind}") for kind, sign in theme.EPISODES.items()),
+    (theme.STEP, "dim", "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from textual.widgets.option_list import Option
 from perftop import theme
 from perftop.keys import bindings
 from perftop.widgets.choice import Choice
-from perftop.widgets.places import ORDERS
 
 if TYPE_CHECKING:
     from perftop.session import Session
+    from perftop.widgets.canvas import Canvas
 
 Found = TypeVar("Found")
 Options = Sequence[tuple[str, str]]
@@ -136,14 +136,15 @@ class Chooser(_List[set[str]]):
 # --- what there is to choose
 
 
-def sorting(session: Session, choice: Choice, *, table: bool) -> Menu:
-    """By what rows can be sorted; only the `table` knows all of it."""
+def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
+    """By what the lines of this view can be sorted; only the table knows all of it."""
     from perftop.widgets.fields import fields
 
-    known = {field.key for field in fields(session)}
-    options = [(order, order) for order in ORDERS]
-    options += [option for option in _columns(session) if table or option[0] in known]
-    return Menu("sort by", options, choice.order, ascii_=choice.ascii)
+    options = [(order, order) for order in view.ORDERS]
+    if view.sorting is choice:
+        table, known = view.id == "table", {field.key for field in fields(session)}
+        options += [option for option in _columns(session) if table or option[0] in known]
+    return Menu("sort by", options, view.sorting.order, ascii_=choice.ascii)
 
 
 def columns(session: Session, choice: Choice) -> Chooser:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from perftop.widgets.canvas import Canvas
 from perftop.widgets.choice import Choice
 
-TURN = ("overview", "heat", "time", "table")
+TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The order in which Tab goes through them."""
 
 
@@ -27,6 +27,14 @@ def make(name: str, choice: Choice) -> Canvas:
         from perftop.widgets.table import Table
 
         return Table(choice, id=name)
+    if name == "episodes":
+        from perftop.widgets.episodes import Episodes
+
+        return Episodes(choice, id=name)
+    if name == "neighbours":
+        from perftop.widgets.neighbours import Neighbours
+
+        return Neighbours(choice, id=name)
     if name == "core":
         from perftop.widgets.core import CorePage
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perftop import theme
-from perftop.format import evidence, ranges
+from perftop import findings, theme
+from perftop.format import cause, depth, evidence, length, where
 from perftop.widgets.status import Status
 from perftop.widgets.strips import Run, fit, foreign
 
 if TYPE_CHECKING:
-    from perftop.detect import Episode
+    from perftop.detect.episode import Episode
     from perftop.session import Interval, Session
 
-_WORST = ("turbo-drop", "throttle", "involuntary-halt", "neighbour", "steal", "license", "smi")
-"""Kinds of episodes that mean something is wrong, worst first."""
+_RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}
+_WRONG = frozenset(theme.EPISODES) - {"ramp", "suspect", "offline", "online"}
+"""Kinds of episodes that mean something is wrong."""
+_STATES = frozenset({"suspect", "offline", "online"})
+"""Kinds that say how far numbers go, not what the machine does."""
 
 NEW_NS = 10_000_000_000
 """How long a warning is shown: after that it is no news."""
@@ -25,19 +28,43 @@ def line(
 ) -> list[Run]:
     if status.failed is not None:
         return _failed(status, interval, width)
+    if status.notice:
+        text, stopped = foreign(f" {status.notice}"), status.recording == ""
+        return [(fit(text, min(len(text), width)), "alarm" if stopped else "text")]
     if session is None:
         return []
-    episodes, now_ns = session.detector.running, session.now_ns
-    if status.paused is not None and interval is not None:
-        now_ns = interval.time_ns
-        episodes = [e for e in (*episodes, *session.ended) if going(e, interval)]
-    running = sorted(episodes, key=rank)
+    replay = status.replay
+    if replay is not None and replay.over and replay.damage is not None:
+        text = f" {theme.DROPPED} the recording is {foreign(replay.damage)}"
+        return [(fit(text, min(len(text), width)), "alarm")]
+    running = told(session, interval, status)
+    past = interval is not None and status.paused is not None
+    now_ns = interval.time_ns if interval is not None and past else session.now_ns
     if running and severity(running[0]) != "text":
-        return _running(running, now_ns, width)
-    warning = _warning(session, now_ns, width)
+        return _running(session, running, now_ns, width)
+    warning = _warning(session, now_ns, width) or _untrusted(session, width)
     if warning or not running:
         return warning or _missing(session, width)
-    return _running(running, now_ns, width)
+    return _running(session, running, now_ns, width)
+
+
+def told(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
+    """Those that run, the worst first; of a moment of the past those that its numbers cover."""
+    found = session.detector.running
+    if status.paused is not None and interval is not None:
+        since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
+        found = [
+            e
+            for e in (*found, *session.ended)
+            if e.start_ns <= interval.time_ns and (e.end_ns is None or e.end_ns > since_ns)
+        ]
+    return sorted(found, key=rank)
+
+
+def badge(running: list[Episode]) -> list[Run]:
+    """How many run, under the sign of the worst; nothing while there are none."""
+    counted = [e for e in running if e.kind not in _STATES]
+    return [(f"{sign(counted[0])}{len(counted)}", severity(counted[0]))] if counted else []
 
 
 def going(episode: Episode, interval: Interval) -> bool:
@@ -58,42 +85,49 @@ def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
 
 
 def rank(episode: Episode) -> tuple[int, int]:
-    worst = _WORST.index(episode.kind) if episode.kind in _WORST else len(_WORST)
-    return worst, episode.start_ns
+    return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
 
 
-def severity(episode: Episode) -> str:
-    """How bad it is, as a style."""
-    return "alarm" if episode.kind in _WORST else "warn" if episode.kind == "suspect" else "text"
+def wrong(episode: Episode) -> bool:
+    """It is of a kind that nobody wants."""
+    return episode.kind in _WRONG
 
 
-def _running(running: list[Episode], now_ns: int, width: int) -> list[Run]:
+def severity(episode: Episode, *, over: bool = False) -> str:
+    """How bad it is, as a style: what is over alarms nobody."""
+    if over:
+        return "text" if wrong(episode) else "dim"
+    return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
+
+
+def sign(episode: Episode) -> str:
+    """The shape of its kind."""
+    return theme.EPISODES.get(episode.kind, "│")
+
+
+def because(episode: Episode) -> str:
+    """Its cause and what that rests on."""
+    parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
+    return foreign(" · ".join(part for part in parts if part))
+
+
+def _running(session: Session, running: list[Episode], now_ns: int, width: int) -> list[Run]:
     """The worse one in a sentence with its evidence, and how many more."""
-    episode = running[0]
-    alike = [e for e in running if e.kind == episode.kind and e.cause == episode.cause]
-    cpus = ranges({cpu for e in alike for cpu in e.cpus})
-    since_s = max(0.0, (now_ns - min(e.start_ns for e in alike)) / 1e9)
-    what = f"{episode.kind} {since_s:.0f} s  CPU {cpus}{_depth(alike)}"
-    rests_on = evidence(episode.cause, episode.evidence)
-    rest = f"  {episode.cause}" + (f" · {rests_on}" if rests_on else "")
+    worst = running[0]
+    alike = [e for e in running if e.kind == worst.kind and e.cause == worst.cause]
+    place = where(session.topology, {cpu for e in alike for cpu in e.cpus})
+    end_ns = max(now_ns if e.end_ns is None else min(now_ns, e.end_ns) for e in alike)
+    lasted = length(end_ns - min(e.start_ns for e in alike))
+    deepest = max((e.depth for e in alike if e.depth is not None), default=None)
+    what = foreign(f"{place} {worst.kind} {lasted} {depth(worst.kind, deepest)}".rstrip())
     others = len(running) - len(alike)
     more = f"  and {others} more" if others else ""
-    key = severity(episode)
-    sign = {"alarm": theme.DROPPED, "warn": theme.SUSPECT}.get(key, " ")
-    room = width - len(more) - 4
-    what, rest = foreign(what), foreign(rest)
+    key, room = severity(worst), width - len(more) - 4
     shown = fit(what, min(len(what), room))
+    rest = f"  {why}" if (why := because(worst)) else ""
     left = max(0, room - len(shown))
-    return [(f" {sign} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
+    return [(f" {sign(worst)} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
             (more, "text")]  # fmt: skip
-
-
-def _depth(alike: list[Episode]) -> str:
-    """Of the deepest, in what its kind is measured in."""
-    depth = max((e.depth for e in alike if e.depth is not None), default=None)
-    if depth is None:
-        return ""
-    return f" −{depth / 1e9:.2f} GHz" if alike[0].kind == "turbo-drop" else f" {depth:.1%}"
 
 
 def _warning(session: Session, now_ns: int, width: int) -> list[Run]:
@@ -102,6 +136,13 @@ def _warning(session: Session, now_ns: int, width: int) -> list[Run]:
         return []
     text = f" ! {foreign(session.warnings[-1])}"
     return [(fit(text, min(len(text), width)), "warn")]
+
+
+def _untrusted(session: Session, width: int) -> list[Run]:
+    """Counters that the last selftest of this boot did not find right."""
+    verdict = findings.verdict(session.hello.boot_id)
+    text = f" ! {foreign(verdict)}" if verdict else ""
+    return [(fit(text, min(len(text), width)), "warn")] if text else []
 
 
 _COLUMNS = {"busy_hz": "clock", "ipc": "IPC", "halt": "halts", "kernel_cycles": "kernel share",

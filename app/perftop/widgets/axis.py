@@ -7,14 +7,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from perftop import theme
 from perftop.widgets import alert
-from perftop.widgets.strips import Run
+from perftop.widgets.strips import Run, foreign
 
 if TYPE_CHECKING:
-    from perftop.detect import Episode
+    from perftop.detect.episode import Episode
+    from perftop.session import Session
     from perftop.trail import Times
 
 Unix = Callable[[int], float]
@@ -23,6 +25,9 @@ Unix = Callable[[int], float]
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks that fall on clock times people look for."""
 TICK = "│"
+LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
+"""Episodes are told in the order in which they were seen to end: after the longer of these at most,
+where a gap in the samples had to be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +112,23 @@ def _fits(axis: Axis, step_s: int) -> bool:
     return step_s * 10**9 * axis.wide >= (len(clock(0, step_s)) + 3) * axis.bin_ns
 
 
+def episodes(axis: Axis, session: Session) -> list[Episode]:
+    """Those that run, and those that have ended since the axis begins."""
+    least_ns = axis.start_ns - max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
+    ended = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(session.ended))
+    return [*session.detector.running, *ended]
+
+
 def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
     """What is drawn later is drawn over it."""
     return sorted(episodes, key=alert.rank, reverse=True)
 
 
-def mark(episode: Episode) -> Run:
-    """How an episode is marked, on an axis and in rows: by how bad it is."""
-    key = alert.severity(episode)
-    return {"alarm": theme.DROPPED, "warn": theme.SUSPECT}.get(key, TICK), key
+def mark(episode: Episode, shown_ns: int | None = None) -> Run:
+    """How an episode is marked, on an axis and in rows: its kind, and how bad it is; a moment at
+    which it is over says that, too."""
+    over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
+    return alert.sign(episode), alert.severity(episode, over=over)
 
 
 def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | None:
@@ -136,7 +149,7 @@ def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, 
     for episode in mildest_first(episodes):
         seen = cells(axis, episode, shown_ns)
         if seen is not None and seen[1]:
-            signs[seen[0].start] = mark(episode)
+            signs[seen[0].start] = mark(episode, shown_ns)
     return signs
 
 
@@ -147,7 +160,7 @@ def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0)
     for episode in mildest_first(episodes):
         seen = cells(axis, episode, shown_ns)
         if seen is not None:
-            sign, key = mark(episode)
+            sign, key = mark(episode, shown_ns)
             for cell in seen[0]:
                 line[cell] = (theme.CLOCK, key)
             if seen[1]:
@@ -156,15 +169,36 @@ def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0)
 
 
 def history(
-    axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix
-) -> list[Run]:
+    axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
+    steps: Iterable[int] = (), marks: Iterable[Episode] = (),
+) -> list[Run]:  # fmt: skip
     """The line of the axis, and where history does not reach back to its left end, from when on
-    there is any."""
+    there is any. Where nothing else is told: `marks` by their names, and `steps`, cells with a
+    faint sign."""
     begin = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
     blank = begin * axis.wide
     line = rule(axis, episodes, shown_ns, blank)
+    for moment in marks:
+        _name(line, axis, moment, shown_ns)
+    for cell in steps:
+        if line[cell] == (theme.RULE, "rule"):
+            line[cell] = (theme.STEP, "faint")
     if first_ns is not None and blank:
         since = f"{clock(unix(first_ns))} "
         texts = (f"history from {since}", f"from {since}", "")
         line[:blank] = [(next(t for t in texts if len(t) <= blank).rjust(blank), "dim")]
     return line
+
+
+def _name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> None:
+    """A tick, also while an episode lasts, with its label to the right of it, up to what is told
+    there."""
+    seen = cells(axis, moment, shown_ns)
+    if seen is None:
+        return
+    text = TICK + foreign(moment.evidence["label"])
+    free: tuple[str, ...] = theme.RULE, theme.CLOCK
+    for cell, sign in zip(range(seen[0].start, axis.width), text, strict=False):
+        if line[cell][0] not in free:
+            break
+        line[cell], free = (sign, "dim"), (theme.RULE,)

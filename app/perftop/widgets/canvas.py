@@ -14,8 +14,8 @@ from textual.strip import Strip
 
 from perftop import theme
 from perftop.widgets.cells import nothing
-from perftop.widgets.choice import Choice
-from perftop.widgets.places import Places
+from perftop.widgets.choice import Choice, Sorting
+from perftop.widgets.places import ORDERS, Places
 from perftop.widgets.ready import Ready, ink, line
 from perftop.widgets.strips import Run
 
@@ -29,6 +29,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line of the screen tells for this view; the least important
     last."""
+    ORDERS: ClassVar[tuple[str, ...]] = ORDERS
+    """What a key goes through; there may be more in the list to choose from."""
     bare = False
     """The screen is so low that there is no room but for the lines that matter most."""
 
@@ -68,6 +70,15 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         """Lines anew: another width, order or machine. Sets `count` and `heads`; ends with
         `redraw`."""
         raise NotImplementedError
+
+    @property
+    def sorting(self) -> Sorting:
+        """How its lines stand: alike in all views whose lines are CPUs."""
+        return self.choice
+
+    def open(self) -> bool:
+        """Enter: whether there is a core to show."""
+        return True
 
     # --- for the view to use
 

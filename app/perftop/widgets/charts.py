@@ -7,7 +7,7 @@ known is blank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -27,6 +27,7 @@ _HEAT = _AT["heat0"]
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint32)
 """Bits of a braille character, by row and column of its dots."""
 _BRAILLE = 0x2800
+_RULE = "│"
 _PLAIN_DOTS = "'-_"
 """A line's upper, middle and lower third, where there is no braille."""
 
@@ -148,6 +149,23 @@ def _plain_codes(line: Bools, limit: Bools) -> npt.NDArray[np.uint32]:
 
 def _codes(text: str) -> npt.NDArray[np.uint32]:
     return np.array([ord(c) for c in text], np.uint32)
+
+
+def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
+    """Upright rules below the line, by column from the left, each with a word at its foot; words
+    stand a line lower from rule to rule, and only where nothing is in their way."""
+    codes, keys = chart.codes.copy(), chart.keys.copy()
+    lines, columns = codes.shape
+    bare = codes == ord(" ")
+    for column in rules:
+        below = bare[:, column] & np.maximum.accumulate(~bare[:, column])
+        codes[below, column], keys[below, column] = ord(_RULE), _AT["faint"]
+    words = {column: word for column, word in rules.items() if word}
+    for line, (column, word) in enumerate(words.items(), lines - len(words)):
+        cells = slice(column + 1, column + 1 + len(word))
+        if line > 0 and cells.stop <= columns and bare[line, cells].all():
+            codes[line, cells], keys[line, cells] = _codes(word), _AT["dim"]
+    return Chart(codes, keys)
 
 
 # --- scales

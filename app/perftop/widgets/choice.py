@@ -17,14 +17,18 @@ WINDOWS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 @dataclass(slots=True)
-class Choice:
+class Sorting:
+    order: str = "topology"
+    """"topology", "CPU number", "worst first", or the key of a metric; of episodes their own."""
+    reverse: bool = False
+
+
+@dataclass(slots=True)
+class Choice(Sorting):
     cpu: int | None = None
     """The first CPU of the selected core: it outlives sorts, resizes and regrouping."""
     metric: str = "util"
     """Key of the field that the heat map and the time view show."""
-    order: str = "topology"
-    """"topology", "CPU number", "worst first", or the key of a metric."""
-    reverse: bool = False
     units: Units = "GHz"
     window_s: float = 60.0
     columns: tuple[str, ...] = ()

@@ -41,6 +41,8 @@ class Known:
     threads: int
     core_width: int
     cpus_width: int
+    clock: str = "GHz"
+    """What clocks are told in."""
 
 
 def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
@@ -49,7 +51,7 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
     names = [places.name(row, "CPU number") for row in range(len(places.places))]
     return Known(
         metrics=by_metric,
-        ceiling="ceiling_hz" in columns,
+        ceiling=bool(session.sieve.turbo.cpus.any()),
         account="stat_user_s" in columns,
         who=who,
         steal=steal and "steal" in by_metric,
@@ -129,7 +131,7 @@ def _past(known: Known) -> list[_Wish]:
 def _clocks(known: Known) -> list[_Wish]:
     wishes: list[_Wish] = []
     if "busy_hz" in known.metrics:
-        wishes.append((Column("busy", "GHz ", 7), 0, 0, -1))
+        wishes.append((Column("busy", f"{known.clock} ", 7), 0, 0, -1))
         if known.ceiling:
             wishes.append((Column("clock", "busy clock", 12 + 1, left=True), 2, 12, 24))
             wishes.append((Column("ceiling", "ceil", 6), 2, 0, -1))

@@ -11,7 +11,7 @@ import numpy as np
 
 from perftop import theme
 from perftop.metrics import METRICS
-from perftop.widgets import axis, charts
+from perftop.widgets import axis, charts, coreramp
 from perftop.widgets.corenumbers import Scene, beside
 from perftop.widgets.coreplan import LABEL, Panel
 from perftop.widgets.coretrack import Track
@@ -29,6 +29,8 @@ does not glow."""
 _RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 """And that of instructions per cycle."""
 _ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": _RATES}
+CEILING_STEP_HZ = 50e6
+"""Half a step of turbo, for a column is a mean: less is no step."""
 CLOCK_STEP_HZ = 0.25e9
 """Ends of the clock's scale are multiples of it."""
 
@@ -77,7 +79,9 @@ class Charts:
         kept, unix, now_ns = scene.session.history, scene.session.unix, scene.interval.time_ns
         left: Run = (" " * (LABEL + scene.page.columns - time.width), "dim")
         first_ns = None if kept is None else kept.first_ns
-        rule = axis.history(time, scene.episodes, now_ns, first_ns, unix)
+        rule = axis.history(
+            time, scene.episodes, now_ns, first_ns, unix, self._ceiling_steps(), scene.session.marks
+        )
         return [[left, *rule], [left, (axis.times(time, unix), "dim")]][-scene.page.axis :]
 
     def _drawn(self, panel: Panel) -> Drawn:
@@ -103,10 +107,21 @@ class Charts:
             if found and axis.mark(episode)[1] == "alarm":
                 keys[found[0].start : found[0].stop] = charts.key("alarm")
         chart = charts.graph(busy, ceiling, keys, low, high, lines, ascii_=self.ascii_)
+        for episode in self.scene.episodes:
+            if episode.kind == "ramp":
+                chart = charts.ruled(chart, coreramp.columns(self.time, episode))
         labels = _marks(low * per_hz, high * per_hz, lines, unit)
         if (busy < low).any():
             labels[-1] = f"< {low * per_hz:.{digits}f}"
         return labels, chart.lines()
+
+    def _ceiling_steps(self) -> list[int]:
+        """Columns in which the ceiling moved, if the clock is drawn: no episode, but to be seen."""
+        if all(panel.key != "clock" for panel in self.scene.page.panels):
+            return []
+        moved = np.abs(np.diff(self.track.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
+        moved[1:] &= ~moved[:-1]  # one that falls into a column shows in two
+        return np.flatnonzero(moved).tolist()
 
     def _smt(self, lines: int) -> list[list[Run]]:
         states, place = self.track.states(), self.scene.place

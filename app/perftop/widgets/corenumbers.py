@@ -22,7 +22,7 @@ from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL
 from perftop.widgets.strips import Run, fit, foreign, width
 
 if TYPE_CHECKING:
-    from perftop.detect import Episode
+    from perftop.detect.episode import Episode
     from perftop.session import Interval, Session
 
 _BESIDE = {
@@ -165,13 +165,13 @@ def _dropped(scene: Scene, busy_hz: float) -> bool:
 
 
 def _ceiling(scene: Scene) -> list[Run] | None:
-    column = scene.session.counters.columns.get("ceiling_hz")
-    if column is None:
+    origin = scene.session.sieve.turbo.origin
+    if origin is None:
         return None
     hz, (_, scale, digits) = scene.ceiling_hz, scene.unit
     number: Run = (MISSING, "faint") if isnan(hz) else (f"{hz * scale:.{digits}f}", "text")
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
-    return _common(scene, name, number, column.counter.origin)
+    return _common(scene, name, number, origin)
 
 
 def _smi(scene: Scene) -> list[Run] | None:

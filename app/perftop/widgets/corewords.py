@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from perfprobe import wire
 from perftop import smt, theme
-from perftop.detect import Episode
-from perftop.format import evidence, when
+from perftop.detect.episode import Episode
+from perftop.format import when
 from perftop.interval import BESIDE
 from perftop.metrics import METRICS
-from perftop.widgets import axis
-from perftop.widgets.alert import going
+from perftop.widgets import axis, coreramp
+from perftop.widgets.alert import because, going
 from perftop.widgets.corenumbers import Scene, method
 from perftop.widgets.coreplan import NAME, VALUE
 from perftop.widgets.strips import Run, fit, foreign, shed, width
@@ -153,14 +153,23 @@ def _episode(scene: Scene, episode: Episode) -> list[Run]:
     end_ns = scene.interval.time_ns if now or episode.end_ns is None else episode.end_ns
     since = when(scene.session.unix(episode.start_ns))
     lasted_s = max(0, end_ns - episode.start_ns) / 1e9
-    span = since + (f"  {lasted_s:.1f} s" if lasted_s else "")
-    rests_on = evidence(episode.cause, episode.evidence)
-    because = f"  {episode.cause}" + (f" · {rests_on}" if rests_on else "")
+    climb = _climb(scene, episode)
+    span = since + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
+    why = climb or because(episode)
     return [
         (foreign(f" {sign} {episode.kind}"), key if now else "dim"),
         (f"  since {span}" if now else f"  {span}", "text" if now else "dim"),
-        (foreign(because), "dim"),
+        (foreign(f"  {why}") if why else "", "dim"),
     ]
+
+
+def _climb(scene: Scene, episode: Episode) -> str:
+    """What there is to say of a ramp."""
+    if episode.kind != "ramp":
+        return ""
+    cpus = {*episode.cpus}
+    cores = sum(not cpus.isdisjoint(core) for core in scene.session.splitter.cores)
+    return coreramp.words(episode, cores, scene.unit)
 
 
 def _missing(scene: Scene) -> Iterable[list[Run]]:

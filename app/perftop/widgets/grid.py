@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from math import isnan
+from dataclasses import replace
+from math import isnan, nan
 from typing import TYPE_CHECKING, ClassVar
 
+from perftop.format import GHZ, clock_unit
 from perftop.widgets import canvas, rows
 from perftop.widgets.columns import known, layout, titles
 from perftop.widgets.cursor import Cursor
@@ -25,8 +27,6 @@ TALLEST = 12
 class CoreGrid(Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
-    bare = False
-    """Rows only: there is no room for the heads of columns or for headings."""
     _picture: rows.Picture | None = None
     _reader: Reader | None = None
     _session: Session | None = None
@@ -48,8 +48,6 @@ class CoreGrid(Cursor):
         if self._picture is None:
             self._picture = rows.Picture(self.places, sheet, [])
             self._picture.ascii_ = self.choice.ascii
-            if session.hello.base_hz is not None:
-                self._picture.base_hz = session.hello.base_hz.hz
             changed = True
         self._picture.sheet = sheet
         if changed:
@@ -101,7 +99,11 @@ class CoreGrid(Cursor):
         picture = self._picture
         if picture is None or self._session is None or not self.size.width:
             return
+        base = self._session.hello.base_hz
+        unit = clock_unit(self.choice.units, nan if base is None else base.hz)
+        picture.clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
         can = known(self._session, picture.places, who=self._seen_who, steal=self._seen_steal)
+        can = replace(can, clock=picture.clock.name)
         picture.columns = layout(can, self.width - 1)
         self.heads = [] if self.bare else [[(" " + titles(picture.columns), "dim")]]
         self._arrange()
@@ -116,7 +118,7 @@ class CoreGrid(Cursor):
         if not places.pairs and places.places:
             tall = max(1, min(TALLEST, (self.size.height - 2) // len(places.places)))
         picture = self._picture
-        picture.tall, picture.order, picture.units = tall, self.choice.order, self.choice.units
+        picture.tall, picture.order = tall, self.choice.order
         room = self.size.height - len(self.heads)
         if self.choice.order == "topology" and not self.choice.reverse:
             self._lines = folded(places, tall, room, self._fold, self.choice.cpu, bare=self.bare)

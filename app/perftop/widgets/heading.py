@@ -80,11 +80,12 @@ def _clock(picture: Picture, package: int | None, rows: list[int]) -> list[Run]:
         return []
     limited = picture.sheet.limited.get(package, False)
     key = "alarm" if limited else "text"
-    runs: list[Run] = [("  busy ", "dim"), (f"{mean / 1e9:.2f}", key)]
+    unit, per_hz, digits = picture.clock
+    runs: list[Run] = [("  busy ", "dim"), (f"{mean * per_hz:.{digits}f}", key)]
     ceiling = ceiling_hz(picture, rows)
     if not isnan(ceiling):
-        runs += [(" of ", "dim"), (f"{ceiling / 1e9:.2f}", "text")]
-    runs.append((" GHz", "dim"))
+        runs += [(" of ", "dim"), (f"{ceiling * per_hz:.{digits}f}", "text")]
+    runs.append((f" {unit}", "dim"))
     return [*runs, (f" {theme.DROPPED}", "alarm")] if limited else runs
 
 

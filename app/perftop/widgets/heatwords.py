@@ -11,6 +11,7 @@ from perftop.format import MISSING
 from perftop.widgets import heatcells
 from perftop.widgets.heatplan import Cell
 from perftop.widgets.places import Place, Places
+from perftop.widgets.rows import task
 from perftop.widgets.strips import Run, fit, foreign, shed, spread, width
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def foot(session: Session, interval: Interval, places: Places, i: int, heat: Hea
     unlike = next((o for o in heat.outliers if o.far and o.core == place.at), None)
     if unlike is not None:
         pieces.append((2, [("outlier, median ", "text"), (heat.text(unlike.usual), "bright")]))
-    who = [_task(interval.tasks.get(str(cpu))) for cpu in place.cpus]
+    who = [task(interval.tasks.get(str(cpu)), 32) for cpu in place.cpus]
     if any(who):
         pieces.append((7, [(" · ".join(name for name in who if name), "text")]))
     against = "; ".join(dict.fromkeys(_against(session, interval, place, heat)))
@@ -210,12 +211,6 @@ def _numbers(interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
         yield 3, [("both ", "dim"), (f"{100 * low:.0f}–{100 * high:.0f}", "text"), (" %", "dim")]
     if heat.field.key != "ipc" and not isnan(ipc):
         yield 4, [("IPC ", "dim"), (f"{ipc:4.2f}", "text")]
-
-
-def _task(record: object) -> str:
-    if isinstance(record, list) and len(record) >= 2:
-        return foreign(f"{record[1]}:{record[0]}"[:32])
-    return ""
 
 
 def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[str]:

@@ -13,8 +13,13 @@ from perftop.widgets.ready import ink, line
 from perftop.widgets.strips import Run, shed
 
 _LABELS = {key.id: key.label for key in KEYS}
-_VIEWS = ("overview", "heat", "time", "table")
+_VIEWS = ("overview", "heat", "time", "table", "episodes", "neighbours")
 _FIRST, _LAST = ("quit", "help"), ("pause", "filter", "longer", "theme")
+_REPLAY = (("pause",), ("slower", "faster"), ("step_back", "step_on"),
+           ("previous_episode", "next_episode"), ("jump",), ("begin", "finish"))  # fmt: skip
+"""On a recording, where going through it is what one does."""
+_PAIRS = {"faster": "speed", "step_on": "step", "next_episode": "episode", "finish": "ends"}
+"""Labels of two keys together, by the second."""
 
 
 class KeyLine(Widget):
@@ -25,9 +30,12 @@ class KeyLine(Widget):
         self._runs: list[Run] = []
         self._strip: Strip | None = None
 
-    def show(self, view: str, hints: tuple[str, ...], labels: Mapping[str, str]) -> None:
+    def show(
+        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
+    ) -> None:
         """`labels`: what some keys do now, where it is not always the same."""
-        runs = keyline(view, hints, self._captions, _LABELS | dict(labels), self.size.width)
+        named = _LABELS | dict(labels)
+        runs = keyline(view, hints, self._captions, named, self.size.width, replay=replay)
         if runs != self._runs:
             self._runs, self._strip = runs, None
             self.refresh()
@@ -47,21 +55,27 @@ class KeyLine(Widget):
 
 def keyline(
     view: str, hints: tuple[str, ...], captions: Mapping[str, str], labels: Mapping[str, str],
-    width: int,
+    width: int, *, replay: bool = False,
 ) -> list[Run]:  # fmt: skip
     """Views at the left, then what is peculiar to this one, then what is the same in all. Where
     there is no room for all, the views are named together."""
+    last = _REPLAY if replay else tuple((key,) for key in _LAST)
     views: list[tuple[int, list[Run]]] = []
     for name in _VIEWS:
         here = "bright" if name == view else "dim"
         views.append((50, [(captions[name], "key"), (f" {labels[name]}", here)]))
     pieces: list[tuple[int, list[Run]]] = []
-    ranked = [*((1, key) for key in _FIRST), *((10 + i, key) for i, key in enumerate(hints)),
-              *((30 + i, key) for i, key in enumerate(_LAST))]  # fmt: skip
-    for rank, key in ranked:
-        pieces.append((rank, [(captions[key], "key"), (f" {labels[key]}", "dim")]))
+    ranked: list[tuple[int, tuple[str, ...]]] = [
+        *((1, (key,)) for key in _FIRST),
+        *((10 + i, (key,)) for i, key in enumerate(hints)),
+        *((30 - 28 * replay + i, group) for i, group in enumerate(last)),
+    ]
+    for rank, group in ranked:
+        label = _PAIRS[group[-1]] if len(group) > 1 else labels[group[0]]
+        pressed = " ".join(captions[key] for key in group)
+        pieces.append((rank, [(pressed, "key"), (f" {label}", "dim")]))
     room = width - 1
     if sum(sum(len(text) for text, _ in runs) + 2 for _, runs in [*views, *pieces]) > room + 2:
-        first, *_, last = (captions[name] for name in _VIEWS)
-        views = [(3, [(f"{first}-{last}", "key"), (" views", "dim")])]
+        ends = captions[_VIEWS[0]], captions[_VIEWS[-1]]
+        views = [(3, [("-".join(ends), "key"), (" views", "dim")])]
     return [(" ", "text"), *shed([*views, *pieces], room, 2)]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _KNOWN = theme.HEAT + 1
 """What one half of a cell may be: unknown, or a step of the ramp."""
-_FAINT = 3
-"""Steps of the ramp below this are too near to the ground for letters."""
 
 
 class Lanes:
@@ -138,7 +136,7 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if not ascii_:
         return heatcells.halves(upper, lower, 1, ascii_)[0]
     shape, _ = heatcells.whole(upper, 1, ascii_)[0]
-    return shape, f"heat{max(_FAINT, upper)}"
+    return shape, f"heat{max(heatcells.FAINT, upper)}"
 
 
 def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:

@@ -6,8 +6,6 @@ the siblings of a core are the halves of its cells.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import takewhile
 from math import isnan, nan
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,15 +20,13 @@ from perftop.widgets.rows import QUIET, number
 from perftop.widgets.strips import Run, fit, shed
 
 if TYPE_CHECKING:
-    from perftop.detect import Episode
+    from perftop.detect.episode import Episode
     from perftop.format import ClockUnit
     from perftop.session import Interval, Session
     from perftop.widgets.fields import Field
     from perftop.widgets.lanes import Lanes
 
 HEADS = 3
-LATE_NS = 2_000_000_000
-"""Episodes are told in the order in which they were seen to end, and so much later at most."""
 
 
 class Past(Cursor):
@@ -124,19 +120,13 @@ class Past(Cursor):
         now = self._field.now(session, interval)
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
         self._lanes, self._now = lanes, now.tolist()
-        self._share_out(list(self._episodes(session)))
+        self._share_out(axis.episodes(self._axis, session))
         self.heads = [] if self.bare or not self._right else self._heads(session)
 
     def _in_sight(self) -> list[int]:
         """Rows."""
         slots = self._plan.slots[self.top : self.top + self.size.height]
         return list(dict.fromkeys(slot.line.row for slot in slots if slot.line.kind == "row"))
-
-    def _episodes(self, session: Session) -> Iterator[Episode]:
-        """Those that run, and those that have ended since the axis begins."""
-        least_ns = self._axis.start_ns - LATE_NS
-        yield from session.detector.running
-        yield from takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(session.ended))
 
     def _share_out(self, episodes: list[Episode]) -> None:
         """Which episode is told where."""
@@ -162,8 +152,8 @@ class Past(Cursor):
             ("now",) if plan.each else ("lp0", "lp1") if self.places.threads == 2 else ("", "now")
         )
         line = axis.history(
-            self._axis, self._episodes(session), shown.time_ns,
-            None if history is None else history.first_ns, session.unix,
+            self._axis, axis.episodes(self._axis, session), shown.time_ns,
+            None if history is None else history.first_ns, session.unix, marks=session.marks,
         )  # fmt: skip
         return [
             self._legend(),
@@ -297,5 +287,5 @@ class Past(Cursor):
         for episode in reversed(axis.mildest_first(episodes)):
             seen = axis.cells(self._axis, episode, self._interval.time_ns)
             if seen is not None and seen[0].stop == self._axis.width:
-                return axis.mark(episode)
+                return axis.mark(episode, self._interval.time_ns)
         return " ", "text"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perftop.counters import Bools, Floats
+from perftop.widgets.coretrack import joint
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import AWAKE, Sheet
 
@@ -102,13 +103,7 @@ class Reader:
 
     def _mean(self, values: Floats, weights: Floats, online: Bools) -> Floats:
         """Of each row's CPUs, weighted; those of which it is not known are left out."""
-        part = values[self._rows]
-        weight = weights[self._rows]
-        known = online & np.isfinite(part) & np.isfinite(weight)
-        total = np.where(known, weight, 0.0).sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean: Floats = np.where(known, part * weight, 0.0).sum(axis=1) / total
-        return mean
+        return joint(self._by_cpu(values, online), weights[self._rows])
 
     def _drops(
         self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]
@@ -131,6 +126,5 @@ class Reader:
         return {package: 0 < n <= 2 * down for package, (n, down) in counts.items()}
 
     def _has_ceiling(self, session: Session) -> Bools:
-        column = session.counters.columns.get("ceiling_hz")
-        cpus = None if column is None else column.counter.cpus
-        return np.array([cpus is None or place.cpus[0] in cpus for place in self._places])
+        told = session.sieve.turbo.cpus
+        return np.array([told[place.rows[0]] for place in self._places], bool)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isnan
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.format import MISSING
+from perftop.format import GHZ, MISSING, ClockUnit
 from perftop.widgets import bars
-from perftop.widgets.choice import Units
 from perftop.widgets.columns import Column
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import INVOLUNTARY, STEAL, Sheet
@@ -32,8 +31,7 @@ class Picture:
     columns: Sequence[Column]
     recent: Recent | None = None
     order: str = "topology"
-    units: Units = "GHz"
-    base_hz: float = nan
+    clock: ClockUnit = GHZ
     ascii_: bool = False
     tall: int = 1
     """Lines to a row."""
@@ -145,10 +143,15 @@ def _busy(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     sheet, width = p.sheet, column.width - 1
     value = sheet.busy[i]
     if any(sheet.suspect[i]) and not isnan(value):
-        runs.append((f"{theme.SUSPECT}{value / 1e9:.2f}".rjust(width) + " ", "dim"))
+        runs.append(
+            (
+                f"{theme.SUSPECT}{value * p.clock.per_hz:.{p.clock.digits}f}".rjust(width) + " ",
+                "dim",
+            )
+        )
         return
     key = "alarm" if sheet.alone[i] else _awake(sheet, i)
-    runs.append(number(value / 1e9, 2, width, key))
+    runs.append(number(value * p.clock.per_hz, p.clock.digits, width, key))
     runs.append((theme.DROPPED, "alarm" if sheet.alone[i] else "text") if sheet.dropped[i]
                 else (" ", "text"))  # fmt: skip
 
@@ -166,7 +169,8 @@ def _clock(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
 
 def _ghz(name: str) -> Callable[[Picture, int, Column, list[Run]], None]:
     def draw(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
-        runs.append(number(getattr(p.sheet, name)[i] / 1e9, 2, column.width, "dim"))
+        _, per_hz, digits = p.clock
+        runs.append(number(getattr(p.sheet, name)[i] * per_hz, digits, column.width, "dim"))
 
     return draw
 
@@ -211,16 +215,17 @@ def _graph(p: Picture, i: int, column: Column, runs: list[Run], part: int) -> No
 def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     """Each sibling has its own part of the column; if that is too narrow they follow each other."""
     tasks, width = p.sheet.tasks, column.width - 2
-    names = [_task(tasks.get(str(cpu))) for cpu in p.places.places[i].cpus]
+    names = [task(tasks.get(str(cpu))) for cpu in p.places.places[i].cpus]
     part = width // len(names)
     text = "".join(fit(name, part - 1) + " " for name in names) if part >= 14 else (
         fit(" ".join(name for name in names if name), width))  # fmt: skip
     runs.append(("  " + fit(text, width), "dim"))
 
 
-def _task(record: object) -> str:
+def task(record: object, most: int = 64) -> str:
+    """Name and pid of who runs somewhere, as the wire has it; so many characters at most."""
     if isinstance(record, list) and len(record) >= 2:
-        return foreign(f"{record[1]}:{record[0]}"[:64])
+        return foreign(f"{record[1]}:{record[0]}"[:most])
     return ""
 
 

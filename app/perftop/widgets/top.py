@@ -3,7 +3,7 @@ bar, and one line for what is wrong or missing."""
 
 from __future__ import annotations
 
-from math import isnan
+from math import isinf, isnan
 from typing import TYPE_CHECKING
 
 from textual.geometry import Region
@@ -13,13 +13,15 @@ from textual.widget import Widget
 from perftop import theme
 from perftop.widgets import alert, machine
 from perftop.widgets.ready import ink, line
-from perftop.widgets.status import Status
+from perftop.widgets.status import Replay, Status
 from perftop.widgets.strips import Run, foreign, shed, spread
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session
 
 LINES = 4
+WIDE = 100
+"""Columns from which on there is room for dots between the parts of a badge."""
 
 
 class Top(Widget):
@@ -91,6 +93,7 @@ def identity(
     cores, cpus = len(session.shown_cores()), len(session.shown)
     each = f"{hello.sample_ns / 1e9:g}" if hello.sample_ns >= 10**9 else None
     sample = f"{each} s" if each else f"{hello.sample_ns / 1e6:g} ms"
+    running = alert.badge(alert.told(session, interval, status))
     pieces: list[tuple[int, list[Run]]] = [
         (0, name),
         (1, [(foreign(hello.host), "bright")]),
@@ -99,6 +102,7 @@ def identity(
         (2, [(foreign(hello.source), "clock")]),
         (4, _method(interval)),
         (5, [(_span(status.interval_ns), "text"), (" of ", "dim"), (sample, "text")]),
+        (1, running),
     ]
     return spread(_dotted(pieces, room), right, width)
 
@@ -127,8 +131,9 @@ def _span(ns: int) -> str:
 
 def _right(session: Session, interval: Interval | None, status: Status, width: int) -> list[Run]:
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
+    whose = "own " if status.replay is None else "probe "  # what the app cost then nobody knows
     pieces: list[tuple[int, list[Run]]] = [
-        (2, [("own ", "dim"), (f"{own:>4}", "text"), (" %", "dim")])
+        (2, [(whose, "dim"), (f"{own:>4}", "text"), (" %", "dim")])
     ]
     if interval is not None:
         pieces.append((4, [("skew ", "dim"), (f"{interval.skew_s * 1e6:4.0f}", "text"),
@@ -139,13 +144,41 @@ def _right(session: Session, interval: Interval | None, status: Status, width: i
             (3 if count else rank, [(name, "dim"), (str(count), "warn" if count else "text")])
         )
     room = max(24, 3 * width // 10)
-    if status.paused is not None:
+    if status.replay is not None:
+        if interval is not None:
+            style = "lost" if status.replay.over and status.replay.damage else "paused"
+            text = _replay(status.replay, interval, " · " if width >= WIDE else " ")
+            pieces.append((0, [(text, style)]))
+            room = max(room + width // 8, len(text) + 1)
+    elif status.paused is not None:
         from perftop.format import when
 
         pieces.append((0, [(f" PAUSED {when(status.paused)} ", "paused")]))
         room += width // 8
     elif status.silent_s is not None:
         pieces.append((0, [(f" NO DATA FOR {status.silent_s:.0f} s ", "lost")]))
+    if status.recording is not None:
+        size = status.recording
+        pieces.append((1, [(f" ● {size} ", "paused") if size else (" NOT RECORDING ", "lost")]))
+    if status.job:
+        pieces.append((0, [(foreign(status.job), "clock")]))
     if status.failed is not None:
         pieces.append((1, [(" DEAD ", "lost")]))
     return [*shed(pieces, room, 2), (" ", "text")]
+
+
+def _replay(replay: Replay, interval: Interval, dot: str) -> str:
+    from perftop.format import place, when
+
+    first_ns, last_ns = replay.reach_ns
+    if replay.seeking_ns is not None:
+        does = f"seeking {place(replay.seeking_ns - first_ns)}"
+    elif replay.over:
+        does = "end"
+    elif replay.playing:
+        does = "max" if isinf(replay.speed) else f"×{replay.speed:g}"
+    else:
+        does = "paused"
+    at, whole = place(interval.time_ns - first_ns), place(last_ns - first_ns)
+    told = f"REPLAY {when(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{does:<6}"
+    return f" {dot.join(told)} "

@@ -1,0 +1,105 @@
+"""What arguments mean, and the command that stands behind `--`. Quick to import."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from perftop.failed import USAGE, Failed
+
+if TYPE_CHECKING:
+    from perftop.job import Job
+
+COMMAND = (
+    "-- CMD [ARG …] runs a command and measures it from before its start until after its end: "
+    "a summary on stderr, lines before it with -i; the exit status is the command's."
+)
+PANE = (
+    "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
+    "Ctrl-C is for the command, q leaves the screen and lets it run on; a summary on stderr at its "
+    "end; the exit status is the command's."
+)
+RECORDED = (
+    "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
+    "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
+)
+SHORTEST_NS = 1_000_000
+"""Of an interval: below 1 ms the wake-ups themselves are what is measured."""
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000}
+
+
+def span_ns(text: str) -> int:
+    """`100ms`, `1s`, `2`: a length of time, bare numbers in seconds."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m)?", text)
+    length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
+    if length < SHORTEST_NS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 100ms, 1s or 2")
+    return length
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+    return int(text)
+
+
+class Version(argparse.Action):
+    """Read the version only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"perftop {version('perftop')}", flush=True)
+        parser.exit()
+
+
+class DefaultConfig(argparse.Action):
+    """A config file to begin with."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from perftop import config
+
+        print(config.default(), end="", flush=True)
+        parser.exit()
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """What is ours, and the command to run; None: there is none."""
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def check_command(options: argparse.Namespace) -> None:
+    """Raises Failed for a command that cannot be run as asked."""
+    if options.command is None:
+        return
+    if not options.runs:
+        raise Failed("this verb runs no command; to measure one: perftop stat -- CMD", USAGE)
+    if not options.command:
+        raise Failed("there is no command behind --", USAGE)
+    if any(getattr(options, name, None) is not None for name in ("duration", "count")):
+        raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
+
+
+def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
+    """The command, at its gate. To be called before there are threads or much memory to copy."""
+    if options.command is None:
+        return contextlib.nullcontext()
+    from perftop.job import Job
+
+    return Job(options.command)
+
+
+def following(options: argparse.Namespace, job: Job | None) -> list[str]:
+    """What the probe is told of whom to watch. It finds the command where that really runs, unless
+    the user wants somebody else watched."""
+    if options.watch is not None:
+        return [f"--watch={options.watch}"]  # it may start with a -
+    simulated = options.source.partition(":")[0] == "sim"
+    if job is None or simulated or options.sysroot is not None:
+        return []
+    return ["--watch-tree", str(job.pid)]

@@ -1,0 +1,119 @@
+"""What clocks did from a core's waking until they were steady. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, median_high
+from typing import Any
+
+import numpy as np
+
+from perftop.counters import Bools, Floats, Ints
+
+BUSY = 0.5
+"""Of the time since it woke: the clock of a core that works less is governed by its load."""
+WAVER = 0.05
+"""Of the clock: steady ones go to and fro by a step of 100 MHz."""
+GAIN = 0.05
+"""Of the steady clock: less than this is wavering, not a climb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Of one core."""
+
+    core: int
+    start_ns: int
+    end_ns: int
+    first_hz: float
+    steady_hz: float
+    t90_s: float
+    t99_s: float
+    steady_s: float
+    resolution_s: float
+    """So far the times may be off, and less than this nobody can tell."""
+    drops: int
+    samples: int
+    """That showed it climb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """Some samples of some cores, of shape (samples, cores) each. The clock of all is steady since
+    the sample `begin`."""
+
+    cores: Ints
+    woke: Ints
+    """In which sample."""
+    begin: int
+    end_ns: Ints
+    """(samples) of each."""
+    hz: Floats
+    """NaN: it slept."""
+    util: Floats
+    apart_ns: Floats
+    """From one look at the core to the next; 0: there was none."""
+
+    @property
+    def _number(self) -> Ints:
+        return np.arange(len(self.hz))[:, None]
+
+    def _at(self, samples: Ints, values: Floats) -> Floats:
+        return np.asarray(values[samples, np.arange(len(self.cores))])
+
+    def start_ns(self) -> Floats:
+        """What work there was in the sample of the waking was at its end."""
+        work = np.minimum(1.0, self._at(self.woke, self.util) / self._at(self.woke + 1, self.util))
+        return self.end_ns[self.woke] - work * self._at(self.woke, self.apart_ns)
+
+    def began_ns(self, samples: Ints) -> Floats:
+        """As each core saw it: one that was not read before has seen more."""
+        return self.end_ns[samples] - self._at(samples, self.apart_ns)
+
+    def settled(self, steady_hz: Floats, at99: Ints) -> Ints:
+        """From which sample on the clock only wavers, all of it gained."""
+        astray = (np.abs(self.hz - steady_hz) > WAVER * steady_hz) & (self._number < self.begin)
+        last = np.where(astray, self._number, -1).max(axis=0)
+        return np.asarray(np.maximum(last + 1, at99))
+
+    def ramps(self) -> list[Ramp]:
+        """Of those cores whose clock did climb."""
+        first_hz, steady_hz = self._at(self.woke, self.hz), np.median(self.hz[self.begin :], axis=0)
+        at90, at99 = ((self.hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
+        settled = self.settled(steady_hz, at99)
+        fell = self.hz[1:] < self.hz[:-1] * (1 - WAVER)
+        drops = (fell & (self._number[1:] <= settled)).sum(axis=0)
+        seen = (self._number >= self.woke) & (self._number <= settled)
+        apart_s = np.where(seen, self.apart_ns, 0.0).max(axis=0) / 1e9
+        start_ns, ends = self.start_ns(), [self.began_ns(at) for at in (at90, at99, settled)]
+        columns: Sequence[Floats | Ints] = (
+            self.cores, start_ns.astype(int), ends[2].astype(int), first_hz, steady_hz,
+            *(np.maximum(apart_s, (end - start_ns) / 1e9) for end in ends),
+            apart_s, drops, settled - self.woke,
+        )  # fmt: skip
+        climbed = self._worked() & (steady_hz - first_hz >= GAIN * steady_hz)
+        rows = zip(*(column[climbed].tolist() for column in columns), strict=True)
+        return [Ramp(*row) for row in rows]
+
+    def _worked(self) -> Bools:
+        since = np.where(self._number > self.woke, self.util, 0.0).sum(axis=0)
+        return np.asarray(since >= BUSY * (len(self.hz) - 1 - self.woke))
+
+
+def evidence(ramps: Sequence[Ramp], cores: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Of the core in the middle, and of the slowest if it can be told apart from that."""
+
+    def middle(key: str) -> float:
+        return float(median(getattr(ramp, key) for ramp in ramps))
+
+    found: dict[str, Any] = {key: round(middle(key)) for key in ("first_hz", "steady_hz")}
+    found |= {key: round(middle(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
+    slowest = max(ramps, key=lambda ramp: ramp.steady_s)
+    if slowest.steady_s - middle("steady_s") > slowest.resolution_s:
+        found["slowest_s"] = round(slowest.steady_s, 4)
+        found["slowest_cpu"] = cores[slowest.core][0]
+    found["resolution_s"] = round(median_high(r.resolution_s for r in ramps), 4)
+    if drops := max(ramp.drops for ramp in ramps):
+        found["drops"] = drops
+    return found

@@ -1,0 +1,42 @@
+"""All that looks at samples for episodes, in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from perftop.believe import Sample, Sieve
+from perftop.detect.detector import Detector
+from perftop.detect.drops import Drops
+from perftop.detect.episode import Episode
+from perftop.detect.halts import Halts
+from perftop.detect.licenses import Licenses
+from perftop.detect.neighbours import Neighbours
+from perftop.detect.ramps import Ramps
+from perftop.detect.seen import Seen
+from perftop.detect.smis import Smis
+from perftop.detect.steals import Steals
+from perftop.detect.throttles import Throttles
+
+
+class Watcher(Protocol):
+    """Begins and ends episodes of a detector."""
+
+    def sample(self, seen: Seen) -> list[Episode]:
+        """Those that this sample ended."""
+
+
+class Detection:
+    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+        self._sieve = sieve
+        self.neighbours = Neighbours(sieve, detector)
+        self._watchers: list[Watcher] = [Drops(sieve, detector), Ramps(sieve), self.neighbours]
+        others = Throttles, Licenses, Halts, Smis, Steals
+        self._watchers += [watcher(sieve, detector) for watcher in others]
+
+    def sample(
+        self, sample: Sample, since_ns: int, time_ns: int, records: Mapping[str, object]
+    ) -> list[Episode]:
+        """The episodes that this sample ended."""
+        seen = Seen(sample, since_ns, time_ns, self._sieve.cores, records)
+        return [episode for watcher in self._watchers for episode in watcher.sample(seen)]

@@ -1,0 +1,263 @@
+"""Turbo drops: cores that run below what turbo allows them, and why. Pure steps.
+
+Cores are grouped by package and type, for these share a ceiling and a budget. If a group drops as
+one it is one episode; else those of its cores that begin to drop in the same sample are. Cores that
+something set holds below turbo's ceiling are a group apart: they miss that ceiling by policy,
+others the lower of the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.cores import Cores
+from perftop.counters import Bools, Delta, Floats, Ints
+from perftop.detect.detector import Detector
+from perftop.detect.episode import Episode
+from perftop.detect.facts import Facts, Tally
+from perftop.detect.seen import Seen
+from perftop.detect.spells import PAUSE_NS, Inside, gap_ns
+from perftop.detect.why import COUNTED, Case, evidence, verdict
+from perftop.turbo import CAPS
+
+START, END = 0.05, 0.03
+"""Of the ceiling. It begins with more than a step of 100 MHz, which a clock may waver by, and where
+rows are marked; less keeps it going, so that a clock at the edge makes one episode."""
+BINDS = 0.02
+"""Of a cap: as near as the mean of a clock that is held there comes to it."""
+AWAKE, BEFORE = 0.5, 2
+"""Of the time, in this sample and so many before. A core that works less is clocked by what it
+needs, and one that was not read has a span that began before the sample."""
+CLIMB_NS = 200_000_000
+"""A core that woke climbs: in tens of ms by itself, in some periods of the kernel's governor."""
+ACTIVE = 0.1
+"""Of the time: cores that do less are not told as active."""
+MOST = 0.75
+"""Of the running time of a group: with so much of it in cores that drop, the group does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """One sample, by position of the core."""
+
+    run_s: Floats  # of its threads together, 0 where unknown
+    cycles: Floats
+    util: Floats  # of its busiest thread; NaN: not read
+    ceiling_hz: Floats
+    delta: Delta
+    """All that was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a sample shows where something may drop, by position of the core."""
+
+    clocks: Floats  # (3, cores): run_s, cycles, run_s * what was allowed; 0 where not known
+    key: Ints  # twice the group, and 1 where a cap holds the clock
+    cap_hz: Floats
+    cap: Ints  # place in CAPS
+    sums: Floats
+    since_ns: int
+    time_ns: int
+
+    def missing(self, share: float) -> Bools:
+        """Those that miss so much of what was allowed."""
+        run_s, cycles, allowed = self.clocks
+        return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
+
+
+@dataclass(slots=True, eq=False)
+class _Drop:
+    """One that runs."""
+
+    episode: Episode
+    key: int
+    whole: bool  # cores of the group that wake up join
+    members: Bools
+    sums: Floats
+    """What may tell the cause, over all samples that showed it."""
+    clocks: Inside = field(default_factory=Inside)
+    calm_ns: int | None = None
+    """Since when it has not shown ..."""
+    paused_ns: int = 0
+    """... and for how long in all, before it did again."""
+
+    @property
+    def until_ns(self) -> int:
+        return self.clocks.last_ns if self.calm_ns is None else self.calm_ns
+
+    def resume(self, since_ns: int) -> None:
+        """It shows again, if it did not."""
+        self.paused_ns += 0 if self.calm_ns is None else since_ns - self.calm_ns
+        self.calm_ns, self.episode.calm = None, False
+
+
+class Drops:
+    """Begins and ends episodes of a detector."""
+
+    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+        self._sieve, self._detector = sieve, detector
+        self._tally = Tally(sieve.counters, COUNTED)
+        self._gap_ns = gap_ns(sieve.hello.sample_ns)
+        self._running: list[_Drop] = []
+        self._regroup(sieve.cores)
+
+    def _regroup(self, cores: Cores) -> None:
+        """Cores are others than they were: CPUs say which of them an episode is about."""
+        self._cores, count = cores, len(cores.lists)
+        self._awake = np.full(count, BEFORE)  # samples in a row
+        self._awake_ns = np.full(count, CLIMB_NS)
+        self._ceiling = np.full(count, np.nan)
+        self._held = np.zeros(count, bool)
+        self._work = np.full(count, np.nan)  # as last read; NaN: never
+        for drop in self._running:
+            drop.members = cores.of(drop.episode.cpus)
+            if drop.members.any():
+                drop.key = 2 * int(cores.group[drop.members][0]) + drop.key % 2
+
+    def sample(self, seen: Seen) -> list[Episode]:
+        """The episodes that this sample ended."""
+        if seen.cores is not self._cores:
+            self._regroup(seen.cores)
+        ceiling = seen.sample.ceilings.low_hz
+        if np.isnan(ceiling).all() and not self._running:
+            return []
+        cycles, run_s = seen.ran()
+        clocks = Clocks(run_s, cycles, seen.util(), ceiling, seen.sample.delta)
+        return self.step(clocks, seen.since_ns, seen.time_ns)
+
+    def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
+        """The same, of clocks."""
+        if not 0 < time_ns - since_ns <= self._gap_ns:
+            return self._close(self._running)
+        self._work = np.where(np.isfinite(now.util), now.util, self._work)
+        ceiling = self._certain(now.ceiling_hz)
+        known = self._settled(now.util, time_ns - since_ns) & (now.run_s > 0) & (ceiling > 0)
+        low = known & (now.cycles < (1 - END) * now.run_s * ceiling)
+        if not self._running and not low.any():
+            self._held[:] = False
+            return []
+        look = self._look(now, ceiling, known, since_ns, time_ns)
+        over = self._close(self._follow(look))
+        deep = look.missing(START) & ~self._taken()
+        for key in np.unique(look.key[deep]):
+            self._begin(int(key), look, deep)
+        return over
+
+    def _certain(self, ceiling: Floats) -> Floats:
+        """It may have moved anywhere in the sample: no more is asked for than is certain."""
+        told = np.isfinite(ceiling)
+        certain = np.where(told, np.fmin(ceiling, self._ceiling), 0.0)
+        self._ceiling = np.where(told, ceiling, self._ceiling)
+        return certain
+
+    def _settled(self, util: Floats, span_ns: int) -> Bools:
+        awake = util >= AWAKE
+        settled = awake & (self._awake >= BEFORE) & (self._awake_ns >= CLIMB_NS)
+        self._awake = np.where(awake, self._awake + 1, 0)
+        self._awake_ns = np.where(awake, self._awake_ns + span_ns, 0)
+        return np.asarray(settled & (self._cores.package >= 0))
+
+    def _look(
+        self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
+    ) -> _Look:
+        caps = self._sieve.turbo.caps(now.delta)
+        near = np.where(self._held, START, BINDS)  # once held, until it is a drop below the cap
+        hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
+        self._held = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
+        allowed = np.where(self._held, ceiling, np.minimum(ceiling, caps.hz))
+        return _Look(
+            clocks=np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
+            key=2 * self._cores.group + self._held,
+            cap_hz=caps.hz,
+            cap=caps.by,
+            sums=self._tally.sums(now.delta, self._cores),
+            since_ns=since_ns,
+            time_ns=time_ns,
+        )
+
+    def _follow(self, look: _Look) -> list[_Drop]:
+        """Adds the sample to what runs; those that are over."""
+        over, low = [], look.missing(END)
+        for drop in self._running:
+            if drop.whole:
+                self._join(drop, low & (look.key == drop.key) & ~self._taken())
+            mine = drop.members & (look.key == drop.key)
+            known_s = look.clocks[0, drop.members].sum()
+            run_s, cycles, allowed = clocks = look.clocks[:, mine].sum(axis=1)
+            if known_s == 0:  # nothing is known of it
+                over += [drop] if look.time_ns - drop.clocks.last_ns > self._gap_ns else []
+                continue
+            held = run_s < known_s / 2  # or free again: it is another one from now on
+            if held or allowed - cycles < END * allowed:
+                drop.calm_ns = look.since_ns if drop.calm_ns is None else drop.calm_ns
+                drop.episode.calm = True
+                over += [drop] if held or look.time_ns - drop.calm_ns >= PAUSE_NS else []
+            else:
+                drop.resume(look.since_ns)
+                self._add(drop, mine, clocks, look)
+        return over
+
+    def _taken(self) -> Bools:
+        members = [np.zeros(len(self._cores.lists), bool), *(d.members for d in self._running)]
+        return np.asarray(np.any(members, axis=0))
+
+    def _join(self, drop: _Drop, cores: Bools) -> None:
+        if cores.any():
+            drop.members |= cores
+            drop.episode.cpus = self._cores.cpus(drop.members)
+
+    def _add(self, drop: _Drop, cores: Bools, clocks: Floats, look: _Look) -> None:
+        drop.clocks.add(clocks, look.time_ns)
+        drop.sums = drop.sums + look.sums[cores].mean(axis=0)
+        run_s, cycles, allowed = drop.clocks.sums.tolist()
+        first = int(np.flatnonzero(cores)[0])
+        held = f"{CAPS[look.cap[first]]}, {look.cap_hz[first] / 1e9:.2f} GHz"
+        guest = self._sieve.hello.virtualisation is not None
+        case = Case(Facts(self._tally, drop.sums), held if drop.key % 2 else "", guest)
+        episode = drop.episode
+        episode.depth = (allowed - cycles) / run_s
+        episode.cause, episode.confidence = verdict(case)
+        episode.evidence = evidence(case, episode.cause) | {
+            "busy_hz": round(cycles / run_s),
+            "ceiling_hz": round(allowed / run_s),
+        }
+        if (active := self._active(first)) is not None:
+            episode.evidence["active_cores"] = active
+        if drop.paused_ns:
+            shown = 1 - drop.paused_ns / (look.time_ns - episode.start_ns)
+            episode.evidence["dropping_share"] = round(shown, 3)
+        if not self._sieve.turbo.cpus[self._cores.rows[first, 0]]:
+            episode.evidence["ceiling"] = "the base clock, for no turbo table is known"
+
+    def _active(self, core: int) -> int | None:
+        """Of its package, as each was last read; None: some of them nobody reads."""
+        cores = self._cores
+        on = cores.total(self._sieve.online.astype(float)) > 0
+        work = self._work[on & (cores.package == cores.package[core])]
+        return int((work >= ACTIVE).sum()) if np.isfinite(work).all() else None
+
+    def _begin(self, key: int, look: _Look, deep: Bools) -> None:
+        mine, low = look.key == key, look.missing(END)
+        run_s, cycles, allowed = look.clocks[:, mine].sum(axis=1)
+        dropping_s = look.clocks[0, mine & low].sum()
+        whole = bool(allowed - cycles >= START * allowed and dropping_s >= MOST * run_s)
+        same = (d for d in self._running if d.key == key and d.calm_ns is None)
+        young = next((d for d in same if d.clocks.samples == 2), None)
+        if whole and young is not None:  # it began late in the last sample: not all showed it
+            young.whole = True
+            self._join(young, mine & low & ~self._taken())
+            return
+        sums = np.zeros(self._tally.width)
+        drop = _Drop(Episode("turbo-drop", [], look.since_ns), key, whole, mine & False, sums)
+        self._join(drop, mine & (low if whole else deep) & ~self._taken())
+        self._add(drop, drop.members, look.clocks[:, drop.members].sum(axis=1), look)
+        self._running.append(drop)
+        self._detector.running.append(drop.episode)
+
+    def _close(self, over: list[_Drop]) -> list[Episode]:
+        self._running = [drop for drop in self._running if drop not in over]
+        return [self._detector.end(drop.episode, drop.until_ns) for drop in over]

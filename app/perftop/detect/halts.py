@@ -1,0 +1,120 @@
+"""Involuntary halts: CPUs that stand still although the system has work for them, and why.
+
+What may have halted a CPU is told in seconds that it explains. The first that explains most of the
+loss is the cause.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.counters import Floats
+from perftop.detect.detector import Detector
+from perftop.detect.episode import Episode, rough
+from perftop.detect.seen import Seen
+from perftop.detect.signs import SIGNS, Signs
+from perftop.detect.spells import PAUSE_NS, Spell, Spells, gap_ns
+from perftop.detect.standstill import Standstill
+
+START, END = 0.003, 0.0015
+"""Of the time, beyond what the error may have made. Where nothing is wrong up to 0.0006 of it is
+lost; the least that was ever worth telling is about 0.005."""
+AFTER = 2
+"""Samples: one alone may be a tick of steal that was booked late."""
+PACKET_NS = 80_000_000
+"""Samples shorter than this are taken together: time is lost at once and not evenly, to SMIs some
+ten times a second, and to a hypervisor by the tick."""
+MOST = 0.5
+"""Of what is lost: a sign that explains less goes with something else."""
+TRANSITION_S = 8.5e-6
+"""A core of Skylake's time stands still for as long when its clock changes."""
+CHANGES = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
+LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
+"""Where a spell sums up what is lost, the three errors, SMIs, and what explains it."""
+Sums = list[Floats]
+"""The same of some samples, by position of the CPU, after the seconds that these last."""
+READ, STEAL = 3, 4
+
+
+class Halts:
+    """Begins and ends episodes of a detector."""
+
+    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+        self._counters = sieve.counters
+        self._there = bool(sieve.evaluator.chosen["involuntary"])
+        self._standstill, self._signs = Standstill(sieve), Signs(sieve)
+        self._names = [[row.cpu] for row in sieve.hello.topology]
+        sample_ns = sieve.hello.sample_ns
+        self._spells = Spells(
+            detector, "involuntary-halt", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
+        )
+        self._gap_ns = gap_ns(sample_ns)
+        self._begun: tuple[int, Sums] | None = None
+        """Since when samples are taken together, and their sums."""
+
+    def sample(self, seen: Seen) -> list[Episode]:
+        """The episodes that this sample ended."""
+        if not self._there:
+            return []
+        calm = not self._standstill.any(seen, START)
+        if calm and self._spells.quiet and self._begun is None:
+            return []
+        since_ns, sums = self._together(seen)
+        if 0 < seen.time_ns - since_ns < PACKET_NS:
+            self._begun = since_ns, sums
+            return []
+        self._begun = None
+        span_s, *more = sums
+        lost_s, idle_s, read_s, steal_s = more[:4]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beyond = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
+        times, cores = (since_ns, seen.time_ns), seen.cores
+        group = np.append(cores.group, -1)[cores.of_cpu]
+        ended = self._spells.step(beyond, span_s, group, self._names, *times, more)
+        for spell in self._spells.running:
+            _tell(spell)
+        return ended
+
+    def _together(self, seen: Seen) -> tuple[int, Sums]:
+        """With the samples before that were too short; not over a gap, which ends everything."""
+        now = self._sums(seen)
+        if self._begun is None or not 0 < seen.time_ns - seen.since_ns <= self._gap_ns:
+            return seen.since_ns, now
+        since_ns, before = self._begun
+        both = [old + new for old, new in zip(before, now, strict=True)]
+        for error in (READ, STEAL):  # what one sample lacks the next one has
+            both[error] = np.maximum(before[error], now[error])
+        return since_ns, both
+
+    def _sums(self, seen: Seen) -> Sums:
+        share, span_s, error_s = self._standstill.shares(seen)
+        smis = self._counters.moved(seen.sample.delta, "smi")
+        counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
+        explained = self._signs.explained(seen, share, span_s)
+        return [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
+
+
+def _tell(spell: Spell) -> None:
+    sums = spell.sums
+    span_s, lost_s = sums[[1, LOST_S]].tolist()
+    explained = dict(zip(SIGNS, (sums[EXPLAINED:] / lost_s).tolist(), strict=True))
+    cause = next((key for key, share in explained.items() if share >= MOST), None)
+    episode = spell.episode
+    episode.depth = lost_s / span_s
+    episode.cause = SIGNS[cause].cause if cause else "unknown"
+    episode.confidence = SIGNS[cause].confidence if cause else "unknown"
+    evidence: dict[str, str | float] = {}
+    if cause:
+        evidence[SIGNS[cause].what] = f"{rough(min(explained[cause], 1.0))} {SIGNS[cause].of}"
+    if smis := float(sums[SMIS]):
+        evidence["SMIs_per_s"] = round(smis / span_s, 1)
+        if cause == "smi":
+            evidence["each_SMI_s"] = round(lost_s / smis, 6)
+    if episode.cause in {"clock-change", "unknown"}:
+        evidence[CHANGES] = round(episode.depth / TRANSITION_S)
+    errors = sums[ERRORS:SMIS] / span_s
+    evidence["error_share"] = round(float(errors.sum()), 5)
+    for name, share in zip(("idle", "reading", "steal"), errors.tolist(), strict=True):
+        evidence[f"error_of_{name}_share"] = round(share, 5)
+    episode.evidence = {**evidence}

@@ -1,0 +1,52 @@
+"""What CPUs with work lose to the hypervisor, which runs somebody else on their time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.counters import Bools, Ints
+from perftop.detect.detector import Detector
+from perftop.detect.episode import Episode
+from perftop.detect.losses import Losses
+from perftop.detect.seen import Seen
+from perftop.metrics import INDEX
+
+START, END = 0.05, 0.02
+"""Of the time. Less than a twentieth is what hosts take for themselves; a tick now and then, in
+which most steal is counted, does not end what goes on."""
+LEAST_S = 0.03
+"""Stolen before it is told: three ticks of 10 ms, for one may be a rounding."""
+
+
+class Hypervisor:
+    """Begins and ends episodes of a detector."""
+
+    def __init__(self, sieve: Sieve, detector: Detector, groups: Ints) -> None:
+        hello = sieve.hello
+        self._names = [[row.cpu] for row in hello.topology]
+        self._host = hello.virtualisation
+        self._known = bool(sieve.evaluator.chosen.get("steal"))
+        self.losses = Losses(
+            detector, "hypervisor", groups, hello.sample_ns, start=START, end=END, least=LEAST_S
+        )
+
+    def sample(self, seen: Seen, busy: Bools) -> list[Episode]:
+        if not self._known or (self.losses.quiet and not busy.any()):
+            return []
+        at, values = INDEX["steal"], seen.sample.values
+        shares = np.where(busy | self.losses.sure, values.all[at], np.nan)
+        everywhere: Bools = np.ones(len(busy), bool)
+        over = self.losses.step(shares, values.bottom[at], everywhere, seen.since_ns, seen.time_ns)
+        self.losses.begin(everywhere, self._names, seen.time_ns)
+        for loss in self.losses.running:
+            self._tell(loss.episode, loss.members, seen)
+        return over
+
+    def _tell(self, episode: Episode, members: list[int], seen: Seen) -> None:
+        """Steal is measured; by whom it was taken nobody in a guest can see."""
+        evidence = episode.evidence
+        evidence["who"] = f"another guest of {self._host or 'the hypervisor'}, or a cap on this one"
+        evidence["rests on"] = "steal of /proc/stat, in ticks of 10 ms"
+        for reason in sorted({r for at in members for r in seen.sample.delta.suspect.get(at, ())}):
+            evidence[reason] = evidence.get(reason, 0) + 1

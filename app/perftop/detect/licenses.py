@@ -1,0 +1,82 @@
+"""Cores that wide code holds at a SIMD level, although their clock does not drop for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.cores import Cores
+from perftop.counters import Bools, Floats
+from perftop.detect.detector import Detector
+from perftop.detect.episode import LEVELS, Episode, rough
+from perftop.detect.seen import Seen
+from perftop.detect.spells import PAUSE_NS, Spell, Spells
+from perftop.detect.why import ACTS
+
+START, END = ACTS, ACTS / 2
+"""Of the cycles of a core: as where a level is told to be the cause of a drop."""
+AFTER = 2
+"""Samples: one alone may be the edge of a drop that the level has made."""
+WAVER = 0.01
+"""Of the ceiling. A clock that misses it by less is there: its steps are two to three times as
+much, and what is asked for need not be met to the Hz."""
+RUN_S, CYCLES, ALLOWED, FIRST = 2, 3, 4, 5
+"""Where a spell sums up run time, cycles, run time x ceiling, and the cycles of each level."""
+
+
+class Licenses:
+    """Begins and ends episodes of a detector."""
+
+    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+        self._counters, self._detector = sieve.counters, detector
+        self._levels = [key for key in LEVELS if key in sieve.counters.columns]
+        sample_ns = sieve.hello.sample_ns
+        self._spells = Spells(
+            detector, "license", START, END, sample_ns, after=AFTER, pause_ns=PAUSE_NS
+        )
+
+    def sample(self, seen: Seen) -> list[Episode]:
+        """The episodes that this sample ended."""
+        if not self._levels:
+            return []
+        cores = seen.cores
+        levels = [cores.total(self._level(seen, key)) for key in self._levels]
+        wide = np.sum(levels, axis=0)
+        if self._spells.quiet and not wide.any():
+            return []
+        cycles, run_s = seen.ran()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.minimum(wide / cycles, 1.0)
+        share[self._dropping(cores)] = 0.0
+        more = [run_s, cycles, run_s * seen.ceiling_hz, *levels]
+        times = seen.since_ns, seen.time_ns
+        ended = self._spells.step(share, cycles, cores.group, cores.lists, *times, more)
+        for spell in self._spells.running:
+            self._tell(spell)
+        return ended
+
+    def _level(self, seen: Seen, key: str) -> Floats:
+        moved = self._counters.moved(seen.sample.delta, key)
+        assert moved is not None, key
+        return moved
+
+    def _dropping(self, cores: Cores) -> Bools:
+        """Cores whose drop tells of the level already."""
+        drops = self._detector.of("turbo-drop")
+        return cores.of([cpu for e in drops if e.cause == "license" for cpu in e.cpus])
+
+    def _tell(self, spell: Spell) -> None:
+        """Its depth is what the clock lacks, and not how much of the code is wide."""
+        sums = spell.sums
+        run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
+        most = int(sums[FIRST:].argmax())
+        share = f"level {self._levels[most][-1]} in {rough(sums[FIRST + most] / cycles)} of cycles"
+        episode = spell.episode
+        episode.cause, episode.evidence = "level", {"SIMD": share}
+        episode.evidence["busy_hz"] = round(cycles / run_s)
+        if allowed > 0:
+            missing = allowed - cycles
+            episode.depth = missing / run_s if missing >= WAVER * allowed else 0.0
+            episode.evidence["ceiling_hz"] = round(allowed / run_s)
+        else:  # no ceiling is known
+            episode.depth = None

@@ -1,0 +1,69 @@
+"""Who loses to others: the CPUs of the job that is watched, or all that are busy if none is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.company import Company
+from perftop.cores import packages
+from perftop.counters import Bools
+from perftop.detect.budget import Budget
+from perftop.detect.detector import Detector
+from perftop.detect.episode import Episode
+from perftop.detect.hypervisor import Hypervisor
+from perftop.detect.scheduler import Scheduler
+from perftop.detect.seen import Seen
+from perftop.detect.siblings import Siblings
+from perftop.watching import Watching
+
+BUSY = 0.5
+"""Of the time, what the hypervisor takes included: who is idle half of it has time to lose."""
+AWAKE = 0.1
+"""The same for CPUs of a watched job, which the user has said to matter."""
+
+
+class Neighbours:
+    """Begins and ends episodes of a detector; knows the watched job and who else runs where."""
+
+    def __init__(self, sieve: Sieve, detector: Detector) -> None:
+        hello = sieve.hello
+        self.watching, self.company = Watching(hello.watch), Company()
+        self._position = sieve.position
+        groups = packages(hello)
+        self.siblings = Siblings(sieve, detector, self.company, groups)
+        self.hypervisor = Hypervisor(sieve, detector, groups)
+        self.scheduler = Scheduler(sieve, detector, self.company, self.watching, groups)
+        self.budget = Budget(sieve, detector, self.company)
+
+    def sample(self, seen: Seen) -> list[Episode]:
+        """The episodes that this sample ended."""
+        self.company.take(seen.records, seen.time_ns)
+        self.watching.take(seen.records, seen.time_ns)
+        values = seen.sample.values
+        util, stolen = values["util"], np.nan_to_num(values["steal"])
+        if self.watching.name is None:
+            busy = np.asarray(util + stolen >= BUSY)
+            return [*self.siblings.sample(seen, busy, set()), *self.hypervisor.sample(seen, busy)]
+        mine, own = self._mine(), self.watching.pids()
+        busy = mine & np.asarray(util + stolen >= AWAKE)
+        return [
+            *self.siblings.sample(seen, busy, own),
+            *self.hypervisor.sample(seen, busy),
+            *self.scheduler.sample(seen, own),
+            *self.budget.sample(seen, busy, own),
+        ]
+
+    def _mine(self) -> Bools:
+        """By position: threads of the job ran there of late."""
+        mine: Bools = np.zeros(len(self._position), bool)
+        mine[[self._position[cpu] for cpu in self.watching.cpus() if cpu in self._position]] = True
+        return mine
+
+    def share(self, episode: Episode, cpu: int) -> float | None:
+        """What this CPU has lost of late in an episode that runs, if it is told by CPU."""
+        for losses in (self.siblings.losses, self.hypervisor.losses, self.scheduler.losses):
+            at = self._position.get(cpu, -1)
+            if any(loss.episode is episode for loss in losses.running):
+                return losses.share(at) if at >= 0 and losses.sure[at] else None
+        return None

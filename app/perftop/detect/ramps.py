@@ -1,0 +1,191 @@
+"""Ramps: from a core's waking to a steady clock, and how long that took. Pure steps.
+
+A ramp is told when its clock has been steady for a while: before, nobody knows which clock that
+will be. Within a sample nothing is seen but the mean clock: times as short as that are bounds, and
+the climb is at least what is told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.cores import Cores
+from perftop.counters import Bools, Floats, Ints
+from perftop.detect import climb
+from perftop.detect.climb import WAVER, Climb, Ramp
+from perftop.detect.episode import Episode
+from perftop.detect.seen import Seen
+from perftop.detect.spells import GAP_SAMPLES, gap_ns
+
+AWAKE = 0.1
+"""Of a sample: less is what an idle system does. From the first sample with more a core is up."""
+REST_NS = 1_000_000_000
+"""A core that slept less had not settled: builds and databases come and go several times a second,
+and their clock follows them as it can."""
+HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
+"""A clock is steady that stayed put for both: governors look at it every 10 to 100 ms."""
+LONGEST_NS = 10_000_000_000
+"""A clock that is not steady by then follows something else than the core's waking."""
+SHOWN = 4
+"""Samples: with fewer the clock that the first one shows, a mean, may be further above where the
+climb began than an eighth of it."""
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """One sample, by position of the core; NaN: not known."""
+
+    busy_hz: Callable[[], Floats]  # asked for only while a core climbs
+    util: Floats  # of its busiest thread
+    ceiling_hz: Floats
+
+
+class Ramps:
+    """Follows the cores that have woken up; those of one group that did so together are told
+    together."""
+
+    def __init__(self, sieve: Sieve) -> None:
+        self._clocked = bool(sieve.evaluator.chosen["busy_hz"])
+        sample_ns = sieve.hello.sample_ns
+        self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
+        self._forget(sieve.cores)
+
+    def _forget(self, cores: Cores) -> None:
+        """Nothing is known: cores are others than they were, or time has passed unseen."""
+        self._cores, count = cores, len(cores.lists)
+        self._awake_ns = np.zeros(count)  # when each was last not known to sleep
+        self._known_ns = np.zeros(count)  # when each was read last
+        self._woke = np.full(count, NEVER)  # in which of the samples below
+        self._batch = np.full(count, NEVER)  # with whom
+        self._end_ns: list[int] = []  # of samples since the first that a climbing core needs
+        self._hz: list[Floats] = []
+        self._util: list[Floats] = []
+        self._apart_ns: list[Floats] = []  # since each was read before; 0: it was not
+        self._young: dict[int, int] = {}  # by group: the batch that the last sample began
+        self._batches = 0
+        self._ceiling_hz = np.full(count, np.nan)  # now
+        self._climbed: dict[int, list[Ramp]] = {}
+
+    def sample(self, seen: Seen) -> list[Episode]:
+        """The episodes that this sample ended, which is when they are first told."""
+        if not self._clocked:
+            return []
+        if seen.cores is not self._cores:
+            self._forget(seen.cores)
+        clocks = Clocks(partial(_busy_hz, seen), seen.util(), seen.ceiling_hz)
+        return self.step(clocks, seen.since_ns, seen.time_ns)
+
+    def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
+        """The same, of clocks."""
+        if not 0 < time_ns - since_ns <= self._gap_ns:
+            self._forget(self._cores)
+            return []
+        known, awake = np.isfinite(now.util), now.util >= AWAKE
+        apart_ns = time_ns - self._known_ns
+        unseen = ~known & (apart_ns > self._stale_ns)
+        woke = awake & (self._known_ns - self._awake_ns >= REST_NS)
+        self._awake_ns[awake | unseen] = time_ns
+        self._known_ns[known] = time_ns
+        if not (self._hz or woke.any()):
+            return []
+        busy_hz = now.busy_hz()
+        self._record(busy_hz, now.util, time_ns, np.where(known, apart_ns, 0.0))
+        self._wake(woke & np.isfinite(busy_hz))
+        self._leave(known & ~awake | unseen | self._too_long(time_ns))
+        self._ceiling_hz = now.ceiling_hz
+        self._settle(time_ns)
+        return self._told()
+
+    def _record(self, hz: Floats, util: Floats, time_ns: int, apart_ns: Floats) -> None:
+        """A core that was not read is as it was: it is told later rather than too early."""
+        if self._hz:
+            hz = np.where(np.isnan(hz), self._hz[-1], hz)
+            util = np.where(np.isnan(util), self._util[-1], util)
+        self._hz.append(hz)
+        self._util.append(util)
+        self._apart_ns.append(apart_ns)
+        self._end_ns.append(time_ns)
+
+    def _wake(self, woke: Bools) -> None:
+        """A core that woke late in a sample shows it in the next, so these are together, too."""
+        self._woke[woke] = len(self._hz) - 1
+        young, self._young = self._young, {}
+        for group in np.unique(self._cores.group[woke]).tolist():
+            batch = young.get(group)
+            if batch is None:
+                batch = self._young[group] = self._batches
+                self._batches += 1
+            self._batch[woke & (self._cores.group == group)] = batch
+
+    def _too_long(self, time_ns: int) -> Bools:
+        woke_ns = np.array(self._end_ns)[self._woke]
+        return np.asarray(time_ns - woke_ns > LONGEST_NS)
+
+    def _leave(self, cores: Bools) -> None:
+        self._woke[cores] = self._batch[cores] = NEVER
+
+    def _settle(self, time_ns: int) -> None:
+        """Those whose clock has been steady for long enough."""
+        begin = min(bisect_right(self._end_ns, time_ns - HOLD_NS), len(self._hz) - HOLD_SAMPLES)
+        old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
+        if not len(old):
+            return
+        window = np.array(self._hz[begin:])[:, old]
+        low, high = window.min(axis=0), window.max(axis=0)
+        steady = old[high - low <= WAVER * high]
+        if len(steady):
+            for ramp in self._ramps(steady, begin):
+                self._climbed.setdefault(int(self._batch[ramp.core]), []).append(ramp)
+            self._leave(np.isin(np.arange(len(self._woke)), steady))
+
+    def _ramps(self, cores: Ints, begin: int) -> list[Ramp]:
+        """Of these those that climbed, their clock being steady since that sample."""
+        hz, util, apart_ns = (
+            np.array(past)[:, cores] for past in (self._hz, self._util, self._apart_ns)
+        )
+        woke = self._woke[cores]
+        hz[np.arange(len(hz))[:, None] < woke] = np.nan
+        return Climb(cores, woke, begin, np.array(self._end_ns), hz, util, apart_ns).ramps()
+
+    def _told(self) -> list[Episode]:
+        """Those of whose cores none climbs any more. What no core needs any more is let go."""
+        left = set(self._batch.tolist())
+        over = [batch for batch in self._climbed if batch not in left]
+        live = self._woke[self._woke != NEVER]
+        needless = int(live.min()) if len(live) else len(self._hz)
+        for past in (self._hz, self._util, self._apart_ns, self._end_ns):
+            del past[:needless]
+        self._woke[self._woke != NEVER] -= needless
+        return [self._episode(self._climbed.pop(batch)) for batch in over]
+
+    def _episode(self, ramps: list[Ramp]) -> Episode:
+        members = np.zeros(len(self._cores.lists), bool)
+        members[[ramp.core for ramp in ramps]] = True
+        evidence = climb.evidence(ramps, self._cores.lists)
+        if np.isfinite(self._ceiling_hz[members]).all():
+            evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
+        return Episode(
+            "ramp",
+            self._cores.cpus(members),
+            min(ramp.start_ns for ramp in ramps),
+            max(ramp.end_ns for ramp in ramps),
+            median(ramp.steady_hz - ramp.first_hz for ramp in ramps),
+            "-",
+            evidence,
+            "measured" if median(ramp.samples for ramp in ramps) >= SHOWN else "inferred",
+        )
+
+
+def _busy_hz(seen: Seen) -> Floats:
+    """Of each core, its threads together."""
+    cycles, run_s = seen.ran()
+    unknown = np.full(len(run_s), np.nan)
+    return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))

@@ -1,0 +1,42 @@
+"""What detectors are shown: one sample, and where its cores are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from perftop.believe import Sample
+from perftop.cores import Cores
+from perftop.counters import Floats
+from perftop.metrics import INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One sample; `cores` is another object when they were regrouped."""
+
+    sample: Sample
+    since_ns: int
+    time_ns: int
+    cores: Cores
+    records: Mapping[str, object]
+    """What came with the frame besides counters, from outside: to be checked by who reads it."""
+
+    @property
+    def ceiling_hz(self) -> Floats:
+        """By core, what turbo allows for certain; NaN where nothing says."""
+        return self.sample.ceilings.hz
+
+    def util(self) -> Floats:
+        """By core, of its busiest thread; NaN: not read."""
+        return self.cores.most(self.sample.values["util"])
+
+    def ran(self) -> tuple[Floats, Floats]:
+        """By core, cycles of its threads together and the seconds they took; 0: not known."""
+        values, at = self.sample.values, INDEX["busy_hz"]
+        both = np.array([values.top[at], values.bottom[at]])
+        both[:, ~np.isfinite(both).all(axis=0)] = 0.0
+        cycles, run_s = (self.cores.total(part) for part in both)
+        return cycles, run_s

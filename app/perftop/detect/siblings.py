@@ -1,0 +1,185 @@
+"""What a CPU loses to its sibling: instructions per cycle alone and together.
+
+The same program may be slower for reasons of its own, so one and the same task must be seen in
+both; and it must lose more than it wavers by when it is alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.company import Company, Task, accused
+from perftop.counters import Bools, Floats, Ints
+from perftop.detect.detector import Detector
+from perftop.detect.episode import Episode
+from perftop.detect.losses import Loss, Losses
+from perftop.detect.seen import Seen
+from perftop.metrics import INDEX
+
+START, END = 0.1, 0.05
+"""Of the IPC alone. Programs waver by some per cent from sample to sample; nobody moves a job for
+less than a tenth; half of that keeps it going, so that one at the edge is one episode."""
+ALONE, TOGETHER = 0.1, 0.5
+"""Of the running time of a CPU, the share in which its sibling ran, too. Below the first what is
+lost is below START even if together they were half as fast; from the other on the mean is mostly
+that of being together."""
+SPREADS = 2.0
+"""Standard deviations of the IPC alone, within which no loss is told from the program's ways."""
+KEPT_S = 10.0
+"""What was seen alone counts for e times less after so much more of it: programs have phases."""
+STABLE_S = 10.0
+"""Where nobody tells who runs: so long must a CPU have been alone for its program to be taken as
+the same one."""
+OLD_NS = 60_000_000_000
+"""A baseline older than that is of another phase of the program, for all we know."""
+PRESENT = 0.25
+"""Of the time since: a task that has had so much of it is still there."""
+
+
+class Siblings:
+    """Begins and ends episodes of a detector."""
+
+    def __init__(self, sieve: Sieve, detector: Detector, company: Company, groups: Ints) -> None:
+        self._names = [[row.cpu] for row in sieve.hello.topology]
+        self._company = company
+        self.losses = Losses(
+            detector, "sibling", groups, sieve.hello.sample_ns, start=START, end=END
+        )
+        n = len(groups)
+        self._base: Floats = np.zeros((3, n))
+        """Alone: instructions, cycles, and cycles times the square of their ratio."""
+        self._alone_s: Floats = np.zeros(n)
+        self._alone_ns: Ints = np.zeros(n, np.int64)
+        """How long it was alone, and when last."""
+        self._task: list[tuple[object, object] | None] = [None] * n
+        self._proven_ns: Ints = np.full(n, -1, np.int64)
+        """A loss that began then is of the task that was seen alone."""
+        self._sums: Floats = np.zeros((5, n))
+        """Of a loss: instructions, cycles, cycles times IPC alone, seconds run, run together."""
+        self._cores: object = None
+
+    def _regroup(self, seen: Seen) -> None:
+        self._cores = seen.cores
+        rows = seen.cores.rows
+        pairs = np.flatnonzero((rows[:, 1:2] >= 0).all(axis=1) & (rows[:, 2:] < 0).all(axis=1)
+                               ) if rows.shape[1] > 1 else np.zeros(0, int)  # fmt: skip
+        self._pairs = pairs
+        self._rows = rows[pairs][:, :2]
+        self.other: Ints = np.full(len(self._alone_s), -1, np.int64)
+        """By position, that of the sibling; -1: there is none, or more than one."""
+        self.other[self._rows] = self._rows[:, ::-1]
+
+    def sample(self, seen: Seen, busy: Bools, own: set[int]) -> list[Episode]:
+        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other."""
+        if seen.cores is not self._cores:
+            self._regroup(seen)
+        if not (busy.any() and len(self._pairs)) and self.losses.quiet:
+            return []
+        values, at = seen.sample.values, INDEX["ipc"]
+        util = np.where(busy, values["util"], 0.0)
+        run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
+        counts = np.isfinite(values.top[at]) & (values.bottom[at] > 0) & (util > 0)
+        cycles = np.where(counts, values.bottom[at], 0.0)
+        ipc = np.divide(values.top[at], cycles, out=np.full(len(util), np.nan), where=counts)
+        overlap = self._overlap(seen, util)
+        self._learn(counts & (overlap < ALONE), ipc, cycles, run_s, seen.time_ns)
+        together, over = (overlap >= TOGETHER) & (self._base[1] > 0), []
+        if together.any() or not self.losses.quiet:
+            over = self._compare(seen, ipc, cycles, run_s, overlap, together, own)
+        if self._company.time_ns == seen.time_ns:
+            self._identify(busy)
+        return over
+
+    def _compare(self, seen: Seen, ipc: Floats, cycles: Floats, run_s: Floats, overlap: Floats,
+                 together: Bools, own: set[int]) -> list[Episode]:  # fmt: skip
+        """What is lost against the IPC alone."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            alone, _, squares = self._base / self._base[1]
+            spread = np.sqrt(np.maximum(squares - alone**2, 0.0)) / alone
+            shares = np.maximum(1 - ipc / alone, 0.0)
+        # Nothing is lost to a sibling that is not there, nor by one that has left.
+        unread = np.isnan(seen.sample.values["util"])
+        unknown = unread | (cycles > 0) & np.isnan(overlap)
+        shares = np.where(np.isnan(shares) | (overlap < ALONE), 0.0, shares)
+        shares = np.where(unknown, np.nan, shares)
+        may_begin = together & (shares >= SPREADS * spread)
+        over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
+        self._add(ipc, cycles, alone, run_s, overlap, seen.since_ns)
+        begun = self.losses.begin(self._proven(), self._names, seen.time_ns)
+        news = self._company.time_ns == seen.time_ns
+        for loss in self.losses.running:
+            self._tell(loss, seen.time_ns, own, who=news or loss in begun)
+        return over
+
+    def _overlap(self, seen: Seen, util: Floats) -> Floats:
+        """By position: of the running time, the share in which the sibling ran. Without a sibling
+        there is none."""
+        overlap = np.where(self.other < 0, 0.0, np.nan)
+        both = seen.sample.split.states[self._pairs, 3]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            overlap[self._rows] = np.minimum(both[:, None] / util[self._rows], 1.0)
+        return overlap
+
+    def _learn(self, alone: Bools, ipc: Floats, cycles: Floats, run_s: Floats, now_ns: int) -> None:
+        if not alone.any():
+            return
+        fades = np.exp(-run_s[alone] / KEPT_S)
+        new = np.array([ipc * cycles, cycles, ipc**2 * cycles])[:, alone]
+        self._base[:, alone] = self._base[:, alone] * fades + new
+        self._alone_s[alone] += run_s[alone]
+        self._alone_ns[alone] = now_ns
+
+    def _add(self, ipc: Floats, cycles: Floats, alone: Floats, run_s: Floats, overlap: Floats,
+             since_ns: int) -> None:  # fmt: skip
+        open_ = self.losses.open
+        self._sums[:, open_ & (self.losses.first_ns == since_ns)] = 0.0
+        told = open_ & np.isfinite(ipc * alone * overlap)
+        parts = np.array([ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap])
+        self._sums[:, told] += parts[:, told]
+
+    def _proven(self) -> Bools:
+        """Losses of the task that was seen alone - or, where no task is ever told of, of a CPU
+        that has long been as it was."""
+        if self._company.time_ns:
+            return np.asarray(self._proven_ns == self.losses.first_ns)
+        return np.asarray(self._alone_s >= STABLE_S)
+
+    def _identify(self, busy: Bools) -> None:
+        """There is a new record of who runs where. What was learned of another is forgotten."""
+        losing = self.losses.open & ~self.losses.sure
+        for at in np.flatnonzero(busy).tolist():
+            cpu = self._names[at][0]
+            task = self._company.first(cpu)
+            if task != self._task[at]:
+                self._task[at] = task
+                self._base[:, at] = self._alone_s[at] = 0.0
+            elif losing[at] and self._present(self._company.on(cpu)[:1], at):
+                self._proven_ns[at] = self.losses.first_ns[at]
+
+    def _present(self, tasks: list[Task], at: int) -> bool:
+        """It cannot have had all of its share before the loss began."""
+        company = self._company
+        since_ns = max(int(self.losses.first_ns[at]), company.since_ns)
+        had_ns = sum(one.share for one in tasks) * (company.time_ns - company.since_ns)
+        left_ns = had_ns - (since_ns - company.since_ns)
+        return left_ns >= PRESENT * (company.time_ns - since_ns) > 0
+
+    def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
+        members, episode = loss.members, loss.episode
+        instructions, cycles, expected, run_s, together_s = self._sums[:, members].sum(axis=1)
+        age_ns = now_ns - int(self._alone_ns[members].min())
+        known = all(self._task[at] is not None for at in members)
+        episode.confidence = "measured" if age_ns <= OLD_NS and known else "inferred"
+        episode.evidence |= {
+            "IPC": round(float(instructions / cycles), 2),
+            "IPC alone": round(float(expected / cycles), 2),
+            "sibling_active_share": round(float(together_s / run_s), 3),
+        }
+        if age_ns > OLD_NS:
+            episode.evidence["since_alone_s"] = round(age_ns / 1e9)
+        if who:
+            found = [(task, cpu) for at in members if self.other[at] >= 0
+                     for cpu in self._names[self.other[at]]
+                     for task in self._company.on(cpu)[:1]]  # fmt: skip
+            episode.evidence |= accused(found, own)

@@ -1,0 +1,118 @@
+"""What else is seen while CPUs stand still, each in seconds of standing still that it explains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.cores import packages
+from perftop.counters import Floats
+from perftop.detect.seen import Seen
+from perftop.detect.standstill import SMALL_IDLE
+from perftop.detect.thermal import Modulation, Thermal
+
+STEP_HZ = 100e6
+"""Between two clocks of an Intel core since Sandy Bridge; others' are finer."""
+BETWEEN = 0.1
+"""Of a step. A core whose mean clock is further from both ends has changed its clock."""
+HDC = 0.02
+"""Of reference cycles: MPERF may tick by the nameplate, up to a per cent off the TSC."""
+SMI_S = 10e-6, 10e-3
+"""What one SMI may cost: entering and leaving alone takes the one, an operating system would lose
+its ticks by the other."""
+LOSS, TIME = "of the loss", "of the time"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    cause: str
+    what: str
+    of: str = LOSS
+    """TIME: it goes with the loss, and no more than that is known."""
+    confidence: Literal["measured", "inferred"] = "inferred"
+
+
+SIGNS = {
+    "modulation": Sign("modulation", "duty set in register 19AH", confidence="measured"),
+    "thermal": Sign("modulation", "thermal or PROCHOT status", TIME),
+    "hdc": Sign("hdc", "MPERF ran on"),
+    "smi": Sign("smm", "stopped with all other CPUs"),
+    "simd": Sign("simd", "throttled before a SIMD level"),
+    "pcu": Sign("clock-change", "clock changes by the PCU's count", confidence="measured"),
+    "between": Sign("clock-change", "clock between two steps", TIME),
+}
+"""In the order in which they are believed."""
+
+
+class Signs:
+    def __init__(self, sieve: Sieve) -> None:
+        hello, self._counters = sieve.hello, sieve.counters
+        self._rows = len(hello.topology)
+        self._package = packages(hello)
+        intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
+        base = hello.base_hz.hz / STEP_HZ if hello.base_hz else 0.5
+        self._steps = intel and abs(base - round(base)) < BETWEEN
+        self._thermal, self._modulation = Thermal(sieve), Modulation(sieve)
+
+    def explained(self, seen: Seen, share: Floats, span_s: Floats) -> Floats:
+        """(SIGNS, CPUs) of CPUs that lose this share of a span; 0 also where a sign is not told."""
+        lost_s = share * span_s
+        found = {
+            "thermal": lambda: lost_s * self._hot(seen),
+            "modulation": lambda: span_s * self._modulation.shares(seen),
+            "hdc": lambda: span_s * self._forced(seen),
+            "smi": lambda: self._stopped_s(seen, share, span_s),
+            "simd": lambda: self._moved(seen, "license_throttle") / seen.sample.values["busy_hz"],
+            "pcu": lambda: span_s * self._transition(seen),
+            "between": lambda: lost_s * self._between(seen),
+        }
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seconds = np.array([found[key]() for key in SIGNS])
+        return np.where(np.isfinite(seconds), seconds, 0.0)
+
+    def _moved(self, seen: Seen, key: str) -> Floats:
+        moved = self._counters.moved(seen.sample.delta, key)
+        return np.full(self._rows, np.nan) if moved is None else moved
+
+    def _share(self, seen: Seen, key: str) -> Floats:
+        """Of the ticks of the TSC in its own span."""
+        column = self._counters.columns.get(key)
+        if column is None:
+            return np.full(self._rows, np.nan)
+        ticks = self._counters.tsc_ticks(seen.sample.delta, column.block)
+        return self._moved(seen, key) / ticks
+
+    def _hot(self, seen: Seen) -> Floats:
+        most = np.fmax.reduce(self._thermal.shares(seen), axis=0)
+        return np.asarray(np.append(most, np.nan)[seen.cores.of_cpu])
+
+    def _forced(self, seen: Seen) -> Floats:
+        """Under hardware duty cycling MPERF counts on where the reference counter stops."""
+        ref = self._share(seen, "ref")
+        more = self._share(seen, "mperf") - ref
+        return np.where(more >= HDC * ref, more, 0.0)
+
+    def _stopped_s(self, seen: Seen, share: Floats, span_s: Floats) -> Floats:
+        """What even the CPU loses that loses least: an SMI spares none."""
+        busy = share[np.isfinite(share) & (seen.sample.values["idle"] < SMALL_IDLE)]
+        all_s = span_s * (busy.min() if len(busy) else 0.0)
+        each_s = all_s / self._moved(seen, "smi")
+        return np.where((each_s >= SMI_S[0]) & (each_s <= SMI_S[1]), all_s, 0.0)
+
+    def _transition(self, seen: Seen) -> Floats:
+        delta = seen.sample.delta
+        changing, ticks = (
+            self._counters.moved(delta, key) for key in ("pcu_transition", "pcu_ticks")
+        )
+        if changing is None or ticks is None:
+            return np.full(self._rows, np.nan)
+        return np.asarray(np.append(changing / ticks, np.nan)[self._package])
+
+    def _between(self, seen: Seen) -> Floats:
+        if not self._steps:
+            return np.zeros(self._rows)
+        step = seen.sample.values["busy_hz"] / STEP_HZ
+        return np.where(np.abs(step - np.rint(step)) >= BETWEEN, 1.0, 0.0)

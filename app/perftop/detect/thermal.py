@@ -1,0 +1,100 @@
+"""How long cores and their packages said that they were too hot, by polled status bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perftop.believe import Sieve
+from perftop.counters import Column, Floats
+from perftop.detect.seen import Seen
+
+HOT = {
+    "thermal": {"thermal", "critical temperature", "running average thermal limit"},
+    "prochot": {"PROCHOT"},
+}
+"""Causes that are told apart, and the bits that tell them."""
+FLAGS = "limit_reasons", "package_thermal", "core_thermal"
+MODULATED = 1 << 4
+"""Of register 19AH: the OS, or firmware, has the core stand still part of the time; for how much
+say bits 3:1, in eighths."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flags:
+    """Bits of one counter that tell one cause."""
+
+    column: Column
+    cause: int
+    """By number in HOT."""
+    bits: list[int]
+    by_core: bool
+
+
+class Thermal:
+    def __init__(self, sieve: Sieve) -> None:
+        hello, self._counters = sieve.hello, sieve.counters
+        scope = {block.name: block.scope for block in hello.blocks}
+        self._flags = [
+            _Flags(column, cause, bits, scope[column.block] == "core")
+            for key in FLAGS
+            if (column := sieve.counters.columns.get(key)) is not None
+            for cause, names in enumerate(HOT.values())
+            if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
+        ]
+
+    @property
+    def told(self) -> bool:
+        """This stream has such bits."""
+        return bool(self._flags)
+
+    def any(self, seen: Seen) -> bool:
+        """A poll in this sample found one set."""
+        tables = seen.sample.delta.tables
+        return any(
+            tables[flags.column.block].moved[:, flags.column.first + 1 + bit].any()
+            for flags in self._flags
+            for bit in flags.bits
+        )
+
+    def shares(self, seen: Seen) -> Floats:
+        """(HOT, cores): of the polls in this sample; NaN where nobody polled."""
+        result = np.full((len(HOT), len(seen.cores.lists)), np.nan)
+        for flags in self._flags:
+            first = flags.column.first
+            moved = seen.sample.delta.tables[flags.column.block].moved[:, first:]
+            polls = np.where(moved[:, 0] > 0, moved[:, 0], np.nan)
+            most = moved[:, [1 + bit for bit in flags.bits]].max(axis=1) / polls
+            rows = seen.cores.told if flags.by_core else seen.cores.package
+            share = np.append(most, np.nan)[rows]  # row -1: told of nobody
+            result[flags.cause] = np.fmax(result[flags.cause], share)
+        return result
+
+
+class Modulation:
+    """What register 19AH asks of a CPU, as last read."""
+
+    def __init__(self, sieve: Sieve) -> None:
+        self._column = sieve.counters.columns.get("modulation")
+        self._rows = len(sieve.hello.topology)
+
+    def any(self, seen: Seen) -> bool:
+        """It is on somewhere, or has some other bit."""
+        if self._column is None:
+            return False
+        return bool(seen.sample.delta.tables[self._column.block].moved[:, self._column.first].any())
+
+    def shares(self, seen: Seen) -> Floats:
+        """By position of the CPU: of the time it is to stand still; 0: none is asked for."""
+        if self._column is None:
+            return np.full(self._rows, np.nan)
+        table = seen.sample.delta.tables[self._column.block]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level = np.rint(table.moved[:, self._column.first] / table.ticks)
+        known = np.isfinite(level)
+        bits = np.where(known, level, 0).astype(int)
+        duty = (bits >> 1 & 7) / 8
+        # No duty at all is reserved: nobody says what it does.
+        asked = np.where((bits & MODULATED != 0) & (duty > 0), 1 - duty, 0.0)
+        return np.where(known, asked, np.nan)

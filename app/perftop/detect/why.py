@@ -1,0 +1,219 @@
+"""What names the cause of a low clock: rules in their order, over what a stream counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from perftop.detect.episode import CAUSES, LEVELS, rough
+from perftop.detect.facts import Facts
+
+ACTS, AT_LIMIT = 0.1, 0.99
+"""Of polls or cycles: what limits the clock more seldom takes no START off its mean. Of the power
+limit: a controller holds its mean that close."""
+ROBBED = 0.05
+"""Of the time: a hypervisor that takes so much has more to run than there are cores."""
+SAVING = 128
+"""Energy preference, of 0 to 255, from which on it means power before speed."""
+POWER, LIMITS = "power", ("power-pl1", "power-pl2")
+"""A limit that is one of power, not told which; and those that it may be."""
+
+
+class Clue(NamedTuple):
+    """A counter that says what limits the clock, by the share of polls, cycles or time."""
+
+    cause: str
+    key: str
+    part: str = ""
+    least: float = ACTS  # 0: events, of which one is enough, and that go after all shares
+
+
+CLUES = (
+    *(Clue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
+    Clue(POWER, "pcu_power"),
+    Clue(POWER, "package_thermal", "power limit"),
+    Clue(POWER, "core_thermal", "power limit"),
+    Clue("current", "pcu_current"),
+    Clue("current", "core_thermal", "current limit"),
+    *(Clue("thermal", f"{scope}_thermal", part)
+      for scope in ("package", "core") for part in ("thermal", "critical temperature")),
+    Clue("thermal", "pcu_thermal"),
+    Clue("prochot", "package_thermal", "PROCHOT"),
+    Clue("prochot", "core_thermal", "PROCHOT"),
+    Clue("prochot", "pcu_prochot_internal"),
+    Clue("prochot", "pcu_prochot_external"),
+    Clue("prochot", "hsmp_prochot"),
+    Clue("vr", "pcu_vr"),
+    Clue("policy", "pcu_os"),
+    *(Clue(POWER, f"{scope}_power_limits", least=0.0) for scope in ("package", "core")),
+    *(Clue("thermal", f"{scope}_{what}", least=0.0)
+      for scope in ("package", "core") for what in ("throttled_s", "throttles")),
+)  # fmt: skip
+"""Of those seen as often the first."""
+WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
+WORDS = {
+    "pcu_power": "power limit", "pcu_current": "current limit", "pcu_thermal": "thermal limit",
+    "pcu_prochot_internal": "PROCHOT, internal", "pcu_prochot_external": "PROCHOT, external",
+    "pcu_vr": "VR hot", "pcu_os": "limit by the OS", "pcu_avx256": "AVX-256 clip",
+    "pcu_avx512": "AVX-512 clip",
+}  # fmt: skip
+"""Of what the power control unit counts in cycles of its own."""
+FLAGS = {
+    "package_thermal": "package status", "core_thermal": "core status", "hsmp_limits": "HSMP limit",
+}  # fmt: skip
+COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
+           "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
+           "hwp_max", "hwp_highest", "stat_steal_s")  # fmt: skip
+"""All that rules and evidence ask for."""
+
+
+class Verdict(NamedTuple):
+    cause: str
+    confidence: Literal["measured", "inferred", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One drop."""
+
+    facts: Facts
+    cap: str
+    """Who holds the clock where it is by what was set; empty: nobody."""
+    guest: bool
+
+
+def _capped(case: Case) -> Verdict | None:
+    return Verdict("policy", "measured") if case.cap else None
+
+
+def _wide(case: Case) -> Verdict | None:
+    levels = sum(share for key in WIDE if (share := case.facts.mean(key)) > 0)
+    return Verdict("license", "measured") if levels >= ACTS else None
+
+
+def _limited(case: Case) -> Verdict | None:
+    """By what was seen most; where that is power, by the one that tells which limit of it."""
+    seen = [(clue, share) for clue in CLUES if _shows(clue, share := _share(case, clue))]
+    seen.sort(key=lambda found: -found[1] if found[0].least else 0.0)
+    causes = [clue.cause for clue, _ in seen]
+    if causes and causes[0] == POWER:
+        causes = [cause for cause in causes if cause in LIMITS]
+        return Verdict(causes[0], "measured") if causes else _of_power(case)
+    return Verdict(causes[0], "measured") if causes else None
+
+
+def _share(case: Case, clue: Clue) -> float:
+    return case.facts.mean(clue.key, clue.part)
+
+
+def _shows(clue: Clue, share: float) -> bool:
+    return share > 0 and share >= clue.least
+
+
+def _of_power(case: Case) -> Verdict:
+    return Verdict(LIMITS[_reached(case, "power_limit2_w")], "inferred")
+
+
+def _reached(case: Case, key: str) -> bool:
+    limit = case.facts.mean(key)
+    return limit > 0 and case.facts.watts >= AT_LIMIT * limit
+
+
+def _at_limit(case: Case) -> Verdict | None:
+    """By power at its limit, or time that counts as throttled: on some models for power only."""
+    at_limit = any(_reached(case, key) for key in ("power_limit_w", "power_limit2_w"))
+    throttled = case.facts.mean("power_throttled_s") >= ACTS
+    return _of_power(case) if at_limit or throttled else None
+
+
+def _asked_less(case: Case) -> Verdict | None:
+    """The preference counts only where limits were looked for and none was found."""
+    mean = case.facts.mean
+    less = mean("hwp_max") < mean("hwp_highest")
+    saving = mean("hwp_epp") >= SAVING and case.facts.polls("limit_reasons") > 0
+    return Verdict("hwp", "inferred") if less or saving else None
+
+
+def _robbed(case: Case) -> Verdict | None:
+    robbed = case.guest and case.facts.mean("stat_steal_s") >= ROBBED
+    return Verdict("hypervisor", "inferred") if robbed else None
+
+
+RULES: tuple[Callable[[Case], Verdict | None], ...] = (
+    _capped, _wide, _limited, _at_limit, _asked_less, _robbed,
+)  # fmt: skip
+"""The first that holds names the cause: what was set, what the code asks for, what limits the
+package, then what is only likely."""
+
+
+def verdict(case: Case) -> Verdict:
+    found = (rule(case) for rule in RULES)
+    return next((each for each in found if each is not None), Verdict("unknown", "unknown"))
+
+
+def evidence(case: Case, cause: str) -> dict[str, str | float]:
+    """What the cause rests on, and what else was seen."""
+    facts = case.facts
+    told: dict[str, str | float] = {"capped by": case.cap} if case.cap else {}
+    told |= dict(_simd(facts))
+    told["limit reason"] = _reasons(facts)
+    told |= dict(_flags(facts)) | dict(_shares(facts))
+    if cause == "hwp":
+        told |= dict(_asked(facts))
+    if cause == "hypervisor":
+        told["steal_share"] = round(facts.mean("stat_steal_s"), 3)
+    levels = {"power_w": facts.watts, "power_limit_w": facts.mean("power_limit_w")}
+    if cause == "power-pl2":
+        levels["power_limit2_w"] = facts.mean("power_limit2_w")
+    if cause in {"thermal", "prochot"}:
+        levels["temperature_c"] = facts.mean("temperature_c")
+    return told | {key: round(value, 1) for key, value in levels.items() if value > 0}
+
+
+def _simd(facts: Facts) -> Iterator[tuple[str, str]]:
+    shares = {key: share for key in LEVELS if (share := facts.mean(key)) > 0}
+    if sum(shares.values()) >= ACTS:
+        most = max(shares, key=lambda key: shares[key])
+        yield "SIMD", f"level {most[-1]} in {rough(shares[most])} of cycles"
+
+
+def _reasons(facts: Facts) -> str:
+    polls = facts.polls("limit_reasons")
+    if not polls:
+        return "not told by this source"
+    rank = {part: place for place, part in enumerate(CAUSES)}
+    seen = facts.seen("limit_reasons", ACTS)
+    seen.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part, 0)))
+    texts = (f"{bit.name} in {bit.times:.0f} of {polls:.0f} polls" for bit in seen)
+    return ", ".join(texts) or f"none in {polls:.0f} polls"
+
+
+def _flags(facts: Facts) -> Iterator[tuple[str, str]]:
+    for key, words in FLAGS.items():
+        polls = facts.polls(key)
+        seen = (f"{bit.part} in {bit.times:.0f} of {polls:.0f} polls"
+                for bit in facts.seen(key, ACTS))  # fmt: skip
+        if text := ", ".join(seen):
+            yield words, text
+
+
+def _shares(facts: Facts) -> Iterator[tuple[str, str | float]]:
+    for key, words in WORDS.items():
+        if (share := facts.mean(key)) >= ACTS:
+            yield words, f"in {rough(share)} of the power control unit's cycles"
+    for scope in ("package", "core"):
+        if (share := facts.mean(f"{scope}_throttled_s")) > 0:
+            yield f"{scope}_throttled_share", round(share, 3)
+        for what in ("throttles", "power_limits"):
+            if facts.mean(f"{scope}_{what}") > 0:
+                yield f"{scope} {what.replace('_', ' ')}", "counted by the kernel"
+    if (share := facts.mean("power_throttled_s")) >= ACTS:
+        yield "throttled_for_power_share", round(share, 3)
+
+
+def _asked(facts: Facts) -> Iterator[tuple[str, str | float]]:
+    if (most := facts.mean("hwp_max")) < (highest := facts.mean("hwp_highest")):
+        yield "HWP maximum", f"level {most:.0f} of {highest:.0f}"
+    if (preference := facts.mean("hwp_epp")) >= SAVING:
+        yield "energy preference", round(preference)

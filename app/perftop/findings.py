@@ -1,0 +1,89 @@
+"""What selftests of this boot found wrong, kept where the screen can find it. Quick to import: the
+screen asks at its start."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+FORMAT = "perftop selftest 1"
+"""First thing in the file: what does not begin so is not ours."""
+MAX_FILE = 1 << 16
+
+
+def file() -> Path:
+    """Gone with the session or the boot where there is a place for such things."""
+    base = next((b for b in map(os.environ.get, _PLACES) if b and Path(b).is_absolute()), None)
+    return Path(base or os.path.expanduser("~/.cache")) / "perftop" / "selftest.json"  # noqa: PTH111
+
+
+_PLACES = ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+
+
+def keep(answer: Mapping[str, Any]) -> None:
+    """In place of what was there. Raises OSError."""
+    import json
+    import tempfile
+
+    if answer["boot_id"] is None:
+        return
+    path, wrong = file(), [*answer["wrong"], *_standing(answer)]
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = {key: answer[key] for key in ("boot_id", "time")}
+    text = json.dumps({"format": FORMAT, **about, "wrong": wrong})
+    handle, name = tempfile.mkstemp(prefix=".selftest", dir=path.parent)  # 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as new:
+            new.write(text)
+        os.replace(name, path)  # noqa: PTH105 - its pair is a name
+    except OSError:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _standing(answer: Mapping[str, Any]) -> list[str]:
+    """Found wrong before on this boot, and not found right since: a test that was disturbed, or of
+    a source without the counter, clears nothing."""
+    right: dict[str, bool] = {}
+    for check in answer["checks"]:
+        clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
+        right[check["counter"]] = clear and right.get(check["counter"], True)
+    before = _wrong(answer["boot_id"])
+    return [name for name in before if not right.get(name) and name not in answer["wrong"]]
+
+
+@functools.cache
+def verdict(boot_id: str | None) -> str | None:
+    """What selftests of that boot found wrong, in a line; None: nothing. Read once: what is found
+    while the screen is open shows on the next one."""
+    wrong = _wrong(boot_id) if boot_id is not None else []
+    return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
+
+
+def _wrong(boot_id: str) -> list[str]:
+    kept = _read()
+    wrong = kept.get("wrong") if kept is not None and kept.get("boot_id") == boot_id else None
+    whole = isinstance(wrong, list) and all(isinstance(n, str) for n in wrong)
+    return wrong if whole and wrong else []
+
+
+def _read() -> dict[str, Any] | None:
+    """The file, if it is a plain one of our own and says what `keep` writes."""
+    import json
+
+    with suppress(OSError, ValueError, RecursionError):
+        fd = os.open(file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as kept:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
+                return None
+            found = json.loads(kept.read(MAX_FILE))
+        if isinstance(found, dict) and found.get("format") == FORMAT:
+            return found
+    return None

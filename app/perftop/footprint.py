@@ -1,0 +1,50 @@
+"""On which CPUs a job ran, as far as looks at its threads have shown it.
+
+All of the time between two looks is put down to the CPU where a thread ran last. Who was born and
+ended between two scans of the probe was never looked at.
+"""
+
+from __future__ import annotations
+
+from perftop.watching import Watching
+
+MOST_THREADS = 1 << 14
+"""Remembered, those looked at last: more than can live at a time among those that are followed."""
+LEAST_SHARE = 0.01
+"""Of the time it was seen running. Less is a visit on the way: a CPU that would thin the mean of
+those that worked."""
+
+
+class Footprint:
+    """`root`: the process it began with. Its children have done all that they did for the job;
+    itself, only what it did after the first look at it, when it still waited for its start."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._run_ns: dict[tuple[int, int], int] = {}
+        """By process and thread."""
+        self.seconds: dict[int, float] = {}
+        """By CPU."""
+
+    def take(self, watching: Watching, time_ns: int) -> None:
+        """What the frame of that time told."""
+        if watching.time_ns != time_ns:
+            return
+        for thread in watching.told:
+            now_ns = thread.points[-1].run_ns
+            key = thread.pid, thread.tid
+            begin_ns = now_ns if thread.tid == self._root else 0
+            ran_ns = now_ns - self._run_ns.pop(key, begin_ns)
+            self._run_ns[key] = now_ns
+            if ran_ns > 0:
+                self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_ns / 1e9
+        while len(self._run_ns) > MOST_THREADS:
+            del self._run_ns[next(iter(self._run_ns))]
+
+    @property
+    def seen_s(self) -> float:
+        return sum(self.seconds.values())
+
+    def cpus(self) -> list[int]:
+        least_s = LEAST_SHARE * self.seen_s
+        return sorted(cpu for cpu, run_s in self.seconds.items() if run_s >= least_s)

@@ -1,0 +1,41 @@
+"""What notes say to people: warnings, and marks on the time axes. All of it comes from outside."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from perfprobe import wire
+from perftop.detect.episode import Episode
+
+MOST, MOST_WARNING = 80, 200
+"""Characters of a label, and of a warning."""
+BEGUN, ENDED = "run: ", "run ended: "
+ASLEEP = "was suspended for "
+
+
+def label(note: wire.Note) -> str | None:
+    """None: it is none that marks a moment."""
+    data = note.data
+    match note.kind:
+        case "mark":
+            text = str(data.get("label", ""))
+        case "run-start":
+            argv = data.get("argv")
+            words = argv if isinstance(argv, list) else []
+            text = BEGUN + shlex.join(map(str, words))
+        case "run-end":
+            text = f"{ENDED}status {data.get('status')}"
+        case _:
+            return None
+    return text[:MOST]
+
+
+def warning(note: wire.Note) -> str:
+    return str(note.data.get("text", ""))[:MOST_WARNING]
+
+
+def numbered(there: Iterable[Episode]) -> str:
+    """A label for one that got no name."""
+    own = [m for m in there if not str(m.evidence["label"]).startswith((BEGUN, ENDED, ASLEEP))]
+    return f"mark {len(own) + 1}"

@@ -1,0 +1,122 @@
+"""The last line of `stat --json`: a whole run, and the command that it was measured for."""
+
+from __future__ import annotations
+
+import math
+
+from perftop.bracket import Bounds, Bracket
+from perftop.export import Line, number
+from perftop.footprint import Footprint
+from perftop.metrics import METRICS
+from perftop.session import Interval, Session
+from perftop.smt import STATES
+from perftop.summary import Extremes
+
+
+def run_line(session: Session, bracket: Bracket) -> Line | None:
+    """All first samples lie before the start of the run, all last ones after its end."""
+    run, bounds = bracket.run, bracket.bounds
+    if run is None:
+        return None
+    times = run_times(session, run.start_ns, run.end_ns, bounds)
+    return {**run.told(), **times, "missed": bracket.missed}
+
+
+def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
+    """In Unix time, the samples as the earliest and the latest of all CPUs. Null together: the
+    window was not closed, or a simulated machine's time says nothing about the run's."""
+    if bounds is None:
+        return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
+    return {
+        "start": session.unix(start_ns),
+        "end": session.unix(end_ns),
+        "slack_s": bounds.slack_s(start_ns, end_ns),
+        "first_samples": [session.unix(time_ns) for time_ns in bounds.first_ns],
+        "last_samples": [session.unix(time_ns) for time_ns in bounds.last_ns],
+    }
+
+
+def summary_line(
+    session: Session,
+    counted: dict[str, dict[str, int]],
+    elapsed_s: float,
+    run: Line | None = None,
+    footprint: Footprint | None = None,
+) -> Line:
+    whole, extremes = session.whole(), session.distribution.finish()
+    return {
+        "type": "summary",
+        "elapsed_s": number(elapsed_s),
+        "run": run,
+        **_job(session, whole, extremes, footprint),
+        "machine": {
+            key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
+            for key in METRICS
+        },
+        "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
+        "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
+        "episodes": counted,
+        "energy_j": number(_energy_j(session)),
+        "probe_cpu_s": number(session.probe_cpu_s()),
+        "lost": session.lost,
+        "suspect": session.suspect_samples,
+    }
+
+
+def _job(
+    session: Session, whole: Interval, extremes: Extremes, footprint: Footprint | None
+) -> Line:
+    """The CPUs on which the command was seen to run, and the rest of those asked for."""
+    cpus = [] if footprint is None else footprint.cpus()
+    rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+    if footprint is None or not rows:
+        return {"job": None, "rest": None}
+    others = [row for row in session.shown if row not in rows and session.online[row]]
+    seen = {"seen_s": number(footprint.seen_s)}
+    rest = _group(session, whole, extremes, others) if others else None
+    return {"job": _group(session, whole, extremes, rows) | seen, "rest": rest}
+
+
+def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int]) -> Line:
+    line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
+    for key in METRICS:
+        line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
+    return line
+
+
+def _energy_j(session: Session) -> float:
+    """Of all packages; NaN if it is not known of one."""
+    column = session.counters.columns.get("energy_j")
+    if column is None:
+        return math.nan
+    return float(session.run.tables[column.block].moved[:, column.first].sum())
+
+
+def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
+    line: Line = {"cpu": session.topology[row].cpu}
+    for key in METRICS:
+        line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
+    return line
+
+
+def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
+    cpus = session.splitter.cores[core]
+    first = session.topology[session.position[cpus[0]]]
+    means = whole.split.of(core)
+    return {
+        "package": first.package,
+        "core": first.core,
+        "smt": {s: _measure(means[s], extremes.core(s, core)) for s in STATES},
+        "smt_method": whole.split.method[core],
+    }
+
+
+def _measure(mean: float, found: dict[str, float]) -> Line | None:
+    if not math.isfinite(mean):
+        return None
+    return {
+        "min": number(found["min"]),
+        "mean": number(mean),
+        "max": number(found["max"]),
+        "p5": number(found["p5"]),
+    }

@@ -1,0 +1,132 @@
+"""A recording that grows in a file of its own."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from perfprobe import wire
+from perftop.failed import Failed
+from perftop.format import length
+from perftop.recording import Recorder, Timed, write_all
+
+MODE = 0o600
+"""Command lines of others are in it."""
+
+
+def refuse(path: Path, *, force: bool) -> None:
+    """Raises Failed where a recording cannot begin; to be asked before there is anything to record.
+    Only a file is ever replaced, never a device or a link."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
+    except OSError as error:
+        raise _cannot(path, error) from None
+    else:
+        if not stat.S_ISREG(found.st_mode):
+            raise Failed(f"cannot record to {path}: that is there, and is no file")
+        if not force:
+            raise Failed(f"{path} is there already; --force replaces it")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise Failed(f"cannot record to {path}: {path.parent} is not writable")
+
+
+class Tape:
+    """Once it has raised Failed no more goes in, and what was in is safe."""
+
+    def __init__(self, path: Path, hello: wire.Hello, *, force: bool = False) -> None:
+        refuse(path, force=force)
+        self.path = path
+        self.frames = 0
+        self.open = True
+        """It has neither ended nor failed."""
+        self._begin_ns = self._now_ns = hello.raw_ns
+        try:
+            if force:
+                path.unlink(missing_ok=True)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+        except OSError as error:
+            raise _cannot(path, error) from None
+        try:
+            self._recorder = Recorder(_Unbuffered(self._fd), hello)
+        except OSError as error:
+            os.close(self._fd)
+            path.unlink()
+            raise _cannot(path, error) from None
+
+    @property
+    def bytes(self) -> int:
+        return self._recorder.bytes
+
+    @property
+    def told(self) -> str:
+        """How much it is by now."""
+        lasted = length(round(self._now_ns - self._begin_ns, -8))  # no sample comes on the dot
+        return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
+
+    def write(self, message: Timed) -> None:
+        self._look()
+        self._try(lambda: self._recorder.write(message))
+        if isinstance(message, wire.Frame):
+            if not self.frames:
+                self._begin_ns = message.time_ns
+            self.frames += 1
+            self._now_ns = message.time_ns
+
+    def end(self) -> None:
+        self._try(self._recorder.end)
+        self.open = False
+        try:
+            os.close(self._fd)
+        except OSError as error:  # some file systems only now tell that there was no room
+            raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
+
+    def _look(self) -> None:
+        """Whether anybody can ever read it."""
+        if os.fstat(self._fd).st_nlink == 0:
+            self.open = False
+            os.close(self._fd)
+            raise Failed(f"{self.path} was removed while it was recorded: nothing of it is kept")
+
+    def _try(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Failed(f"cannot go on recording: {why}; {self._saved()}") from None
+
+    def _saved(self) -> str:
+        """Cut off what was written of the last message."""
+        self.open = False
+        text = f"{self.told} are safe in {self.path}"
+        try:
+            os.ftruncate(self._fd, self.bytes)
+            os.close(self._fd)
+        except OSError:
+            text += ", with a torn message behind them"
+        return text
+
+
+class _Unbuffered:
+    """A message is one write, and there when that returns."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, data: bytes) -> None:
+        write_all(self._fd, data)
+
+
+def size(count: int) -> str:
+    """Of a file: 940 kB, 3.4 MB, 1.20 GB."""
+    if count < 10**6:
+        return f"{count / 1e3:.0f} kB"
+    return f"{count / 1e6:.1f} MB" if count < 10**9 else f"{count / 1e9:.2f} GB"
+
+
+def _cannot(path: Path, error: OSError) -> Failed:
+    return Failed(f"cannot record to {path}: {error.strerror or error}")

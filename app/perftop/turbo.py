@@ -1,0 +1,236 @@
+"""How fast turbo lets a core run, and who lets it run no faster.
+
+A clock is a mean over the time in which a CPU ran. With n cores active turbo allows f(n), so what
+it allowed over that time lies between the greatest convex function below f and the least concave
+one above it, both at the mean of n; and that mean is bounded by how long each core was active, in
+whatever order they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.cores import Cores
+from perftop.counters import Bools, Column, Counters, Delta, Floats, Ints
+from perftop.steps import Corners, Steps, tables
+
+GAUGES = ("ceiling_hz", "e_ceiling_hz")
+"""Exact ceilings of a package. Hybrids have one for each core type, told apart by the CPUs that a
+counter is for."""
+SLEEPS = ("core_c3", "core_c6", "core_c7")
+"""In these a core does not count as active; in C1 it does."""
+TRACE = 0.001
+"""Of the time. Less is the skew of reads, and moves no mean."""
+CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """By position of the core, means over a span in Hz; NaN where nothing says."""
+
+    low_hz: Floats
+    """What is certain, and a drop measured against: the base clock, where no table is known."""
+    high_hz: Floats
+    hz: Floats
+    """The low one where it is of turbo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """By position of the core."""
+
+    hz: Floats  # infinite: none
+    by: Ints  # place in CAPS
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """The cores of a package that have a table in common, and count for it."""
+
+    steps: Steps
+    cores: Ints
+
+
+class Turbo:
+    """The ceilings of one stream."""
+
+    def __init__(self, counters: Counters, cores: Cores) -> None:
+        self._counters, hello = counters, counters.hello
+        position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._tables, self._bounds = tables(hello.turbo, list(position))
+        self._gauges = [column for key in GAUGES if (column := self._column(key, "package"))]
+        self._sleeps = [column for key in SLEEPS if (column := self._column(key, "core"))]
+        told = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
+        told += [self._having(column.counter) for column in self._gauges]
+        self.cpus: Bools = np.any(told, axis=0)
+        """By position: those of which it is known what turbo allows."""
+        self.regroup(cores)
+
+    def _column(self, key: str, scope: wire.Scope) -> Column | None:
+        """None also where another scope has it, as no probe tells it."""
+        column = self._counters.columns.get(key)
+        blocks = self._counters.hello.blocks
+        there = column and any(b.name == column.block and b.scope == scope for b in blocks)
+        return column if there else None
+
+    def _having(self, counter: wire.Counter) -> Bools:
+        numbers = [row.cpu for row in self._counters.hello.topology]
+        if counter.cpus is None:
+            return np.ones(len(numbers), bool)
+        return np.isin(np.array(numbers), counter.cpus)
+
+    @property
+    def origin(self) -> str | None:
+        names = [column.counter.origin for column in self._gauges]
+        names += [steps.origin for steps in self._tables]
+        return ", ".join(dict.fromkeys(names)) or None
+
+    def regroup(self, cores: Cores) -> None:
+        """Cores are others than they were."""
+        self._cores, first, package = cores, cores.rows[:, 0], cores.package
+        self._fastest = cores.most(self._bounds)
+        self._told = self.cpus[first]
+        self._domains, self._favoured = [], np.full(len(first), np.nan)
+        for steps in self._tables:
+            mine = steps.cpus[first] & (package >= 0)
+            for number in np.unique(package[mine]):
+                self._domains.append(_Domain(steps, np.flatnonzero(mine & (package == number))))
+            faster = mine & (self._fastest > steps.hz[0])  # favoured cores exceed their table
+            self._favoured[faster] = self._fastest[faster]
+        self._exact = []
+        for column in self._gauges:
+            mine = self._having(column.counter)[first] & (package >= 0)
+            self._exact.append((column.counter.key, np.flatnonzero(mine), package[mine]))
+
+    # --- what turbo allows
+
+    def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
+        """`util`: by position of the CPU, the share of the span in which it ran."""
+        low, high = np.full((2, len(self._told)), np.nan)
+        if np.isfinite(self._fastest).any():
+            # With more cores active nobody says what it is, but the base clock is left to all.
+            low, high = np.minimum(self._base(delta), self._fastest), self._fastest.copy()
+        if self._domains:
+            least, most = self._looked_up(delta, np.where(online, util, 0.0), online)
+            known = np.isfinite(least)
+            low = np.where(known, least, low)
+            high = np.fmax(np.where(known, most, high), self._favoured)
+        for key, at, of in self._exact:
+            low[at] = high[at] = self._level(key, "package", delta)[of]
+        return Ceilings(low, high, np.where(self._told, low, np.nan))
+
+    def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
+        """Low and high by the tables; NaN where there is none."""
+        run = self._cores.threads(util, 0.0)
+        on = self._cores.total(online.astype(float)) > 0
+        least, most = self._active(delta, run, on)
+        runs = np.maximum(np.where(np.isnan(run), 0.0, run), TRACE)
+        low, high = np.full((2, *runs.shape), np.nan)
+        for domain in self._domains:
+            at = domain.cores
+            low[at], high[at] = _range(domain.steps, runs[at], least[at], most[at])
+        total = runs.sum(axis=1)
+        return (low * runs).sum(axis=1) / total, (high * runs).sum(axis=1) / total
+
+    def _base(self, delta: Delta) -> Floats:
+        """By core. One for all is not told apart by core type, so hybrids need their own."""
+        counters = self._counters
+        if self._column("base_hz", "cpu"):
+            return self._most("base_hz", delta)
+        types = {row.type for row in counters.hello.topology}
+        rate = counters.hello.base_hz
+        hz = rate.hz if rate is not None and len(types) == 1 else np.nan
+        return np.full(len(self._told), hz)
+
+    def _most(self, key: str, delta: Delta) -> Floats:
+        """A gauge by CPU as one by core: the core does what its most demanding thread asks for."""
+        return self._cores.most(self._level(key, "cpu", delta)[:-1])
+
+    def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
+        """A gauge by row, and NaN as row -1; NaN also where it is not known."""
+        column = self._column(key, scope)
+        if column is None:
+            return np.full(self._counters.hello.rows(scope) + 1, np.nan)
+        table = delta.tables[column.block]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.append(table.moved[:, column.first] / table.ticks, np.nan)
+
+    def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
+        """Least and most of the span in which each core counted as active. Where nobody counts deep
+        sleep, a core that did not run at all is taken to have slept deeply."""
+        if self._sleeps:
+            share = self._awake(delta)
+            known = np.isfinite(share)
+            share = np.clip(share, 0.0, 1.0)
+            least, most = np.where(known, share, 0.0), np.where(known, share, 1.0)
+        else:
+            least = np.nan_to_num(np.fmax.reduce(run, axis=1))
+            most = np.where((run > 0).any(axis=1) | np.isnan(run).any(axis=1), 1.0, 0.0)
+        return np.where(on, least, 0.0), np.where(on, most, 0.0)
+
+    def _awake(self, delta: Delta) -> Floats:
+        counters = self._counters
+        rate = counters.hello.tsc_hz
+        slept = np.zeros(len(self._told))
+        for column in self._sleeps:
+            table = delta.tables[column.block]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                seconds = table.ticks / counters.stamp_hz
+                share = table.moved[:, column.first] / (rate.hz if rate else np.nan) / seconds
+            slept += np.append(share, np.nan)[self._cores.told]
+        return 1 - slept
+
+    # --- what else holds it back
+
+    def caps(self, delta: Delta) -> Caps:
+        """What somebody has set, the lowest; a switch counts as it was for most of the span."""
+        off = self._level("turbo_off", "machine", delta)[0] >= 0.5
+        disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
+        configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
+        percent = self._level("max_perf_pct", "machine", delta)[0]
+        share = percent / 100 if percent < 100 else np.nan
+        by_cap = [
+            self._most("max_hz", delta),
+            np.where(off | disabled, self._base(delta), np.nan),
+            np.where(off | disabled, configured, np.nan),
+            share * self._top(),
+        ]
+        found = np.array([np.where(hz > 0, hz, np.inf) for hz in by_cap])
+        return Caps(found.min(axis=0), found.argmin(axis=0))
+
+    def _top(self) -> Floats:
+        """The fastest clock of each core with nobody else active; NaN: not known."""
+        top = self._fastest.copy()
+        for domain in self._domains:
+            top[domain.cores] = np.fmax(top[domain.cores], domain.steps.hz[0])
+        return top
+
+
+def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
+    """Low and high while each of (cores, threads) ran; of the others see Turbo._active."""
+    always = max(1, int((least >= 1 - TRACE).sum()))
+    ever = max(always, int((most > TRACE).sum()))
+    if always == ever:
+        same = np.full(runs.shape, steps.at(always))
+        return same, same
+    below, above = _corners(steps, always, ever)
+    together = _common(most, runs) / runs
+    alone = len(least) - _common(1 - least, runs) / runs
+    return np.interp(together, *below), np.interp(alone, *above)
+
+
+@lru_cache(maxsize=1024)
+def _corners(steps: Steps, always: int, ever: int) -> tuple[Corners, Corners]:
+    return steps.below(always, ever), steps.above(always, ever)
+
+
+def _common(shares: Floats, runs: Floats) -> Floats:
+    """For each run the sum of what each share can have in common with it."""
+    ordered = np.sort(shares)
+    below = np.searchsorted(ordered, runs)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    return np.asarray(sums[below] + runs * (len(ordered) - below))

@@ -1,0 +1,148 @@
+"""The threads of the job that is watched: where they are, how long they ran and how long they
+waited for a CPU. The probe tells sums since their birth; what is wanted are differences."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import nan
+from typing import NamedTuple
+
+from perftop.company import shown
+
+MOST_THREADS = 1024
+"""Kept of a record: a probe tells of fewer."""
+KEPT_NS = 2_000_000_000
+"""How far back differences are wanted: longer than the probe takes to look at all threads."""
+MOST_POINTS = 256
+"""Of a thread, if samples are short."""
+
+
+class _Point(NamedTuple):
+    """Sums as they stood at one moment."""
+
+    time_ns: int
+    run_ns: int
+    wait_ns: int | None
+    voluntary: int
+    involuntary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A thread, or several together, over some time."""
+
+    elapsed_s: float = 0.0
+    run_s: float = 0.0
+    wait_s: float = 0.0
+    """Ready to run and not running; NaN where the kernel does not tell."""
+    voluntary: int = 0
+    """Times it went to sleep ..."""
+    involuntary: int = 0
+    """... and times it was put aside for another."""
+
+    @property
+    def wait(self) -> float:
+        """Share of the time it wanted to run; NaN: it did not want to, or nobody knows."""
+        wanted_s = self.run_s + self.wait_s
+        return self.wait_s / wanted_s if wanted_s > 0 else nan
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(
+            max(self.elapsed_s, other.elapsed_s),
+            self.run_s + other.run_s,
+            self.wait_s + other.wait_s,
+            self.voluntary + other.voluntary,
+            self.involuntary + other.involuntary,
+        )
+
+
+@dataclass(slots=True)
+class Thread:
+    tid: int
+    pid: int = 0
+    comm: str = ""
+    cpu: int = -1
+    """Where it ran last."""
+    points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+
+    def over(self, span_ns: int) -> Moved:
+        """Up to now, from as long ago as that or as it is known."""
+        last = self.points[-1]
+        first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
+                     self.points[0])  # fmt: skip
+        known = last.wait_ns is not None and first.wait_ns is not None
+        waited_ns = (last.wait_ns or 0) - (first.wait_ns or 0) if known else nan
+        return Moved(
+            (last.time_ns - first.time_ns) / 1e9,
+            max(0, last.run_ns - first.run_ns) / 1e9,
+            max(0, waited_ns) / 1e9 if known else nan,
+            max(0, last.voluntary - first.voluntary),
+            max(0, last.involuntary - first.involuntary),
+        )
+
+    def since_last(self) -> Moved:
+        """From the look before to the last one."""
+        points = self.points
+        return self.over(points[-1].time_ns - points[-2].time_ns) if len(points) > 1 else Moved()
+
+
+class Watching:
+    """`name`: the job as the user calls it, a PID or a name; None: none is watched."""
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+        self.threads: dict[int, Thread] = {}
+        """By thread id."""
+        self.more = 0
+        """Threads of the job beyond those."""
+        self.time_ns = 0
+        """When there was last something new."""
+        self.told: list[Thread] = []
+        """Those that the last record told of."""
+
+    def take(self, records: Mapping[str, object], time_ns: int) -> bool:
+        """Whether the records of a frame told of the job."""
+        record = records.get("watched")
+        threads = record.get("threads") if isinstance(record, dict) else None
+        if not isinstance(record, dict) or not isinstance(threads, dict):
+            return False
+        more = record.get("more", 0)
+        self.more = more if isinstance(more, int) and more > 0 else 0
+        self.time_ns, self.told = time_ns, []
+        for tid, told in list(threads.items())[:MOST_THREADS]:
+            self._look(tid, told, time_ns)
+        gone_ns = time_ns - KEPT_NS
+        self.threads = {n: t for n, t in self.threads.items() if t.points[-1].time_ns > gone_ns}
+        return True
+
+    def _look(self, tid: object, told: object, time_ns: int) -> None:
+        match told:
+            case [int(pid), str(comm), int(cpu), int(run), (int() | None) as wait,
+                  int(slept), int(pushed)]:  # fmt: skip
+                pass
+            case _:
+                return
+        if not isinstance(tid, str) or not tid.isdecimal() or len(tid) > 10:
+            return
+        point = _Point(time_ns, run, wait, slept, pushed)
+        thread = self.threads.get(int(tid))
+        if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new one
+            thread = self.threads[int(tid)] = Thread(int(tid), pid)
+        thread.comm, thread.cpu = shown(comm), cpu
+        while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
+            thread.points.popleft()
+        thread.points.append(point)
+        self.told.append(thread)
+
+    def job(self, span_ns: int) -> Moved:
+        """All threads together."""
+        return sum((thread.over(span_ns) for thread in self.threads.values()), Moved())
+
+    def pids(self) -> set[int]:
+        return {thread.pid for thread in self.threads.values()}
+
+    def cpus(self) -> set[int]:
+        """Those on which threads of the job ran of late."""
+        return {t.cpu for t in self.threads.values() if t.over(KEPT_NS).run_s > 0}

@@ -1,0 +1,283 @@
+"""What the view of neighbours tells: who loses, who hurts them, and how a watched job fares. All
+text that comes from outside is safe to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import isnan, nan
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perftop.company import Task, task
+from perftop.detect.episode import Episode, told
+from perftop.detect.losses import KIND
+from perftop.detect.neighbours import AWAKE, BUSY
+from perftop.format import length, where
+from perftop.watching import KEPT_NS, Moved, Thread, Watching
+from perftop.widgets.strips import foreign
+
+if TYPE_CHECKING:
+    from perftop.session import Interval, Session
+
+LEAST_NS = 1_000_000_000
+"""What the numbers of threads cover at least: a thread runs in slices, and sleeps between them."""
+_NEEDS = {
+    "sibling": ("ipc", "IPC"), "hypervisor": ("steal", "steal"), "scheduler": ("wait", "waits"),
+    "package": ("busy_hz", "clock"), "who": ("tasks", "names"),
+}  # fmt: skip
+"""By cause, what is missing if it cannot be told."""
+
+
+MOST_ENDED = 50
+"""Told, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A CPU that loses to others; or some that have lost together, by the first of them."""
+
+    cpu: int
+    who: str
+    """The task that runs there; of what has ended, which CPUs."""
+    lost: float
+    """Share; NaN: not told by CPU."""
+    since_ns: int
+    cause: str
+    culprit: str
+    why: str
+    """What that rests on."""
+    inferred: bool
+    lasted: str = ""
+    """How long, if it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A thread of the watched job."""
+
+    tid: int
+    comm: str
+    cpu: int
+    moved: Moved
+    ipc: float
+    """Of its CPU."""
+    beside: str
+    """Who runs on the sibling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    threads: int | None
+    """None: nobody has told of any yet."""
+    cpus: list[int]
+    moved: Moved
+    busy_hz: float
+    ipc: float
+    """Of its CPUs."""
+
+
+class Neighbourhood:
+    """One moment of a session, live or past."""
+
+    def __init__(self, session: Session, interval: Interval, mask: frozenset[int] | None) -> None:
+        """`mask`: positions of CPUs to tell of."""
+        self._session, self._interval = session, interval
+        self._shown = frozenset(session.shown) if mask is None else mask & {*session.shown}
+        self._sibling = {
+            cpu: [other for other in core if other != cpu]
+            for core in session.splitter.cores
+            for cpu in core
+        }
+        self.watching = self._watched()
+        self.span_ns = max(LEAST_NS, round(interval.elapsed_s * 1e9))
+
+    def _watched(self) -> Watching:
+        """The job as it was then: its records are kept with the frames."""
+        session, then_ns = self._session, self._interval.time_ns
+        live = session.neighbours.watching
+        if live.name is None or session.history is None or then_ns >= session.now_ns:
+            return live
+        past = Watching(live.name)
+        for message in session.history.frames(then_ns - KEPT_NS, then_ns):
+            past.take(getattr(message, "records", {}), message.time_ns)
+        return past
+
+    # --- who loses
+
+    def victims(self) -> list[Victim]:
+        """The worst first; of equal ones those that have lost for longest."""
+        found = [
+            self._victim(episode, cpu)
+            for episode in self._episodes()
+            for cpu in episode.cpus
+            if self._session.position.get(cpu) in self._shown
+        ]
+        return sorted(found, key=lambda v: (-round(v.lost, 3), v.since_ns, v.cpu))
+
+    def ended(self) -> list[Victim]:
+        """What was over by then, an episode each; the newest first."""
+        over = sorted(self._episodes(ended=True), key=lambda e: -e.start_ns)
+        position, shown = self._session.position, self._shown
+        at = ((e, [cpu for cpu in e.cpus if position.get(cpu) in shown]) for e in over)
+        return [self._past(e, cpus[0]) for e, cpus in islice(filter(itemgetter(1), at), MOST_ENDED)]
+
+    def _episodes(self, *, ended: bool = False) -> Iterator[Episode]:
+        """Those that ran at that moment, or that had ended."""
+        session, now_ns = self._session, self._interval.time_ns
+        for episode in (*session.detector.running, *session.ended):
+            over = episode.end_ns is not None and episode.end_ns <= now_ns
+            if episode.kind == KIND and episode.start_ns <= now_ns and over is ended:
+                yield episode
+
+    def _past(self, episode: Episode, cpu: int) -> Victim:
+        evidence, end_ns = episode.evidence, episode.end_ns or 0
+        names = [str(evidence[key]) for key in ("who", "self") if key in evidence]
+        return Victim(
+            cpu, where(self._session.topology, episode.cpus), episode.depth or nan,
+            episode.start_ns, episode.cause,
+            foreign(" · ".join(names)), _rest(evidence), episode.confidence != "measured",
+            f"for {length(end_ns - episode.start_ns)}",
+        )  # fmt: skip
+
+    def _victim(self, episode: Episode, cpu: int) -> Victim:
+        evidence = episode.evidence
+        share = self._session.neighbours.share(episode, cpu)
+        lost = (nan if episode.depth is None else episode.depth) if share is None else share
+        culprit = self._beside(cpu) if episode.cause == "sibling" else ""
+        names = [_here(str(evidence.get("who", "")), cpu)]
+        names += [f"itself: {_here(evidence['self'], cpu)}"] if "self" in evidence else []
+        return Victim(
+            cpu, self._runs(cpu), lost, episode.start_ns, episode.cause,
+            culprit or foreign(" · ".join(filter(None, names)) or "nobody was told of"),
+            _rest(evidence), episode.confidence != "measured",
+        )  # fmt: skip
+
+    def _runs(self, cpu: int) -> str:
+        """Who ran there, as the interval has it; of a watched job its own threads."""
+        mine = [thread for thread in self.watching.threads.values() if thread.cpu == cpu]
+        if len(mine) > 1:
+            return f"{len(mine)} threads"
+        if mine:
+            return foreign(f"{mine[0].comm} ({mine[0].tid})")
+        one = self._task(cpu)
+        return foreign(str(one)) if one else ""
+
+    def _task(self, cpu: int) -> Task | None:
+        return task(self._interval.tasks.get(str(cpu)))
+
+    def _beside(self, cpu: int) -> str:
+        others = self._sibling.get(cpu, [])
+        found = [(self._task(other), other) for other in others]
+        return foreign(", ".join(f"{one} on CPU {other}" for one, other in found if one))
+
+    # --- the watched job
+
+    def job(self) -> Job | None:
+        """None: none is watched."""
+        if self.watching.name is None:
+            return None
+        cpus = sorted({t.cpu for t in self.watching.threads.values() if self._known(t)})
+        rows = [self._session.position[cpu] for cpu in cpus]
+        values = self._interval.values
+        return Job(
+            foreign(self.watching.name),
+            len(self.watching.threads) + self.watching.more if self.watching.time_ns else None,
+            cpus,
+            self.watching.job(self.span_ns),
+            values.over("busy_hz", rows) if rows else nan,
+            values.over("ipc", rows) if rows else nan,
+        )
+
+    def _known(self, thread: Thread) -> bool:
+        return thread.cpu in self._session.position
+
+    def runners(self) -> list[Runner]:
+        """By CPU and number."""
+        ipc, position = self._interval.values["ipc"], self._session.position
+        return [
+            Runner(
+                thread.tid, foreign(thread.comm), thread.cpu, thread.over(self.span_ns),
+                float(ipc[position[thread.cpu]]), self._beside(thread.cpu),
+            )
+            for thread in sorted(self.watching.threads.values(), key=lambda t: (t.cpu, t.tid))
+            if self._known(thread) and position[thread.cpu] in self._shown
+        ]  # fmt: skip
+
+    # --- what was looked at
+
+    def looked_at(self) -> list[str]:
+        """By cause, what would have been seen."""
+        values, rows = self._interval.values, sorted(self._shown)
+        work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
+        watched = self.watching.name is not None
+        least = AWAKE if watched else BUSY
+        busy = int((work >= least).sum())
+        what = "CPU" if busy == 1 else "CPUs"
+        told_of = [f"{busy} {what} busy {100 * least:.0f} % of the time or more"]
+        missing = self._missing()
+        if "sibling" not in missing:
+            told_of.append("siblings, by IPC alone and together")
+        if "hypervisor" not in missing:
+            told_of.append("the hypervisor, by steal")
+        if watched:
+            told_of += ["the scheduler, by waits"] if "scheduler" not in missing else []
+            told_of += ["the package, by turbo and power"] if "package" not in missing else []
+        return told_of
+
+    def untold(self) -> list[str]:
+        """What cannot be seen here, and why."""
+        lines = [f"{cause}: {why}" for cause, why in self._missing().items()]
+        if self.watching.name is None:
+            lines.append("scheduler, package: only for a job that is watched: --watch PID|COMM")
+        return [foreign(line) for line in lines]
+
+    def _missing(self) -> dict[str, str]:
+        reasons = {missing.what: missing for missing in self._session.missing()}
+        unpaired = self._unpaired()
+        found = {"sibling": unpaired} if unpaired else {}
+        unasked = {"scheduler", "package"} if self.watching.name is None else set()
+        for cause, (key, label) in _NEEDS.items():
+            if cause in found or cause in unasked:
+                continue
+            if (reason := reasons.get(key)) is not None and reason.cpus is None:
+                mend = f" · {reason.fix}" if reason.fix else ""
+                found[cause] = f"{label} not known: {reason.why}{mend}"
+        if "sibling" not in found and self._bounded():
+            found["sibling"] = "how long two threads ran at once is known only within bounds"
+        return found
+
+    def _unpaired(self) -> str:
+        """Why nothing can be told of siblings whatever is counted; empty: it can."""
+        if not any(self._sibling.values()):
+            return "no core has two threads here, as far as this system can see"
+        paired = any(len(others) == 1 for others in self._sibling.values())
+        return "" if paired else "only told of cores with two threads"
+
+    def _bounded(self) -> bool:
+        """Of no core is it counted when its threads ran together."""
+        how = self._interval.split.method
+        cores = enumerate(self._session.splitter.cores[: len(how)])
+        return {how[at] for at, core in cores if len(core) == 2} <= {"bounds", None}
+
+
+def _here(names: str, cpu: int) -> str:
+    """Those on this CPU; all, if none of them is said to be there."""
+    there = f" on CPU {cpu}"
+    mine = [name.removesuffix(there) for name in names.split(", ") if name.endswith(there)]
+    return ", ".join(mine) or names
+
+
+def _rest(evidence: Mapping[str, Any]) -> str:
+    """But for names, which have a column of their own."""
+    rest = (told(key, value) for key, value in evidence.items() if key not in {"who", "self"})
+    return foreign(" · ".join(rest))
+
+
+def waits(moved: Moved) -> float:
+    """For sorting: what is not known waits least."""
+    return -1.0 if isnan(moved.wait) else moved.wait

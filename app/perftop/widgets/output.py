@@ -1,0 +1,127 @@
+"""What a command prints, below the views: its last lines, or as many as the screen holds."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from rich.segment import Segment
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from perftop import theme
+from perftop.keys import bindings
+from perftop.printout import Printout
+from perftop.widgets import printed
+from perftop.widgets.ready import ink, line
+from perftop.widgets.strips import width
+
+Extent = Literal["small", "whole", "hidden"]
+MOST_MADE = 512
+"""Strips kept: more than any screen shows."""
+
+
+class Output(ScrollView, can_focus=False, inherit_bindings=False):
+    DEFAULT_CSS = """
+    Output {
+        height: 25%;
+        min-height: 4;
+        background: $background;
+    }
+    Output.-whole {
+        height: 1fr;
+    }
+    Output.-hidden {
+        display: none;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
+
+    class Sized(Message):
+        """So many lines of so many columns can be seen."""
+
+        def __init__(self, columns: int, lines: int) -> None:
+            super().__init__()
+            self.columns, self.lines = columns, lines
+
+    def __init__(self, printout: Printout, caption: str, *, ascii_: bool) -> None:
+        """`caption`: of the key that changes its extent."""
+        super().__init__()
+        self._printout = printout
+        self._caption = caption
+        self._ascii = ascii_
+        self._first = 0
+        """Number of the first line that could be shown last time."""
+        self._made: dict[int, Strip] = {}
+        """By number, of lines that are ended."""
+        self._follows = True
+        """The last line stays in view."""
+        self.extent: Extent = "small"
+        if ascii_:  # a scrollbar is drawn with blocks
+            self.styles.scrollbar_size_vertical = 0
+
+    def extend(self, extent: Extent) -> None:
+        self.extent = extent
+        self.can_focus = extent == "whole"
+        for name in ("whole", "hidden"):
+            self.set_class(extent == name, f"-{name}")
+
+    def show(self) -> None:
+        """Something was printed. The end stays in view, or else what is looked at."""
+        gone = self._printout.left_out - self._first
+        self._first += gone
+        self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
+        if self._follows:
+            self._go(self.max_scroll_y)
+        elif gone:
+            self._go(self.scroll_offset.y - gone)
+        self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._follows = new_value >= self.max_scroll_y
+
+    def _go(self, y: int) -> None:
+        self.scroll_to(y=max(0, y), animate=False, immediate=True, force=True)
+
+    def render_line(self, y: int) -> Strip:
+        if y == 0:
+            return self._title()
+        style, size = ink(self.app).styles["text"], self.scrollable_content_region.width
+        shown = self._line(y - 1 + self.scroll_offset.y)
+        if shown.cell_length > size:
+            end = Strip([Segment(theme.plain(theme.CUT) if self._ascii else theme.CUT)])
+            shown = Strip.join([shown.crop(0, size - 1), end])
+        return shown.apply_style(style).adjust_cell_length(size, style)
+
+    def _line(self, at: int) -> Strip:
+        if at >= len(self._printout):
+            return Strip([])
+        number = self._printout.left_out + at
+        if (held := self._made.get(number)) is None:
+            held = printed.strip(*self._printout[at], ascii_=self._ascii)
+            if at < self._printout.ended:
+                if len(self._made) >= MOST_MADE:
+                    self._made.clear()
+                self._made[number] = held
+        return held
+
+    def _title(self) -> Strip:
+        other = "small" if self.extent == "whole" else "whole"
+        words = [("output ", "dim")]
+        ends = [(f" {self._caption}", "key"), (f" {other} ", "dim"), (theme.RULE, "rule")]
+        size = self.scrollable_content_region.width
+        rule = max(0, size - width(words) - width(ends) - 2)
+        runs = [(theme.RULE + " ", "rule"), *words, (theme.RULE * rule, "rule"), *ends]
+        return line(runs, ink(self.app), size, ascii_=self._ascii)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.post_message(self.Sized(self.scrollable_content_region.width, event.size.height - 1))
+        self.show()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self.refresh()

@@ -1,0 +1,47 @@
+"""What counters moved in a sample, by what a test says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from perfprobe.wire import Counter
+from perftop.counters import Counters, Delta
+
+Moved = Mapping[str, Any]
+"""By key. Of a gauge its level, of flags the polls and by part how many saw it, of a counter how
+far it moved in a second; one for all rows, or one for each."""
+
+
+def gauge(key: str) -> Counter:
+    return Counter(key, key, "1", "made", kind="gauge")
+
+
+def flags(key: str, parts: Sequence[str], bits: int | None = None) -> Counter:
+    columns = 1 + (len(parts) if bits is None else bits)
+    return Counter(key, key, "1", "made", kind="flags", columns=columns, parts=list(parts))
+
+
+def seconds(key: str) -> Counter:
+    return Counter(key, key, "s", "made")
+
+
+def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
+    found = counters.nothing()
+    for table in found.tables.values():
+        table.ticks[:] = span_s * counters.stamp_hz
+        table.moved[:] = np.nan
+    for key, value in moved.items():
+        column = counters.columns[key]
+        counter, table = column.counter, found.tables[column.block]
+        if counter.kind == "flags":
+            table.moved[:, column.first : column.first + counter.columns] = 0
+            for part, times in value.items():
+                bit = 0 if part == "polls" else 1 + counter.parts.index(part)
+                table.moved[:, column.first + bit] = times
+        else:
+            weight = table.ticks if counter.kind == "gauge" else span_s
+            table.moved[:, column.first] = np.asarray(value, float) * weight
+    return found

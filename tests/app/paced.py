@@ -1,0 +1,107 @@
+"""A stream whose counters move at rates that a test gives, and the episodes of one kind in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import made
+import numpy as np
+
+from perfprobe import wire
+from perfprobe.wire import Block, Counter, Frame, Rows
+from perftop.detect.episode import Episode
+from perftop.session import Session
+
+S = made.SAMPLE_NS
+NS = 1e-9
+STEAL = made.counter("stat_steal_s", "s", scale=NS, bits=64)
+IDLE = made.counter("idle_s", "s", scale=NS, bits=64)
+BUSY = made.counter("busy_s", "s", scale=NS, bits=64)
+CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+Rate = float | Sequence[float]
+
+
+def flags(key: str, *parts: str) -> Counter:
+    return Counter(key, key, "1", "made", "flags", columns=1 + len(parts), parts=[*parts])
+
+
+class Paced:
+    """Cores of two threads in one package. A counter moves by its rate each second, a gauge has
+    its value; of several rates each is for a row, those of flags are shares of a hundred polls a
+    sample. What is not named stays as it was told last."""
+
+    def __init__(
+        self,
+        kind: str,
+        cpu: Sequence[Counter],
+        *,
+        package: Sequence[Counter] = (),
+        core: Sequence[Counter] = (),
+        cores: int = 2,
+        **changes: Any,
+    ) -> None:
+        self.hello = made.hello(cpu, cores=cores, core=core, **changes)
+        if package:
+            self.hello.blocks.append(Block("package", "package", [*package]))
+        self.kind, self.session, self.ns, self.seq = kind, Session(self.hello), 0, 0
+        self.rates: dict[str, Rate] = {}
+        self.gone: set[int] = set()
+        """CPUs that are not there."""
+        self.sums = {
+            block.name: np.zeros((self.hello.rows(block.scope), block.columns))
+            for block in self.hello.blocks
+        }
+        self._frame()
+
+    def go(self, samples: int = 1, *, ns: int = S, **rates: Any) -> Paced:
+        self.rates |= rates
+        for _ in range(samples):
+            for block in self.hello.blocks:
+                self._move(block, ns)
+            self.ns += ns
+            self._frame()
+        return self
+
+    def _move(self, block: Block, ns: int) -> None:
+        sums, first = self.sums[block.name], 0
+        for counter in block.counters:
+            rate = np.array(self.rates.get(counter.key, 0.0), float)
+            if counter.kind == "gauge":
+                sums[:, first] = rate / counter.scale
+            elif counter.kind == "flags":
+                sums[:, first] += 100
+                sums[:, first + 1 : first + counter.columns] += 100 * rate
+            else:
+                sums[:, first] += rate * ns / 1e9 / counter.scale
+            first += counter.columns
+
+    def _frame(self) -> None:
+        blocks = {}
+        stamp = int(self.ns * made.TSC_HZ / 1e9)
+        for block in self.hello.blocks:
+            values = np.rint(self.sums[block.name]).astype(np.uint64)
+            rows = len(values)
+            head = np.tile(
+                np.array([stamp, stamp + 100, 0, 0, wire.ROW_SAMPLED], np.uint64), (rows, 1)
+            )
+            if block.scope == "cpu":
+                head[[*self.gone], 4] = wire.ROW_OFFLINE
+            words = -(-block.columns // 64)
+            valid = np.full((rows, words), 2**64 - 1, np.uint64)
+            blocks[block.name] = Rows(head.tobytes(), valid.tobytes(), values.tobytes())
+        self.session.apply(Frame(self.seq, self.ns, blocks))
+        self.seq += 1
+
+    @property
+    def running(self) -> list[Episode]:
+        return [e for e in self.session.detector.running if e.kind == self.kind]
+
+    @property
+    def ended(self) -> list[Episode]:
+        return [e for e in self.session.ended if e.kind == self.kind]
+
+    def spans(self) -> list[tuple[float, float | None]]:
+        """In samples."""
+        found = [*self.ended, *self.running]
+        return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in found]

@@ -1,0 +1,266 @@
+"""The app around a command: a fake stream, a real command on a terminal of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from fakes import Feed, Machine
+from playing import BIG, INTERVAL_NS, Run
+from waiting import until
+
+from perftop.around import AroundApp
+from perftop.console import Console
+from perftop.format import length
+from perftop.screens.monitor import Monitor
+from perftop.widgets.canvas import Canvas
+from perftop.widgets.output import Output
+from perftop.widgets.top import Top
+
+SIZES = (160, 50), (80, 24), (80, 11)
+
+
+class Around(Run):
+    app: AroundApp
+
+    @property
+    def screen(self) -> Monitor:
+        screen = self.app.screen_stack[0]
+        assert isinstance(screen, Monitor)
+        return screen
+
+    def printed(self) -> list[str]:
+        """The pane, line by line, without its title; nothing while it is not there."""
+        pane = self.screen.output
+        if pane is None or not pane.display:
+            return []
+        return [pane.render_line(y).text.rstrip() for y in range(1, pane.size.height)]
+
+    async def prints(self, text: str) -> None:
+        await until(lambda: text in self.printed(), f"{text!r} among {self.printed()}")
+
+    def head(self) -> str:
+        top = self.screen.query_one(Top)
+        return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
+
+    async def tells(self, text: str) -> None:
+        await until(lambda: text in self.head(), f"{text!r} in {self.head()}")
+
+    async def goes_on(self) -> None:
+        """Samples, as many as it takes until the command has ended and is measured."""
+
+        def over() -> bool:
+            self.feed.frames(1)
+            return self.app.measurement is not None and bool(self.app.measurement.summary)
+
+        await until(over, "the command is measured")
+
+
+@asynccontextmanager
+async def running(tty: Console, size: tuple[int, int]) -> AsyncIterator[Around]:
+    feed = Feed(Machine(changes={"source": "sim:made"}))  # whose time is its own
+    app = AroundApp(tty, feed.open, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    async with app.run_test(size=size) as pilot:
+        run = Around(app, feed, pilot)
+        feed.frames(2)
+        await until(lambda: run.seq() >= 1, "a first interval")
+        yield run
+
+
+def around(
+    script: str, act: Callable[[Around], Awaitable[None]], size: tuple[int, int] = BIG
+) -> Around:
+    async def go(tty: Console) -> Around:
+        async with running(tty, size) as run:
+            await act(run)
+        await run.app.see_out()
+        return run
+
+    with Console(["sh", "-c", script], size[0], size[1]) as tty:
+        return asyncio.run(go(tty))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) -> None:
+    async def act(run: Around) -> None:
+        await run.prints("hello 3")
+        assert [text for text in run.printed() if text] == ["hello 1", "hello 2", "hello 3"]
+        pane, view = run.screen.query_one(Output), run.screen.view
+        assert view.region.bottom <= pane.region.y
+        assert pane.region.bottom == size[1] - 1, "the keys are in the last line"
+        assert view.size.height >= 3
+        seen = pane.size.width - 1, pane.size.height - 1
+        await until(lambda: run.app.tty.size == seen, "its terminal is as large as what is seen")
+
+    around("for i in 1 2 3; do echo hello $i; done; exec sleep 9", interrupted(act), size)
+
+
+def interrupted(act: Callable[[Around], Awaitable[None]]) -> Callable[[Around], Awaitable[None]]:
+    """And ended, so that nobody waits for it."""
+
+    async def both(run: Around) -> None:
+        await act(run)
+        await run.pilot.press("ctrl+c")
+        await run.goes_on()
+
+    return both
+
+
+def test_there_is_no_place_before_anything_was_printed() -> None:
+    async def act(run: Around) -> None:
+        await run.pilot.press("O")
+        assert not run.screen.query(Output)
+
+    around("exec sleep 9", interrupted(act))
+
+
+def test_a_key_shows_more_of_it_or_nothing() -> None:
+    async def act(run: Around) -> None:
+        await run.prints("99")
+        small = len(run.printed())
+        await run.pilot.press("O")
+        assert [view.display for view in run.screen.query(Canvas)] == [False]
+        assert len(run.printed()) > small + 20
+        assert run.printed()[-1] == "99"
+        await run.pilot.press("home")
+        assert run.printed()[0] == "1"
+        run.app._printed(b"more\n")
+        await until(lambda: len(run.app._printout) == 100, "more of it")
+        await run.pilot.pause()
+        assert run.printed()[0] == "1", "what is looked at stays"
+        await run.pilot.press("end")
+        await until(lambda: run.printed()[-1] == "more", "the end again")
+        await run.pilot.press("2")
+        assert [view.id for view in run.screen.query(Canvas) if view.display] == ["heat"]
+        assert len(run.printed()) == small
+        assert run.printed()[-1] == "more"
+        await run.pilot.press("O", "O")
+        assert run.printed() == []
+        assert run.screen.view.has_focus
+
+    around("seq 99; exec sleep 9", interrupted(act))
+
+
+def test_its_run_is_told_and_then_its_status() -> None:
+    async def act(run: Around) -> None:
+        await run.prints("hello")
+        await run.tells("sh 0 s")
+        await run.goes_on()
+        await run.tells("sh ended: 7")
+        run_ = run.app.ran
+        assert run_ is not None
+        after = length(run_.end_ns - run_.start_ns)
+        await run.tells(f"sh ended with status 7 after {after}")
+        await run.intervals(2)
+        await run.pilot.press("q")
+
+    run = around("echo hello; sleep 0.3; exit 7", act)
+    assert run.app.ran is not None
+    assert run.app.ran.status == 7
+    assert run.app.measurement is not None
+    assert "sh -c 'echo hello; sleep 0.3; exit 7': status 7" in run.app.measurement.summary
+
+
+def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
+    summaries = []
+
+    async def act(run: Around) -> None:
+        await run.goes_on()
+        measurement = run.app.measurement
+        assert measurement is not None
+        summaries.append((run.feed.seq, list(measurement.summary)))
+        run.feed.machine.cpu(0).util = 0.1
+        await run.intervals(3)
+        summaries.append((0, measurement.summary))
+
+    around("true", act)
+    (frames, early), (_, late) = summaries
+    assert early == late
+    assert any(f" {n} samples of 8 CPUs" in line for line in early for n in range(1, frames))
+
+
+def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:
+    async def act(run: Around) -> None:
+        await run.prints("ready")
+        await run.pilot.press("ctrl+c")
+        await run.prints("^Cstill here")
+        assert run.app.is_running
+        await run.goes_on()
+        await run.pilot.press("ctrl+c")
+        await until(lambda: run.app._exit, "it quits")
+
+    run = around("trap 'echo still here; exit 3' INT; echo ready; sleep 9", act)
+    assert run.app.ran is not None
+    assert run.app.ran.status == 3
+
+
+def test_nothing_is_lost_between_the_screen_and_what_comes_after(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def act(run: Around) -> None:
+        await run.prints("seen")
+        await run.goes_on()
+        run.app._printed(b"not shown any more\n")
+        run.app.exit()
+        assert run.app.tty._following is None
+
+    around("echo seen", act)
+    assert capfd.readouterr().out == "not shown any more\n"
+
+
+def test_a_probe_that_dies_leaves_it_to_its_end() -> None:
+    async def act(run: Around) -> None:
+        await run.prints("ready")
+        run.feed.die("it is gone")
+        await until(lambda: run.app.failure, "it is told")
+        run.app.exit()
+
+    run = around("echo ready; sleep 0.5; exit 6", act)
+    assert run.app.ran is not None
+    assert run.app.ran.status == 6
+    assert run.app.measurement is not None
+    assert any("status 6" in line for line in run.app.measurement.summary)
+
+
+def test_ctrl_c_before_it_was_let_go_calls_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go(tty: Console) -> AroundApp:
+        feed = Feed(Machine(changes={"source": "sim:made"}))
+        monkeypatch.setattr(feed, "frames", Mock())
+        app = AroundApp(tty, feed.open, INTERVAL_NS)
+        async with app.run_test() as pilot:
+            await pilot.press("ctrl+c")
+        await app.see_out()
+        return app
+
+    with Console(["touch", str(tmp_path / "ran")], 80, 24) as tty:
+        app = asyncio.run(go(tty))
+    assert app.ran is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_cannot_be_run_ends_the_app() -> None:
+    async def go(tty: Console) -> AroundApp:
+        feed = Feed(Machine(changes={"source": "sim:made"}))
+        app = AroundApp(tty, feed.open, INTERVAL_NS)
+        async with app.run_test():
+            feed.frames(2)
+
+            def gone() -> bool:
+                feed.frames(1)
+                return app._exit
+
+            await until(gone, "it quits")
+        await app.see_out()
+        return app
+
+    with Console(["/nowhere/nothing"], 80, 24) as tty:
+        app = asyncio.run(go(tty))
+    assert app.ran is not None
+    assert (app.ran.status, app.ran.failed) == (127, os.strerror(2))

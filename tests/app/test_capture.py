@@ -1,0 +1,66 @@
+"""Episodes of a stream that was kept as bytes and is read again: the same as those told live."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.detect.episode import Episode
+from perftop.history import History
+from perftop.session import Session
+
+SAMPLE_NS = 100_000_000
+
+
+def capture(spec: str, seconds: float) -> bytes:
+    source = sim.open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
+    data, end_ns = wire.encode(source.hello), source.hello.raw_ns + seconds * 1e9
+    while True:
+        for message in source.poll():
+            if message.time_ns > end_ns:
+                source.close()
+                return data
+            data += wire.encode(message)
+
+
+def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]:
+    """When each episode ended to be told, by the number of the frame, then those that run."""
+    decoder = wire.Decoder()
+    session: Session | None = None
+    found: list[tuple[int, Episode]] = []
+    for start in range(0, len(data), piece):
+        for message in decoder.feed(data[start : start + piece]):
+            if isinstance(message, wire.Hello):
+                session = Session(message, History(message) if history else None)
+                continue
+            assert session is not None
+            session.apply(message)
+            found += [(session.frames, episode) for episode in session.ended]
+            session.ended.clear()
+    assert session is not None
+    return [*found, *((session.frames, episode) for episode in session.detector.running)]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    ["turbo-drop", "license", "throttle", "neighbour", "warmup", "halts", "hotplug"],
+)
+def test_a_capture_has_the_episodes_of_the_live_run(scenario: str) -> None:
+    data = capture(f"sim:{scenario}", 40)
+    live = told(data, len(data), history=True)
+    again = told(data, 777, history=False)
+    assert live
+    assert len(live) == len(again)
+    for one, other in zip(live, again, strict=True):
+        assert one == other
+
+
+def test_a_capture_that_was_cut_has_those_up_to_there() -> None:
+    data = capture("sim:turbo-drop", 40)
+    whole, half = (told(part, len(data), history=False) for part in (data, data[: len(data) // 2]))
+    ended = [episode for _, episode in half if episode.end_ns is not None]
+    assert ended
+    assert ended == [episode for _, episode in itertools.islice(whole, len(ended))]

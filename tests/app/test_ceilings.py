@@ -1,0 +1,378 @@
+"""Ceilings from tables and from how many cores were active, against counting it out."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import counted
+import made
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.wire import Block, Missing, Rate, Step
+from perftop import export
+from perftop.believe import Sieve
+from perftop.session import Session
+from perftop.steps import MOST_STEPS, tables
+from perftop.turbo import CAPS, Ceilings, Turbo
+
+# As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
+XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
+ORIGIN = "MSR 1ADH, licence 0"
+SLEEP = made.counter("core_c6")
+BASE = Rate(2.1e9, "made")
+S = made.SAMPLE_NS
+
+
+def table(steps: Sequence[tuple[int, float]], origin: str = ORIGIN, **more: Any) -> wire.Turbo:
+    return wire.Turbo([Step(cores, ratio * 1e8) for cores, ratio in steps], origin, **more)
+
+
+def cpufreq(ratio: float, **more: Any) -> wire.Turbo:
+    return table([(1, ratio)], "cpufreq, cpuinfo_max_freq", **more)
+
+
+def turbo(
+    found: Sequence[wire.Turbo], cores: int = 24, threads: int = 1, *, sleep: bool = True,
+    cpu: Sequence[wire.Counter] = (), package: Sequence[wire.Counter] = (), **changes: Any,
+) -> Turbo:  # fmt: skip
+    hello = made.hello(
+        [made.REF, made.CYCLES, *cpu], cores=cores, threads=threads,
+        core=[SLEEP] if sleep else [], turbo=list(found), **{"base_hz": BASE, **changes},
+    )  # fmt: skip
+    if package:
+        hello.blocks.append(Block("package", "package", list(package)))
+    sieve = Sieve(hello)
+    assert sieve.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
+    return sieve.turbo
+
+
+def ceilings(
+    of: Turbo, util: Sequence[float], awake: Sequence[float] | None = None, **moved: Any
+) -> Ceilings:
+    """`awake`: by core, for how much of the time it was not in deep sleep."""
+    if awake is not None:
+        moved["core_c6"] = (1 - np.asarray(awake)) * made.TSC_HZ
+    delta = counted.delta(of._counters, moved)
+    return of.ceilings(delta, np.asarray(util, float), np.ones(len(util), bool))
+
+
+def ghz(values: Any) -> list[float]:
+    return [round(float(value) / 1e9, 3) for value in values]
+
+
+@pytest.mark.parametrize(("active", "expected"), [
+    (1, 3.7), (2, 3.7), (3, 3.5), (8, 3.4), (12, 3.4), (13, 3.1), (20, 2.9), (24, 2.8),
+])  # fmt: skip
+def test_of_cores_that_are_active_throughout_the_table_says_it_all(
+    active: int, expected: float
+) -> None:
+    on = [1.0] * active + [0.0] * (24 - active)
+    for found in (
+        ceilings(turbo([table(XEON)]), on, on),
+        ceilings(turbo([table(XEON)], sleep=False), on),
+    ):
+        assert set(ghz(found.low_hz)) == set(ghz(found.high_hz)) == {expected}
+        assert np.array_equal(found.hz, found.low_hz)
+
+
+def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does_not() -> None:
+    run = [1.0] * 4 + [0.0] * 20
+    assert ghz(ceilings(turbo([table(XEON)]), run, [1.0] * 24).low_hz[:1]) == [2.8]
+    assert ghz(ceilings(turbo([table(XEON)]), run, run).low_hz[:1]) == [3.5]
+
+
+def test_wake_ups_of_idle_cores_move_the_ceiling_by_as_much_as_they_last() -> None:
+    """Were all idle ones awake at once, for 0.3 % of the time: 3.4 GHz, and 2.8 in that time."""
+    awake = [1.0] * 8 + [0.003] * 16
+    found = ceilings(turbo([table(XEON)]), awake, awake)
+    assert 3.4e9 - 0.003 * 16 * 0.1e9 < found.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003
+    assert found.high_hz[0] == pytest.approx(3.4e9)
+
+
+def schedules(cores: int, slots: int) -> st.SearchStrategy[np.ndarray]:
+    rows = st.lists(st.booleans(), min_size=slots, max_size=slots)
+    return st.lists(rows, min_size=cores, max_size=cores).map(np.array)
+
+
+@given(
+    schedules(5, 8), st.lists(st.integers(8, 40), min_size=1, max_size=5, unique=True), st.data()
+)
+def test_the_range_holds_whatever_the_schedule_was(
+    active: np.ndarray, ratios: list[int], data: st.DataObject
+) -> None:
+    """By counting in each of eight slots how many of five cores were active, and which ran."""
+    steps = list(zip(itertools.count(1), sorted(ratios, reverse=True), strict=False))
+    ran = active & np.array(data.draw(schedules(5, 8)))
+    allowed = np.array([0.0, *(steps[min(n, len(steps)) - 1][1] * 1e8 for n in range(1, 6))])
+    by_slot = allowed[active.sum(axis=0)]
+    found = ceilings(turbo([table(steps)], cores=5), ran.mean(axis=1), active.mean(axis=1))
+    for core in np.flatnonzero(ran.any(axis=1)):
+        mean = by_slot[ran[core]].mean()
+        assert found.low_hz[core] <= mean * (1 + 1e-9)
+        assert found.high_hz[core] >= mean * (1 - 1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6), st.data())
+def test_hulls_lie_below_and_above_every_step(
+    grows: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    widths, falls = zip(*grows, strict=True)
+    cores, ratios = (
+        itertools.accumulate(widths),
+        (80 - fall for fall in itertools.accumulate(falls)),
+    )
+    ((steps,), _) = tables([table(list(zip(cores, ratios, strict=True)))], [0])
+    least = data.draw(st.integers(1, 20))
+    most = data.draw(st.integers(least, 40))
+    counts = range(least, most + 1)
+    exact = [steps.at(n) for n in counts]
+    assert (np.interp(counts, *steps.below(least, most)) <= np.array(exact) + 1).all()
+    assert (np.interp(counts, *steps.above(least, most)) >= np.array(exact) - 1).all()
+    for corners in (steps.below(least, most), steps.above(least, most)):
+        assert [corners[1][0], corners[1][-1]] == [exact[0], exact[-1]]
+
+
+def test_siblings_weigh_by_how_long_each_ran() -> None:
+    """One ran beside all others, and its sibling, now and then, with nobody knows whom."""
+    util = [1.0] * 4 + [0.01, 0, 0, 0]
+    found = ceilings(turbo([table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1])
+    assert ghz(found.low_hz) == ghz(found.high_hz) == [3.0] * 4
+
+
+def test_a_core_of_which_nothing_is_known_may_be_active_or_not() -> None:
+    nan = float("nan")
+    found = ceilings(turbo([table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
+    assert (ghz(found.low_hz)[0], ghz(found.high_hz)[0]) == (3.0, 4.0)
+
+
+def test_cores_that_are_off_are_not_active() -> None:
+    of = turbo([table([(1, 40), (2, 30)])], cores=2)
+    delta = counted.delta(of._counters, {"core_c6": [0.0, float("nan")]})
+    found = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
+    assert ghz(found.low_hz[:1]) == [4.0]
+
+
+def test_packages_count_their_own_cores() -> None:
+    packages = [[0, 1], [2, 3]]
+    found = ceilings(
+        turbo([table([(1, 40), (2, 30)])], cores=4, packages=packages), [1, 1, 1, 0], [1, 1, 1, 0]
+    )
+    assert ghz(found.low_hz) == [3.0, 3.0, 4.0, 4.0]
+
+
+def test_core_types_have_a_table_each_and_count_for_it() -> None:
+    big, small = table([(1, 50), (2, 45)], cpus=[0, 1]), table([(1, 38), (2, 35)], cpus=[2, 3])
+    found = ceilings(turbo([big, small], cores=4), [1, 0, 1, 1], [1, 0, 1, 1])
+    assert ghz(found.low_hz) == [5.0, 5.0, 3.5, 3.5]
+
+
+def test_what_cpufreq_says_is_an_upper_bound_only() -> None:
+    of = turbo([cpufreq(38)], cores=2)
+    found = ceilings(of, [1, 1], [1, 1])
+    assert (ghz(found.low_hz), ghz(found.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
+    assert np.isnan(found.hz).all()
+    assert not of.cpus.any()
+    unknown = ceilings(turbo([cpufreq(38)], cores=2, base_hz=None), [1, 1], [1, 1])
+    assert np.isnan(unknown.low_hz).all()
+    assert ghz(unknown.high_hz) == [3.8, 3.8]
+
+
+def test_favoured_cores_may_exceed_their_table() -> None:
+    both = [table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
+    found = ceilings(turbo(both, cores=2), [1, 1], [1, 1])
+    assert (ghz(found.low_hz), ghz(found.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
+
+
+def test_one_base_clock_is_not_that_of_every_core_type() -> None:
+    greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
+    rows = [
+        dataclasses.replace(r, type=kind) for r, kind in zip(greeting.topology, "PE", strict=True)
+    ]
+    sieve = Sieve(dataclasses.replace(greeting, topology=rows))
+    assert np.isnan(ceilings(sieve.turbo, [1, 1]).low_hz).all()
+
+
+@pytest.mark.parametrize("nonsense", [
+    [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, -5)],
+    [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MOST_STEPS + 2)],
+])  # fmt: skip
+def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) -> None:
+    steps, bounds = tables([table(nonsense)], [0, 1])
+    assert steps == []
+    assert np.isnan(bounds).all()
+    steps, _ = tables([table(nonsense), table([(1, 30)])], [0, 1])
+    assert len(steps) == 1
+
+
+def test_exact_ceilings_go_before_tables() -> None:
+    exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+    greeting = made.hello(cores=2, threads=1, turbo=[table(XEON)])
+    greeting.blocks.append(Block("package", "package", [exact]))
+    found = ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
+    assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]
+
+
+# --- caps
+
+
+def capped(**moved: Any) -> list[tuple[float, str]]:
+    keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
+    gauges = {key: counted.gauge(key) for key in keys if key in moved}
+    hello = made.hello(
+        [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
+        turbo=[table([(1, 40), (2, 30)])], base_hz=BASE,
+    )  # fmt: skip
+    for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
+        there = [gauges[key] for key in places if key in gauges]
+        if there:
+            hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
+    of = Sieve(hello).turbo
+    found = of.caps(counted.delta(of._counters, moved))
+    names = [CAPS[by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
+    return list(zip(ghz(found.hz), names, strict=True))
+
+
+def test_caps_each_with_what_sets_it() -> None:
+    none = [(float("inf"), "")] * 2
+    assert capped() == capped(turbo_off=0, turbo_disabled=0, max_perf_pct=100) == none
+    assert capped(max_hz=float("nan"), turbo_off=float("nan")) == none
+    assert capped(max_hz=[2e9, 3e9, 1e9, 1e9]) == [
+        (2.0, "scaling_max_freq"), (3.0, "scaling_max_freq"),
+    ]  # fmt: skip
+    assert capped(turbo_off=1) == capped(turbo_disabled=1) == [(2.1, "turbo off")] * 2
+    assert capped(turbo_disabled=0, tdp_base_hz=1.6e9) == none, "turbo goes beyond any base clock"
+    assert capped(turbo_disabled=1, tdp_base_hz=1.6e9) == [(1.6, "turbo off, config-TDP")] * 2
+    assert capped(max_perf_pct=50) == [(2.0, "max_perf_pct")] * 2
+    assert capped(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
+
+
+@pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])
+def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) -> None:
+    keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
+    hello = made.hello(
+        cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[table([(1, 40)])], base_hz=BASE
+    )
+    block = Block("odd", scope, [*map(counted.gauge, keys), made.counter("core_c6")])
+    sieve = Sieve(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
+    delta = counted.delta(sieve.counters, dict.fromkeys((*keys, "core_c6"), 1.0))
+    sieve.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
+    caps = sieve.turbo.caps(delta)
+    named = {CAPS[by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
+    assert named == {
+        "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},
+        "machine": {"max_perf_pct"},
+    }[scope]  # fmt: skip
+
+
+# --- through a session
+
+
+CORES = 4
+
+
+def stream(turbo_: Sequence[wire.Turbo], **changes: Any) -> wire.Hello:
+    switch = Block("machine", "machine", [counted.gauge("turbo_off")])
+    hello = made.hello(
+        [made.REF, made.CYCLES], cores=CORES, threads=1, core=[SLEEP], turbo=list(turbo_),
+        **{"base_hz": BASE, **changes},
+    )  # fmt: skip
+    hello.blocks.append(switch)
+    return hello
+
+
+def play(hello: wire.Hello, *, hz: float, active: int, off: int = 0, samples: int = 8) -> Session:
+    session = Session(hello)
+    for seq in range(samples):
+        ticks = int(seq * made.TSC_HZ / 10)
+        run = [ticks if core < active else 0 for core in range(CORES)]
+        values: dict[str, list[int | None]] = {
+            "ref": [*run], "cycles": [int(r * hz / made.TSC_HZ) for r in run],
+            "core_c6": [ticks - r for r in run], "turbo_off": [off],
+        }  # fmt: skip
+        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
+    return session
+
+
+STEPS = [(1, 37), (2, 35), (4, 30)]
+
+
+@pytest.mark.parametrize(("active", "ratio"), [(1, 37), (2, 35), (3, 30), (4, 30)])
+def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: int) -> None:
+    calm = play(stream([table(STEPS)]), hz=ratio * 1e8, active=active)
+    assert calm.detector.running == calm.ended == []
+    assert ghz(calm.take().ceiling_hz) == [ratio / 10] * CORES
+    slow = play(stream([table(STEPS)]), hz=ratio * 1e8 - 0.4e9, active=active)
+    (episode,) = slow.detector.running
+    assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(active)))
+    assert episode.depth == pytest.approx(0.4e9, rel=0.01)
+    assert episode.evidence["active_cores"] == active
+
+
+def test_a_step_of_active_cores_is_no_drop() -> None:
+    hello = stream([table(STEPS)])
+    session, ticks, run, cycles, slept = Session(hello), 0, [0] * CORES, [0] * CORES, [0] * CORES
+    for seq in range(30):
+        active, ratio = ((1, 37), (4, 30), (2, 35))[seq // 10]
+        values: dict[str, list[int | None]] = {
+            "ref": [*run], "cycles": [*cycles], "core_c6": [*slept], "turbo_off": [0],
+        }  # fmt: skip
+        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
+        step = int(made.TSC_HZ / 10)
+        ticks += step
+        for core in range(CORES):
+            if core < active:
+                run[core] += step
+                cycles[core] += int(step * ratio * 1e8 / made.TSC_HZ)
+            else:
+                slept[core] += step
+    assert session.detector.running == session.ended == []
+
+
+def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> None:
+    session = play(stream([table(STEPS)]), hz=2.1e9, active=4, off=1)
+    (episode,) = session.detector.running
+    assert (episode.cause, episode.confidence) == ("policy", "measured")
+    assert episode.depth == pytest.approx(0.9e9)
+    assert episode.evidence["capped by"] == "turbo off, 2.10 GHz"
+
+
+def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
+    hello = stream([cpufreq(38)])
+    assert play(hello, hz=2.5e9, active=4).detector.running == []
+    (episode,) = play(hello, hz=1.8e9, active=4).detector.running
+    assert episode.depth == pytest.approx(0.3e9)
+    assert episode.evidence["ceiling"] == "the base clock, for no turbo table is known"
+
+
+def test_export_tells_the_range_and_where_it_is_from() -> None:
+    session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
+    assert export.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
+    cores = export.interval_line(session, session.take())["cores"]
+    keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
+    assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
+    assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]
+
+
+def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:
+    found = Session(hello).missing()
+    return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
+
+
+def test_where_no_table_is_the_reason_is_that_of_the_registers() -> None:
+    none = "no register is known here that holds turbo's limits"
+    registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
+    torn = Missing("turbo", "MSR 1ADH cannot be read")
+    said = Missing("turbo_ceiling_hz", "turbo is off")
+    assert missing(stream([table(STEPS)])) == []
+    assert missing(stream([])) == missing(stream([cpufreq(38)])) == [(none, None, None)]
+    assert missing(stream([], missing=[registers])) == [(registers.why, registers.fix, None)]
+    assert missing(stream([], missing=[registers, torn])) == [(torn.why, None, None)]
+    assert missing(stream([], missing=[said])) == [(said.why, None, None)]
+    assert missing(stream([table(STEPS, cpus=[0, 1])])) == [(none, None, [2, 3])]

@@ -1,0 +1,91 @@
+"""A ramp on the page of its core."""
+
+from __future__ import annotations
+
+import numpy as np
+from cores import Walk, charts, line, lived, panel, text
+from fakes import Does, Machine
+
+from perftop.detect.episode import Episode
+from perftop.session import Interval, Session
+from perftop.widgets import charts as cells
+from perftop.widgets import coreramp, strips
+
+FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
+"""90 % after 0.4 s, 99 % after 0.6 s, then too much, and steady after 0.9 s."""
+FAST = (2.0e9, 3.0e9)
+
+
+def climbed(clocks: tuple[float, ...], cores: int = 1) -> tuple[Session, Interval]:
+    """The first threads slept for 2 s and then worked on these clocks, the last of them to stay."""
+    machine = Walk(cores=cores, ceiling_hz=3.4e9)
+
+    def script(_: Machine, seq: int) -> None:
+        for cpu in range(2 * cores):
+            machine.does[cpu] = Does(0.01 if cpu < cores else 0.0, 0.8e9, system=0.0)
+            if seq > 20 and cpu < cores:
+                machine.does[cpu] = Does(1.0, clocks[min(seq - 21, len(clocks) - 1)])
+
+    return lived(machine, script)
+
+
+def test_its_moments_stand_below_the_clock_with_what_was_reached() -> None:
+    of = charts(*climbed(FAR), size=(200, 45))
+    drawn, wide = panel(of, "clock"), of.time.wide
+    woke = of.time.bin(2_050_000_000) * wide
+    at = {word: [row.find(word) for row in drawn] for word in ("90 %", "99 %", "steady")}
+    assert [next(x for x in found if x >= 0) for found in at.values()] == [
+        woke + samples * wide + 1 for samples in (4, 6, 9)
+    ]
+    lines = [next(y for y, x in enumerate(found) if x >= 0) for found in at.values()]
+    assert lines == [len(drawn) - 3, len(drawn) - 2, len(drawn) - 1]
+    assert {drawn[-1][woke + samples * wide] for samples in (4, 6, 9)} == {"│"}
+
+
+def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
+    of = charts(*climbed(FAST))
+    foot, wide = panel(of, "clock")[-1], of.time.wide
+    assert foot.count("steady") == 1
+    assert foot.index("steady") == of.time.bin(2_150_000_000) * wide + 1
+    assert not any("%" in row for row in panel(of, "clock"))
+
+
+def test_what_is_not_seen_any_more_is_not_drawn() -> None:
+    of = charts(*climbed(FAR), size=(200, 45), window_s=2.4)
+    (ramp,) = (e for e in of.scene.episodes if e.kind == "ramp")
+    assert list(coreramp.columns(of.time, ramp).values()) == ["99 %", "steady"]
+    assert coreramp.columns(of.time, Episode("ramp", [0], -9, -8)) == {}
+
+
+def test_rules_and_words_leave_the_line_alone() -> None:
+    values = np.array([0.2] * 6 + [0.9] * 6)
+    keys = np.full(12, cells.key("clock"))
+    plain = cells.graph(values, values * float("nan"), keys, 0.0, 1.0, 4, ascii_=True)
+    ruled = cells.ruled(plain, {5: "", 6: "ab", 7: "much too long"})
+    before, after = ([strips.text(row) for row in of.lines()] for of in (plain, ruled))
+    assert before[0][6:] == after[0][6:]
+    for then, now in zip("".join(before), "".join(after), strict=True):
+        assert then in {" ", now}
+    assert after[-1].count("ab") == 0
+    assert "".join(after).count("ab") == 1
+    assert "much" not in "".join(after)
+
+
+def test_it_is_told_with_how_sure_that_is() -> None:
+    told = line(text(*climbed(FAR), size=(160, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
+    assert told == (
+        "steady 3.00 GHz after 900 ms (± 100 ms) · 90 % after 400 ms · 99 % after 600 ms"
+        " · from 1.20 · ceiling 3.40 · fell 1× on the way"
+    )
+    told = (
+        line(text(*climbed(FAST, cores=2), size=(120, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
+    )
+    assert told == (
+        "steady 3.00 GHz after at most 100 ms · from below 2.00 · ceiling 3.40 · median of 2 cores"
+    )
+
+
+def test_in_the_units_that_are_chosen() -> None:
+    told = line(text(*climbed(FAR), units="MHz", size=(160, 45)), "╱ ramp")
+    assert "steady 3000 MHz after" in told
+    assert "from 1200 · ceiling 3400" in told

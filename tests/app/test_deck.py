@@ -1,0 +1,371 @@
+"""Recording beside the screen, and marks: what the keys do, what lies in the file, and that no disk
+holds the screen up."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import Machine
+from made import SAMPLE_NS
+from playing import Run, play
+from textual.pilot import Pilot
+from waiting import until
+
+from perfprobe import wire
+from perftop import deck, recording, tape
+from perftop.deck import Deck, named
+from perftop.history import History
+from perftop.recording import Timed
+from perftop.screens.monitor import Monitor
+from perftop.seekable import Recording
+from perftop.session import Session
+from perftop.widgets.top import Top
+
+GONE = wire.Note("hotplug", 0, data={"cpu": 1, "online": False})
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(path: Path) -> list[Timed]:
+    with Recording(path) as opened:
+        found = list(opened.messages())
+        assert opened.damage is None
+        return found
+
+
+def within(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+class Played:
+    """A session with a deck, without a screen."""
+
+    def __init__(self, budget: int = 10**8) -> None:
+        self.machine = Machine(cores=2)
+        self.session = Session(self.machine.hello, History(self.machine.hello, budget))
+        self.deck = Deck(self.session)
+        self.told: list[Timed] = []
+
+    def apply(self, *messages: Timed) -> None:
+        for message in messages:
+            self.session.apply(message)
+            self.deck.take(message)
+            self.told.append(message)
+
+    def frames(self, first: int, last: int) -> None:
+        self.apply(*(self.machine.frame(seq) for seq in range(first, last)))
+
+    def ended(self) -> str:
+        """What is said at last."""
+        within(lambda: self.deck.news(0.0)[0] is None)
+        return self.deck.news(0.0)[1]
+
+
+def only(directory: Path) -> Path:
+    (path,) = directory.iterdir()
+    return path
+
+
+def plain(found: list[Timed]) -> list[tuple[str, int]]:
+    """What they are, without what the wire makes of bytes."""
+    return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in found]
+
+
+def test_what_was_kept_and_what_comes_each_once(here: Path) -> None:
+    played = Played()
+    played.frames(0, 120)
+    played.deck.turn(0.0)
+    assert played.deck.news(0.0)[1] == f"recording to {only_soon(here)}"
+    played.frames(120, 130)
+    played.deck.turn(0.0)
+    said = played.ended()
+    path = only(here)
+    assert said == f"recorded 12.9 s, 130 frames, {tape.size(path.stat().st_size)} in {path}"
+    found = read(path)
+    assert plain(found) == plain(played.told)
+    again, live = Session(played.machine.hello), Session(played.machine.hello)
+    for new, old in zip(found, played.told, strict=True):
+        again.apply(new)
+        live.apply(old)
+    assert again.take().values["util"].tolist() == live.take().values["util"].tolist()
+
+
+def only_soon(directory: Path) -> Path:
+    within(lambda: list(directory.iterdir()))
+    return only(directory)
+
+
+def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
+    """Its note is not kept any more, yet the recording knows."""
+    played = Played(budget=200_000)
+    played.frames(0, 2)
+    played.machine.gone.add(1)
+    played.apply(wire.Note("hotplug", 2 * SAMPLE_NS - 1, data={"cpu": 1, "online": False}))
+    played.frames(2, 900)
+    assert played.session.history is not None
+    assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # as the test means it
+    played.deck.turn(0.0)
+    assert played.deck.end().startswith("recorded ")
+    found = read(only(here))
+    assert plain(found)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
+    assert len(found) < 900
+    session = Session(played.machine.hello)
+    session.apply(found[0])
+    assert not session.topology[1].online
+
+
+def test_a_second_one_is_another_file(here: Path) -> None:
+    played = Played()
+    played.frames(0, 5)
+    for first, last in ((5, 30), (30, 60)):
+        played.deck.turn(0.0)
+        played.frames(first, last)
+        played.deck.turn(0.0)
+        played.ended()
+    assert [len(read(path)) for path in sorted(here.iterdir())] == [30, 60]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("box", "box-"), ("../../etc/x", "etc-x-"), ("-rf", "rf-"), ("\x1b[31m", "31m-"),
+     ("", "host-"), ("x" * 999, "x" * 64 + "-")],
+)  # fmt: skip
+def test_a_host_may_be_called_anything(host: str, name: str) -> None:
+    path = named(Machine(changes={"host": host}).hello, 86_400.0 + 3_723)
+    assert str(path) == f"{name}19700102-010203.perftop"
+
+
+def failing(code: int, after: int) -> Callable[[int, bytes], None]:
+    """A disk that takes so many messages."""
+    taken, write = [0], recording.write_all
+
+    def write_all(fd: int, data: bytes) -> None:
+        taken[0] += 1
+        if taken[0] > after:
+            write(fd, data[:10])
+            raise OSError(code, "broken")
+        write(fd, data)
+
+    return write_all
+
+
+def test_a_disk_that_fails_is_told_and_costs_one_message(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tape, "write_all", failing(errno.EIO, 8))
+    played = Played()
+    played.frames(0, 20)
+    played.deck.turn(0.0)
+    within(lambda: played.deck.news(0.0)[0] == "")
+    played.frames(20, 25)
+    safe = f"0.6 s, 7 frames, {tape.size(only(here).stat().st_size)} are safe in {only(here)}"
+    assert played.deck.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
+    assert played.deck.news(11.0) == ("", "")
+    assert plain(read(only(here))) == plain(played.told[:7])
+    monkeypatch.undo()
+
+
+def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, write = threading.Event(), recording.write_all
+
+    def write_all(fd: int, data: bytes) -> None:
+        answers.wait()
+        write(fd, data)
+
+    monkeypatch.setattr(tape, "write_all", write_all)
+    monkeypatch.setattr(deck, "END_S", 0.05)
+    played = Played()
+    monkeypatch.setattr(deck, "WAITING_BYTES", 10 * deck.frame_bytes(played.machine.hello))
+    played.frames(0, 5)
+    played.deck.turn(0.0)
+    played.frames(5, 15)
+    assert played.deck.news(0.0)[0] == "0 kB"
+    played.frames(15, 17)
+    assert played.deck.news(0.0) == ("", "recording has stopped: the disk takes nothing any more")
+    assert "the disk does not answer" in played.deck.end()
+    answers.set()
+
+
+def test_a_directory_that_is_gone(here: Path) -> None:
+    played = Played()
+    played.frames(0, 5)
+    here.rmdir()
+    played.deck.turn(0.0)
+    within(lambda: played.deck.news(0.0)[0] == "")
+    assert played.deck.news(0.0)[1].startswith("cannot record to h-2023")
+    here.mkdir()  # pytest takes it away
+
+
+# --- on the screen
+
+
+def words(pilot: Pilot[None]) -> str:
+    """The lines above the view."""
+    top = pilot.app.screen_stack[0].query_one(Top)
+    return "\n".join(top.render_line(y).text.rstrip() for y in range(top.size.height))
+
+
+def screen(run: Run) -> Monitor:
+    found = run.app.screen_stack[0]
+    assert isinstance(found, Monitor)
+    return found
+
+
+def view(run: Run) -> str:
+    shown = screen(run).view
+    return "\n".join(shown.render_line(y).text.rstrip() for y in range(shown.size.height))
+
+
+def test_the_key_records_and_stops(here: Path) -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(3)
+        assert "●" not in words(run.pilot)
+        await run.pilot.press("R")
+        await until(lambda: f"recording to {here}/h-2023" in words(run.pilot), "where it lies")
+        await run.intervals(2)
+        await until(lambda: only(here).stat().st_size > 1000, "something in it")
+        run.app._watch()
+        await until(lambda: " ● " in words(run.pilot), "how much it is")
+        await run.pilot.press("R")
+
+        def over() -> bool:
+            run.app._watch()
+            return "recorded" in words(run.pilot)
+
+        await until(over, "what it has become")
+        assert "●" not in words(run.pilot)
+
+    play(Machine(), act)
+    found = read(only(here))
+    assert plain(found) == [("frame", seq) for seq in range(len(found))]
+    assert len(found) >= 11
+
+
+def test_who_quits_keeps_what_was_recorded(here: Path) -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("R", "q")
+
+    run = play(Machine(), act)
+    assert run.app.ended_recording().startswith("recorded 0.1 s, 2 frames, ")
+    assert len(read(only(here))) == 2
+    assert run.app.ended_recording() == ""
+
+
+def test_a_recording_that_fails_is_seen_until_another_one(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tape, "write_all", failing(errno.ENOSPC, 0))
+
+    async def act(run: Run) -> None:
+        await run.pilot.press("R")
+
+        def told() -> bool:
+            run.app._watch()
+            return "cannot record to" in words(run.pilot)
+
+        await until(told, "why")
+        assert "NOT RECORDING" in words(run.pilot)
+        await run.intervals(2)
+        monkeypatch.undo()
+        monkeypatch.chdir(here)
+        await run.pilot.press("R")
+        await until(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
+
+    play(Machine(), act)
+    assert list(here.iterdir())
+
+
+def test_marks_have_names(here: Path) -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(10)
+        await run.pilot.press("R", "m", *"warm up", "enter")
+        await run.intervals(10)
+        await run.pilot.press("m", "enter")
+        await run.pilot.press("3", "left_square_bracket", "left_square_bracket")
+        await run.intervals(10)
+        await until(lambda: "│mark 2─" in view(run) and "│warm up─" in view(run), "both")
+        await run.pilot.press("5")
+        shown = view(run)
+        assert shown.index("label: mark 2") < shown.index("label: warm up")
+        await run.pilot.press("home", "enter")
+        await until(lambda: run.app.playhead.paused, "its moment")
+        assert run.app.interval is not None
+        assert run.app._session is not None
+        assert run.app.interval.time_ns == run.app._session.marks[1].start_ns
+
+    run = play(Machine(ceiling_hz=3.0e9), act)
+    run.app.ended_recording()
+    notes = [m for m in read(only(here)) if isinstance(m, wire.Note)]
+    assert [(note.kind, note.author, note.data["label"]) for note in notes] == [
+        ("mark", "recorder", "warm up"), ("mark", "recorder", "mark 2")]  # fmt: skip
+    session = run.app._session
+    assert session is not None
+    assert [mark.start_ns for mark in session.marks] == [note.time_ns for note in notes]
+
+
+def test_a_mark_is_of_the_moment_that_is_shown() -> None:
+    """Back in time, and however long its name takes."""
+
+    async def act(run: Run) -> None:
+        await run.intervals(10)
+        session = run.app._session
+        assert session is not None
+        await run.pilot.press("m")
+        at = session.now_ns
+        await run.intervals(2)
+        await run.pilot.press("enter")
+        await until(lambda: session.marks, "a mark")
+        assert session.marks[0].start_ns == at < session.now_ns
+        await run.pilot.press("left", "left")
+        assert run.app.interval is not None
+        past_ns = run.app.interval.time_ns
+        await run.pilot.press("m", "x", "enter")
+        await until(lambda: len(session.marks) == 2, "another one")
+        assert session.marks[1].start_ns == past_ns < session.now_ns
+        await run.pilot.press("m", "x", "escape")
+        await run.pilot.pause()
+        assert len(session.marks) == 2
+
+    play(Machine(), act)
+
+
+def test_a_filter_does_not_hide_marks_nor_do_episodes_begin_there() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(3)
+        await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")
+        await until(lambda: "label: here" in view(run), "the mark")
+        session = run.app._session
+        assert session is not None
+        assert not session.ended
+        assert not session.detector.running
+
+    play(Machine(ceiling_hz=3.0e9), act)
+
+
+def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(10)
+        session = run.app._session
+        assert session is not None
+        for label in ("\x1b[2J\n", "x" * 5000, 17, None):
+            session.apply(wire.Note("mark", session.now_ns, data={"label": label}))
+        session.apply(wire.Note("mark", session.now_ns))
+        for key in ("3", "5"):
+            await run.pilot.press(key)
+            await run.intervals(1)
+            assert "\x1b" not in view(run)
+        assert max(len(str(mark.evidence["label"])) for mark in session.marks) == 80
+
+    play(Machine(), act)

@@ -1,0 +1,141 @@
+"""Episodes while the stream itself is disturbed: frames that are lost, a machine that sleeps, CPUs
+that go and come in the middle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pytest
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.detect.episode import Episode
+from perftop.session import Session
+
+SAMPLE_NS = 100_000_000
+Timed = wire.Frame | wire.Note
+
+TOLD = {
+    "turbo-drop": [("turbo-drop", "power-pl1", 8.0, 12.1)],
+    "throttle": [("turbo-drop", "thermal", 20.0, 25.0)],
+    "license": [("turbo-drop", "license", 11.0, 20.0)],
+}
+"""Drops as the scripts have them: kind, cause, start and end."""
+
+
+def messages(spec: str, seconds: float) -> tuple[wire.Hello, list[Timed]]:
+    source = sim.open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
+    found: list[Timed] = []
+    end_ns = source.hello.raw_ns + seconds * 1e9
+    while not found or found[-1].time_ns < end_ns:
+        found += [m for m in source.poll() if isinstance(m, Timed)]
+    source.close()
+    return source.hello, [m for m in found if m.time_ns <= end_ns]
+
+
+def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
+    session = Session(hello)
+    for message in stream:
+        session.apply(message)
+    found = [*session.ended, *session.detector.running]
+    return [episode for episode in found if episode.kind == "turbo-drop"]
+
+
+def number(message: Timed) -> int:
+    return message.seq if isinstance(message, wire.Frame) else -1
+
+
+@pytest.mark.parametrize("scenario", TOLD)
+@pytest.mark.parametrize("gone", [3, 17])
+def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gone: int) -> None:
+    """In every second one frame arrives late by 2 samples or by 16: its differences cover all."""
+    hello, whole = messages(f"sim:{scenario}", 28)
+    rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
+    found = drops(hello, rest)
+    assert [(e.kind, e.cause) for e in found] == [told[:2] for told in TOLD[scenario]]
+    for episode, (_, _, start, end) in zip(found, TOLD[scenario], strict=True):
+        assert abs((episode.start_ns - hello.raw_ns) / 1e9 - start) <= 0.1 * (gone + 1)
+        assert episode.end_ns is not None
+        assert abs((episode.end_ns - hello.raw_ns) / 1e9 - end) <= 0.1 * (gone + 1)
+
+
+def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) -> Iterator[Timed]:
+    """From frame `at` on everything is later, and counters and clocks began anew at zero."""
+    base: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for message in stream:
+        if isinstance(message, wire.Note) or message.seq < at:
+            yield message
+            continue
+        blocks = {}
+        for block in hello.blocks:
+            rows = message.blocks[block.name]
+            head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
+            values = np.frombuffer(rows.values, "<u8").reshape(-1, block.columns).copy()
+            gauge = [c.kind == "gauge" for c in block.counters for _ in range(c.columns)]
+            if block.name not in base:
+                zero = head[:, :2].min() - np.uint64(1_000_000)
+                base[block.name] = zero, np.where(gauge, np.uint64(0), values)
+            zero, first = base[block.name]
+            head[:, :2] -= zero
+            values -= first
+            blocks[block.name] = wire.Rows(head.tobytes(), rows.valid, values.tobytes())
+        yield dataclasses.replace(message, time_ns=message.time_ns + sleep_ns, blocks=blocks)
+
+
+@pytest.mark.parametrize("at", [40, 100])
+@pytest.mark.parametrize("sleep_s", [1, 3600])
+def test_a_machine_that_sleeps_makes_no_episode(at: int, sleep_s: int) -> None:
+    """Before the drop, or in the middle of it: then nobody can tell how long the first part went
+    on, and the second is told as far as it goes."""
+    hello, whole = messages("sim:turbo-drop", 16)
+    found = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
+    told = [
+        ((e.start_ns - hello.raw_ns) / 1e9, ((e.end_ns or 0) - hello.raw_ns) / 1e9) for e in found
+    ]
+    assert {e.cause for e in found} == {"power-pl1"}
+    if at < 80:
+        assert told == [pytest.approx((8.0 + sleep_s, 12.1 + sleep_s), abs=0.4)]
+    elif len(told) == 1:
+        assert told == [pytest.approx((8.0, 12.1 + sleep_s), abs=0.4)]
+    else:
+        assert told == [
+            pytest.approx((8.0, 10.0), abs=0.4),
+            pytest.approx((10.0 + sleep_s, 12.1 + sleep_s), abs=0.4),
+        ]
+
+
+def without(
+    stream: Iterable[Timed], hello: wire.Hello, cpu: int, start: int, end: int
+) -> Iterator[Timed]:
+    """The CPU is off from one frame to another."""
+    row = next(i for i, known in enumerate(hello.topology) if known.cpu == cpu)
+    for message in stream:
+        if isinstance(message, wire.Note):
+            yield message
+            continue
+        if message.seq in {start, end}:
+            online = message.seq == end
+            topology = dataclasses.asdict(hello.topology[row]) if online else None
+            data = {"cpu": cpu, "online": online, "row": topology}
+            yield wire.Note("hotplug", message.time_ns - 1, data=data)
+        blocks = dict(message.blocks)
+        if start <= message.seq <= end:
+            old = blocks["cpu"]
+            head = np.frombuffer(old.head, "<u8").reshape(-1, wire.HEAD).copy()
+            flag = wire.ROW_OFFLINE if message.seq < end else wire.ROW_SAMPLED | wire.ROW_REBASED
+            head[row, 4] = flag
+            blocks["cpu"] = wire.Rows(head.tobytes(), old.valid, old.values)
+        yield dataclasses.replace(message, blocks=blocks)
+
+
+@pytest.mark.parametrize("cpu", [0, 2, 6])
+def test_a_cpu_that_goes_in_the_middle_ends_nothing(cpu: int) -> None:
+    hello, whole = messages("sim:turbo-drop", 16)
+    (found,) = drops(hello, without(whole, hello, cpu, 95, 110))
+    assert found.cause == "power-pl1"
+    assert (found.start_ns - hello.raw_ns) / 1e9 == pytest.approx(8.0, abs=0.1)
+    assert found.end_ns is not None
+    assert (found.end_ns - hello.raw_ns) / 1e9 == pytest.approx(12.1, abs=0.1)
+    assert found.depth == pytest.approx(620e6, rel=0.05)

@@ -1,0 +1,151 @@
+"""Episodes in words: where, how long, how deep, why; and how a run's are counted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import made
+import pytest
+from fakes import Machine, seen
+
+from perfprobe.wire import Cpu
+from perftop import overall, report
+from perftop.detect.episode import Episode
+from perftop.format import cause, depth, evidence, length, where
+from perftop.summary import Tally
+
+S = 1_000_000_000
+
+
+def machine(packages: int = 2, cores: int = 4, threads: int = 2) -> list[Cpu]:
+    """CPU numbers go through all first threads, then through all second ones."""
+    count = packages * cores
+    rows = [
+        Cpu(core + t * count, True, core // cores, 0, core % cores, t, 0, 0, None, [])
+        for t in range(threads)
+        for core in range(count)
+    ]
+    return sorted(rows, key=lambda row: row.cpu)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "name"),
+    [
+        ([0, 1, 2, 3, 8, 9, 10, 11], "package 0"),
+        ([4, 5, 6, 7, 12, 13, 14, 15], "package 1"),
+        (range(16), "packages 0-1"),
+        ([0, 1, 2, 8, 9, 10, 11], "CPUs 0-2,8-11"),
+        ([0, 1, 2, 3], "CPUs 0-3"),
+        ([5, 13], "core 1:1"),
+        ([5], "CPU 5"),
+        ([4, 5, 12, 13], "cores 1:0-1"),
+        ([4, 5, 12], "CPUs 4-5,12"),
+        ([3, 4, 11, 12], "CPUs 3-4,11-12"),
+        ([0, 99], "CPUs 0,99"),
+    ],
+)
+def test_what_is_whole_has_a_name(cpus: list[int], name: str) -> None:
+    assert where(machine(), cpus) == name
+
+
+def test_of_one_package_a_core_needs_no_more_than_its_number() -> None:
+    assert where(machine(1), [3, 7]) == "core 3"
+    assert where(machine(1), [0, 2, 4, 6]) == "cores 0,2"
+    assert where(machine(1, cores=1), [0, 1]) == "core 0"
+
+
+def test_what_is_offline_is_not_missed() -> None:
+    rows = [replace(row, online=row.cpu != 9) for row in machine()]
+    assert where(rows, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
+    assert where(rows, [9]) == "CPU 9"
+
+
+def test_a_guest_whose_cpus_are_packages_each_names_cpus() -> None:
+    rows = machine(4, cores=1, threads=1)
+    assert where(rows, [2]) == "CPU 2"
+    assert where(rows, [1, 2]) == "packages 1-2"
+    unknown = [replace(row, package=None, core=None) for row in rows]
+    assert where(unknown, [0, 1, 2, 3]) == "CPUs 0-3"
+
+
+def test_long_lists_are_cut_between_numbers() -> None:
+    rows = machine(1, cores=64, threads=1)
+    assert where(rows, range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_999_999_999, "59.9 s"), (60 * S, "1 min 00 s"),
+     (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s")],
+)  # fmt: skip
+def test_a_length(ns: int, text: str) -> None:
+    assert length(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [("turbo-drop", 620e6, "−0.62 GHz"), ("license", 0.0, "0.00 GHz"),
+     ("ramp", 2.1e9, "+2.10 GHz"), ("smi", 200.0, "200×"), ("involuntary-halt", 0.0104, "1.0 %"),
+     ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, "")],
+)  # fmt: skip
+def test_a_depth_is_told_in_the_unit_of_its_kind(kind: str, value: float | None, text: str) -> None:
+    assert depth(kind, value) == text
+
+
+def test_a_cause_in_words() -> None:
+    assert cause("turbo-drop", "power-pl1") == "power limit PL1"
+    assert cause("turbo-drop", "unknown") == "cause unknown"
+    assert cause("ramp", "unknown") == cause("ramp", "-") == ""
+    assert cause("suspect", "37 GHz") == "37 GHz"
+
+
+def test_evidence_stands_beside_its_limit() -> None:
+    told = evidence("x", {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1})
+    assert told == "power 150 of 150 W · busy 2.48 GHz"
+    assert evidence("x", {"power_limit_w": 150}) == "power limit 150 W"
+    both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
+    assert evidence("x", both) == "busy 2.48 of 3.10 GHz"
+
+
+# --- stat
+
+
+def drop(start_s: float, end_s: float | None, depth_hz: float, cause_: str) -> Episode:
+    end_ns = None if end_s is None else round(end_s * S)
+    return Episode("turbo-drop", [0], round(start_s * S), end_ns, depth_hz, cause_, {"why": "so"})
+
+
+def test_an_episode_is_a_line() -> None:
+    session, _ = seen(Machine())
+    line = report.episode(session, drop(1, 3.5, 5e8, "thermal"))
+    assert line == "! turbo-drop  CPU 0  22:13:21.0  2.5 s  −0.50 GHz  thermal  why: so"
+    assert "still running" in report.episode(session, drop(1, None, 5e8, "thermal"))
+
+
+def test_the_summary_counts_causes_and_names_the_deepest() -> None:
+    session, _ = seen(Machine())
+    tally = Tally()
+    for episode in (
+        drop(1, 2, 3e8, "thermal"),
+        drop(3, 4, 7e8, "power-pl1"),
+        drop(5, None, 5e8, "thermal"),
+        Episode("offline", [1], S, 2 * S, cause="hotplug"),
+        Episode("steal", [1], S, 2 * S, 0.5, "hypervisor"),
+    ):
+        tally.add(episode)
+    assert tally.counted == {
+        "turbo-drop": {"thermal": 2, "power-pl1": 1},
+        "offline": {"hotplug": 1},
+        "steal": {"hypervisor": 1},
+    }
+    lines = report.ending(session, tally, overall.summary_line(session, tally.counted, 0.5))
+    assert "turbo-drop: 3 (thermal 2, power-pl1 1)" in lines
+    worst = [line for line in lines if line.startswith("worst")]
+    assert worst == [
+        "worst turbo-drop  CPU 0  22:13:23.0  1.0 s  −0.70 GHz  power limit PL1"
+    ]  # of the single steal all was told when it ended
+
+
+def test_made_machines_have_one_package() -> None:
+    assert where(made.topology(4), range(8)) == "package 0"

@@ -1,0 +1,334 @@
+"""The list of episodes: what stands in it, in which order, and where it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from fakes import Machine, guest
+from made import SAMPLE_NS
+from playing import Run, play
+from waiting import until
+
+from perftop.detect.episode import Episode
+from perftop.screens.menu import Menu
+from perftop.screens.monitor import Monitor
+from perftop.session import Session
+from perftop.widgets.episodelines import planned
+from perftop.widgets.episodes import Episodes
+
+S = 1_000_000_000
+MOMENTS = 20
+"""Intervals that there are before anybody looks: 4 s."""
+DROP = Episode("turbo-drop", [*range(8)], S, 2 * S, 6.2e8, "power-pl1", {"power_w": 150})
+HALT = Episode("involuntary-halt", [2], 22 * S // 10, 3 * S, 0.0104, "clock-change")
+RAMP = Episode("ramp", [1, 5], S // 2, 8 * S // 10, 2.1e9)
+STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
+
+
+def calm(**more: Any) -> Machine:
+    """Of itself it has no episodes."""
+    return Machine(ceiling_hz=3.0e9, **more)
+
+
+def monitor(run: Run) -> Monitor:
+    screen = run.app.screen_stack[0]
+    assert isinstance(screen, Monitor)
+    return screen
+
+
+def view(run: Run) -> Episodes:
+    found = monitor(run).view
+    assert isinstance(found, Episodes)
+    return found
+
+
+def session(run: Run) -> Session:
+    assert run.app._session is not None
+    return run.app._session
+
+
+def lines(run: Run) -> list[str]:
+    shown = monitor(run).view
+    return [shown.render_line(y).text.rstrip() for y in range(shown.size.height)]
+
+
+def kinds(run: Run) -> list[str]:
+    """Of the lines from the top."""
+    return [line[24:].split()[1] for line in lines(run)[1:-1] if line]
+
+
+def chosen(run: Run) -> str:
+    return next(line for line in lines(run) if line.startswith("▸"))
+
+
+def moment(run: Run) -> int:
+    """That is shown, in samples."""
+    assert run.app.interval is not None
+    return run.app.interval.time_ns // SAMPLE_NS
+
+
+def at_list(
+    act: Callable[[Run], Awaitable[None]], *episodes: Episode, machine: Machine | None = None,
+    size: tuple[int, int] = (120, 30), **more: Any,
+) -> None:  # fmt: skip
+    async def go(run: Run) -> None:
+        await run.intervals(MOMENTS)
+        told(run, *episodes)
+        await run.pilot.press("5")
+        await act(run)
+
+    play(machine or calm(), go, size, **more)
+
+
+def told(run: Run, *episodes: Episode) -> None:
+    session(run).detector.running += [e for e in episodes if e.end_ns is None]
+    session(run).ended += [e for e in episodes if e.end_ns is not None]
+
+
+# --- what stands there
+
+
+def test_what_runs_comes_first_then_the_newest() -> None:
+    async def act(run: Run) -> None:
+        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
+        assert [line.split() for line in lines(run)[1:4]] == [
+            ["▸22:13:23.0", "1.1", "s", "╳", "steal", "CPU", "3", "20.0", "%", "hypervisor"],
+            ["22:13:22.2", "0.8", "s", "‖", "involuntary-halt", "CPU", "2", "1.0", "%", "clock",
+             "changes"],
+            ["22:13:21.0", "1.0", "s", "▼", "turbo-drop", "package", "0", "−0.62", "GHz", "power",
+             "limit", "PL1", "·", "power", "150", "W"],
+        ]  # fmt: skip
+        assert lines(run)[-1].strip() == "hypervisor"  # of the selected one, with room for all
+
+    at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
+    ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
+
+    async def act(run: Run) -> None:
+        before = lines(run)[1]
+        await run.intervals(5)
+        assert (before.split()[1], lines(run)[1].split()[1]) == ("1.1", "2.1")
+        session(run).ended.append(session(run).detector.end(ending, 4 * S))
+        told(run, Episode("smi", [0], 4 * S, None, 12))
+        await run.intervals(1)
+        assert kinds(run) == ["smi", "steal", "turbo-drop"]
+        assert "steal" in chosen(run)
+
+    at_list(act, DROP, ending)
+
+
+@pytest.mark.parametrize("width", range(60, 250, 7))
+def test_every_column_keeps_its_place_at_any_width(width: int) -> None:
+    plan = planned(width)
+    assert plan.where >= 14
+    assert plan.why == 0 or plan.why >= 24
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
+def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
+    async def act(run: Run) -> None:
+        titles, line = lines(run)[0], lines(run)[3]
+        assert line[titles.index("kind") :].startswith("▼ turbo-drop")
+        assert line[titles.index("where") :].startswith("package 0 ")
+        assert titles.index("depth") + len("depth") == line.index("−0.62 GHz") + len("−0.62 GHz")
+        assert titles.index("length") + len("length") == line.index(" s ") + 2
+        assert ("cause" in titles) == ("PL1" in line) == (size[0] > 80)
+
+    at_list(act, RAMP, DROP, HALT, STEAL, size=size)
+
+
+def test_only_visible_lines_are_made() -> None:
+    async def act(run: Run) -> None:
+        assert view(run).count == 8000
+        before = view(run).built
+        await run.pilot.press("down")
+        assert 0 < view(run).built - before <= 4
+        await run.pilot.press("G")
+        assert view(run).built - before < 40
+        assert "22:13:20.0" in chosen(run)
+
+    many = [Episode("smi", [0], i * 10**5, i * 10**5 + 1, 1) for i in range(8000)]
+    at_list(act, *many, size=(100, 24))
+
+
+# --- order and filter
+
+
+def test_lines_stand_in_the_chosen_order() -> None:
+    async def act(run: Run) -> None:
+        found = {}
+        for order in ("length", "depth", "kind", "start"):
+            await run.pilot.press("o")
+            assert f"{order}▼" in lines(run)[0]
+            found[order] = kinds(run)
+        assert found == {
+            "length": ["steal", "turbo-drop", "involuntary-halt", "ramp"],
+            "depth": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
+            "kind": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
+            "start": ["steal", "involuntary-halt", "turbo-drop", "ramp"],
+        }
+        await run.pilot.press("r")
+        assert kinds(run) == found["start"][::-1]
+        assert monitor(run).choice.order == "topology"  # of other views
+
+    at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+def test_of_one_kind_the_deepest_comes_first() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("s")
+        menu = run.app.screen
+        assert isinstance(menu, Menu)
+        assert [menu.text(at).strip() for at in range(menu.list.option_count)][1:] == [
+            "length", "depth", "kind"
+        ]  # fmt: skip
+        await run.pilot.press("j", "j", "enter")
+        assert [line.split()[-2] for line in lines(run)[1:5]] == ["30.0", "20.0", "10.0", "CPU"]
+
+    shares = (0.1, None, 0.3, 0.2)
+    steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
+    at_list(act, *steals, size=(79, 24))
+
+
+def test_a_filter_lets_through_what_touches_its_cpus() -> None:
+    async def act(run: Run) -> None:
+        for text, found in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
+            await run.pilot.press("slash", *text, "enter")
+            assert kinds(run) == found
+            await run.pilot.press("backslash")
+        session(run).ended.clear()
+        await run.pilot.press("slash", "0", "enter")
+        assert "no episodes on the CPUs of the filter" in lines(run)[0]
+
+    at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+# --- nothing there
+
+
+def test_a_calm_machine_has_a_calm_list() -> None:
+    async def act(run: Run) -> None:
+        assert lines(run)[0] == " no episodes so far; what is looked for:"
+        assert "▼ turbo-drop" in lines(run)[1]
+        assert not any("╳" in line for line in lines(run)[:1])
+        await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
+        assert run.app.status.paused is None
+        told(run, DROP)
+        await run.intervals(1)
+        assert kinds(run) == ["turbo-drop"]
+
+    at_list(act)
+
+
+def test_what_cannot_be_found_here_says_why() -> None:
+    async def act(run: Run) -> None:
+        text = "\n".join(lines(run))
+        why = "no core PMU in this guest: the hypervisor does not expose one"
+        assert f"─ no turbo-drop, involuntary-halt, ramp: {why}" in text
+        assert "─ no throttle, license, smi: not counted by this source" in text
+        looked_for = text.partition("─")[0].split()[8:]
+        assert looked_for[1::2] == ["neighbour", "steal", "suspect", "offline", "online"]
+
+    at_list(act, machine=guest())
+
+
+# --- to its moment
+
+
+def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("down", "enter")
+        await until(lambda: run.app.status.paused is not None, "paused")
+        await run.pilot.pause()
+        assert monitor(run).view.id == "core"
+        assert monitor(run).choice.cpu == 2
+        assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
+        assert run.has("‖ CPU 2 involuntary-halt 0.2 s 1.0 %  clock changes")
+        assert run.has("‖1")
+        await run.pilot.press("escape")
+        assert monitor(run).view.id == "episodes"
+
+    at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+def test_what_took_less_than_an_interval_is_told_where_it_leads() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("enter")
+        await until(lambda: run.app.status.paused is not None, "paused")
+        await run.pilot.pause()
+        assert moment(run) == 15
+        assert run.has("╳ CPU 3 steal 0.1 s 20.0 %  hypervisor")
+
+    at_list(act, Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor"))
+
+
+def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
+    async def act(run: Run) -> None:
+        monitor(run).choice.cpu = 3
+        await run.pilot.press("enter")
+        assert monitor(run).choice.cpu == 3
+
+    at_list(act, DROP)
+
+
+def test_what_history_has_forgotten_says_so() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("enter")
+        assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
+        assert (monitor(run).view.id, run.app.status.paused) == ("episodes", None)
+        await run.pilot.press("up")
+        assert lines(run)[-1].strip() == "long ago"
+
+    old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
+    at_list(act, old)
+
+
+@pytest.mark.parametrize("name", ["3", "1", "5"])
+def test_keys_go_from_one_to_the_next(name: str) -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press(name)
+        found = []
+        for key in ("n", "N", "N", "N", "N", "n"):
+            await run.pilot.press(key)
+            await run.pilot.pause()
+            found.append(moment(run) if run.app.status.paused else None)
+        assert found == [None, 32, 24, 12, 7, 12]
+        assert run.has("▼ package 0 turbo-drop 0.2 s −0.62 GHz  power limit PL1 · power 150 W")
+
+    at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("1", "enter")
+        found = []
+        for _ in range(3):
+            await run.pilot.press("N")
+            await run.pilot.pause()
+            found.append(moment(run))
+        assert found == [12, 12, 12]  # core 0: the drop alone
+
+    at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+def test_a_locale_without_shapes_gets_plain_ones() -> None:
+    async def act(run: Run) -> None:
+        assert all(line.isascii() for line in lines(run))
+        assert "v turbo-drop" in lines(run)[3]
+        assert "-0.62 GHz" in lines(run)[3]
+
+    at_list(act, RAMP, DROP, HALT, STEAL, ascii_=True)
+
+
+def test_a_low_screen_has_lines_only() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.resize_terminal(60, 6)
+        await run.intervals(1)
+        assert "steal" in lines(run)[0]
+        await run.pilot.press("down", "enter")
+
+    at_list(act, RAMP, DROP, HALT, STEAL)

@@ -1,0 +1,68 @@
+"""Where a job ran: from what looks at its threads told."""
+
+from __future__ import annotations
+
+import pytest
+
+from perftop import footprint
+from perftop.footprint import Footprint
+from perftop.watching import Watching
+
+MS = 1_000_000
+ROOT = 100
+
+
+class Job:
+    def __init__(self) -> None:
+        self.watching, self.footprint = Watching(str(ROOT)), Footprint(ROOT)
+        self.now_ns = 0
+
+    def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> Footprint:
+        """Process, thread, CPU, milliseconds run since birth."""
+        self.now_ns += after_ms * MS
+        told = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
+        self.watching.take({"watched": {"threads": told, "more": 0}}, self.now_ns)
+        self.footprint.take(self.watching, self.now_ns)
+        return self.footprint
+
+
+def test_time_goes_to_the_cpu_where_it_ran_last() -> None:
+    job = Job()
+    job.look((ROOT, ROOT, 3, 30))
+    job.look((ROOT, ROOT, 3, 90), (101, 101, 5, 40))
+    seen = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
+    # 30 ms of the first were before it was let go; a child's are all the job's.
+    assert seen.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
+    assert seen.seen_s == pytest.approx(0.201)
+    assert seen.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
+
+
+def test_a_record_counts_once() -> None:
+    job = Job()
+    job.look((101, 101, 0, 50))
+    job.footprint.take(job.watching, job.now_ns + 100 * MS)
+    assert job.footprint.seen_s == pytest.approx(0.05)
+
+
+def test_who_was_not_told_of_for_long_is_no_stranger() -> None:
+    """Frames were lost; the watched threads are forgotten sooner than what they ran."""
+    job = Job()
+    job.look((101, 101, 0, 50))
+    job.look((102, 102, 1, 10), after_ms=60_000)
+    assert 101 not in job.watching.threads
+    assert job.look((101, 101, 0, 80)).seconds == pytest.approx({0: 0.08, 1: 0.01})
+
+
+def test_nobody_was_seen() -> None:
+    assert Job().footprint.cpus() == []
+    job = Job()
+    assert job.look((ROOT, ROOT, 0, 20)).cpus() == []
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "MOST_THREADS", 8)
+    job = Job()
+    for tid in range(200, 240):
+        job.look((tid, tid, 0, 1))
+    assert len(job.footprint._run_ns) == 8
+    assert job.footprint.seen_s == pytest.approx(0.04)

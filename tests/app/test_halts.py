@@ -1,0 +1,163 @@
+"""Involuntary halts and their causes, of counters that move as a test says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+from paced import BUSY, IDLE, STEAL, Paced, S, flags
+
+from perfprobe import wire
+from perfprobe.wire import Counter, Identity, Rate
+from perftop.detect.halts import END, START
+from perftop.detect.spells import GAP_NS, PAUSE_NS
+
+KIND = "involuntary-halt"
+TSC = made.TSC_HZ
+PAUSE = PAUSE_NS // S
+BASE = [made.REF, made.CYCLES, IDLE, STEAL]
+INTEL: dict[str, Any] = {
+    "identity": Identity("GenuineIntel", 6, 85, 4, "Xeon", "0x1"),
+    "base_hz": Rate(2.1e9, "made"),
+}
+
+
+def paced(*more: Counter, **changes: Any) -> Paced:
+    """Four CPUs that work all the time, at 3 GHz."""
+    walk = Paced(KIND, [*BASE, *more], **changes)
+    return walk.go(3, ref=TSC, cycles=3e9)
+
+
+def losing(walk: Paced, share: float = 0.02, samples: int = 5, **rates: Any) -> Paced:
+    """The first CPU stands still for this share; its clock stays the same."""
+    ref = [TSC * (1 - share), TSC, TSC, TSC]
+    return walk.go(samples, **{"ref": ref, "cycles": [1.5 * r for r in ref], **rates})
+
+
+def test_it_lasts_as_long_as_time_is_lost_and_is_as_deep_as_that() -> None:
+    walk = losing(paced()).go(PAUSE, ref=TSC)
+    assert walk.spans() == [(3, 8)]
+    (episode,) = walk.ended
+    assert episode.cpus == [0]
+    assert episode.depth == pytest.approx(0.02, rel=1e-4)
+    assert (episode.cause, episode.confidence) == ("unknown", "unknown")
+    assert episode.evidence["as_if_clock_changes_of_8.5_us_per_s"] == 2353
+
+
+def test_a_sample_alone_is_none() -> None:
+    assert losing(paced(), samples=1).go(3, ref=TSC).spans() == []
+
+
+@pytest.mark.parametrize(("beyond", "spans"), [(1.1, [(3, None)]), (0.9, [])])
+def test_only_what_the_error_cannot_have_made_begins_it(
+    beyond: float, spans: list[tuple[float, float | None]]
+) -> None:
+    reading = 20e-6 / 0.1
+    assert losing(paced(), beyond * START + reading).spans() == spans
+
+
+def test_less_keeps_it_going() -> None:
+    walk = losing(losing(paced()), 1.2 * END + 0.0002)
+    assert walk.spans() == [(3, None)]
+    assert losing(walk, 0.8 * END + 0.0002).spans() == [(3, 13)]
+
+
+def test_idle_time_that_is_not_exact_hides_what_is_lost_but_a_little_of_it() -> None:
+    half: dict[str, Any] = {"ref": 0.4 * TSC, "idle_s": 0.5}
+    assert paced().go(5, **half).spans() == []
+    little = paced().go(5, ref=0.93 * TSC, idle_s=0.04)
+    assert little.spans() == [(3, None)]
+    assert little.running[0].evidence.items() >= {
+        "error_share": 0.0042, "error_of_idle_share": 0.004, "error_of_reading_share": 0.0002,
+        "error_of_steal_share": 0.0,
+    }.items()  # fmt: skip
+
+
+def test_idle_time_that_is_exact_hides_nothing() -> None:
+    traced = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
+    traced.go(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).go(5, ref=0.45 * TSC)
+    assert traced.spans() == [(3, None)]
+    assert traced.running[0].depth == pytest.approx(0.05, rel=1e-4)
+    entries = made.counter("idle_entries", "1")
+    counted = (
+        paced(entries).go(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100).go(5, ref=0.49 * TSC)
+    )
+    assert counted.spans() == [(6, None)]
+    often = paced(entries).go(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=1e4)
+    assert often.spans() == []
+
+
+@pytest.mark.parametrize("virtual", ["kvm", None])
+def test_a_hypervisor_may_have_taken_most_of_a_tick(virtual: str | None) -> None:
+    walk = paced(virtualisation=virtual)
+    if virtual is None:
+        walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
+    assert losing(walk, 0.09).spans() == []
+    assert len(losing(walk, 0.12).spans()) == 1
+
+
+MODULATION = made.counter("modulation", "1", kind="gauge")
+MPERF = made.counter("mperf")
+SMI = made.counter("smi", "1", bits=32)
+THROTTLE = made.counter("license_throttle")
+REASONS = flags("limit_reasons", "PROCHOT", "thermal", "PL1")
+PCU = [made.counter("pcu_ticks", "1"), made.counter("pcu_transition", "1")]
+ALL = [0.98 * TSC] * 4
+
+
+@pytest.mark.parametrize(("cause", "confidence", "counters", "rates"), [
+    ("modulation", "measured", {"cpu": [MODULATION]}, {"modulation": [0b11100, 0, 0, 0]}),
+    ("modulation", "inferred", {"package": [REASONS]}, {"limit_reasons": [0, 1, 0]}),
+    ("hdc", "inferred", {"cpu": [MPERF]}, {"mperf": TSC}),
+    ("smm", "inferred", {"cpu": [SMI]}, {"smi": 100, "ref": ALL}),
+    ("simd", "inferred", {"cpu": [THROTTLE]}, {"license_throttle": [3e9 * 0.02, 0, 0, 0]}),
+    ("clock-change", "measured", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 2e7}),
+    ("clock-change", "inferred", {"changes": INTEL}, {"cycles": 3.05e9 * 0.98}),
+    ("unknown", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
+    ("unknown", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
+    ("unknown", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
+    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 100}),  # which would have stopped the others too
+    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
+    ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
+    ("unknown", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 5e6}),
+    ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # who knows what its steps are
+    ("unknown", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
+])  # fmt: skip
+def test_the_cause_is_what_explains_most_of_it(
+    cause: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
+) -> None:
+    walk = paced(*counters.get("cpu", []), package=counters.get("package", []),
+                 **counters.get("changes", {}))  # fmt: skip
+    losing(walk, 0.02, 6, **rates)
+    (episode,) = walk.running
+    assert (episode.cause, episode.confidence) == (cause, confidence)
+    assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
+
+
+def test_short_samples_are_taken_together() -> None:
+    """10 ms each, of which every third has a packet."""
+    ns = S // 10
+    walk = paced().go(10, ns=ns)
+    for _ in range(20):
+        losing(walk, 0.06, 1, ns=ns)
+        losing(walk, 0.0, 2, ns=ns)
+    start, end = walk.go(60, ns=ns, ref=TSC, cycles=3e9).spans()[0]
+    assert start == pytest.approx(4.0, abs=0.8)
+    assert end == pytest.approx(10.0, abs=0.8)
+    assert walk.ended[0].depth == pytest.approx(0.02, rel=0.2)
+
+
+def test_a_gap_and_a_jump_of_time_end_it_before() -> None:
+    walk = losing(losing(paced()), samples=1, ns=GAP_NS + S)
+    assert walk.spans() == [(3, 8)]
+    assert losing(walk).spans() == [(3, 8), (8 + (GAP_NS + S) / S, None)]
+
+
+def test_a_cpu_that_goes_away_ends_it_when_it_was_last_seen() -> None:
+    walk = losing(paced())
+    note = wire.Note("hotplug", walk.ns, data={"cpu": 0, "online": False})
+    walk.session.apply(note)
+    walk.gone = {0}
+    losing(walk, samples=GAP_NS // S + 1)
+    assert walk.spans() == [(3, 8)]

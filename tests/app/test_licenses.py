@@ -1,0 +1,93 @@
+"""SIMD levels without a drop, of counters that move as a test says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+from paced import CEILING, Paced, S
+
+from perftop.detect.licenses import END, START
+from perftop.detect.spells import GAP_NS
+
+KIND = "license"
+TSC = made.TSC_HZ
+HZ = 3.0e9
+LEVELS = [made.counter("license_1"), made.counter("license_2")]
+
+
+def paced(ceiling_hz: float | None = HZ) -> Paced:
+    """Two cores whose first threads work all the time, at their ceiling of 3 GHz."""
+    package = [] if ceiling_hz is None else [CEILING]
+    walk = Paced(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
+    return walk.go(4, ref=[TSC, TSC, 0, 0], cycles=[HZ, HZ, 0, 0], ceiling_hz=ceiling_hz)
+
+
+def wide(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Paced:
+    """The first core is at level 1 for this share of its cycles."""
+    return walk.go(samples, license_1=[share * HZ, 0, 0, 0], **rates)
+
+
+def test_it_lasts_as_long_as_the_code_is_wide() -> None:
+    walk = wide(wide(paced()), 0)
+    assert walk.spans() == [(4, 8)]
+    (episode,) = walk.ended
+    assert episode.cpus == [0, 2]
+    assert (episode.cause, episode.confidence, episode.depth) == ("level", "measured", 0.0)
+    assert episode.evidence["SIMD"] == "level 1 in 100 % of cycles"
+
+
+def test_less_keeps_it_going_than_begins_it() -> None:
+    assert wide(paced(), 0.9 * START).spans() == []
+    walk = wide(wide(paced(), 1.1 * START), 1.1 * END)
+    assert walk.spans() == [(4, None)]
+    assert wide(walk, 0.9 * END).spans() == [(4, 12)]
+
+
+def test_a_sample_alone_is_the_edge_of_something_else() -> None:
+    assert wide(wide(paced(), samples=1), 0).spans() == []
+
+
+def test_a_clock_a_step_below_its_ceiling_is_how_deep_it_is() -> None:
+    walk = wide(paced(), cycles=[2.9e9, HZ, 0, 0])
+    assert walk.session.detector.running == walk.running  # it is no drop
+    assert walk.running[0].depth == pytest.approx(0.1e9)
+    assert walk.running[0].evidence["busy_hz"] == 2_900_000_000
+
+
+def test_without_a_ceiling_nobody_knows_how_deep_it_is() -> None:
+    assert wide(paced(None)).running[0].depth is None
+
+
+def test_the_level_that_most_of_the_code_asks_for_is_told() -> None:
+    walk = wide(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
+    assert walk.running[0].evidence["SIMD"] == "level 2 in 60 % of cycles"
+
+
+def test_a_drop_for_it_takes_its_place() -> None:
+    walk = wide(wide(paced()), cycles=[0.8 * HZ, HZ, 0, 0])
+    assert walk.spans() == [(4, 8)]
+    kinds = [(e.kind, e.cause, e.start_ns // S) for e in walk.session.detector.running]
+    assert kinds == [("turbo-drop", "license", 8)]
+    assert wide(walk, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]
+
+
+def test_what_a_drop_begins_and_ends_with_is_none() -> None:
+    """A fifth of a sample: too little for the clock to be low, enough to be wide."""
+    edge: dict[str, Any] = {"share": 0.2, "samples": 1, "cycles": [0.96 * HZ, HZ, 0, 0]}
+    walk = wide(paced(), **edge)
+    wide(walk, cycles=[0.8 * HZ, HZ, 0, 0])
+    wide(wide(walk, **edge | {"cycles": [0.98 * HZ, HZ, 0, 0]}), 0, cycles=[HZ, HZ, 0, 0])
+    assert walk.spans() == []
+    assert [e.kind for e in walk.session.ended] == ["turbo-drop"]
+
+
+def test_a_gap_and_a_jump_of_time_end_it_before() -> None:
+    walk = wide(wide(paced()), samples=1, ns=GAP_NS + S)
+    assert walk.spans() == [(4, 8)]
+
+
+def test_without_its_counters_there_is_none() -> None:
+    walk = Paced(KIND, [made.REF, made.CYCLES], package=[CEILING])
+    assert walk.go(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

@@ -1,0 +1,237 @@
+"""Ramps, step by step, of clocks made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import made
+import numpy as np
+import pytest
+from cores import Walk as Stream
+from cores import lived
+from fakes import Does, Machine
+
+from perftop.believe import Sieve
+from perftop.detect.climb import BUSY, GAIN
+from perftop.detect.episode import Episode
+from perftop.detect.ramps import AWAKE, HOLD_NS, LONGEST_NS, REST_NS, Clocks, Ramps
+from perftop.detect.spells import GAP_NS
+from perftop.format import evidence
+
+S = made.SAMPLE_NS
+GHZ = 1e9
+NAN = float("nan")
+REST, HOLD = REST_NS // S, HOLD_NS // S
+Each = float | Sequence[float]
+
+
+class Walk:
+    """Cores that do what a test says, sample by sample."""
+
+    def __init__(self, cores: int = 1, packages: int = 1) -> None:
+        cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
+        hello = made.hello(cores=cores, packages=cpus)
+        self.ramps, self.cores = Ramps(Sieve(hello)), cores
+        self.ended: list[Episode] = []
+        self.now_ns = 0
+
+    def go(
+        self, ghz: Each = 3.0, *, util: Each = 1.0, samples: int = 1, ns: int = S,
+        ceiling: float = NAN,
+    ) -> Walk:  # fmt: skip
+        for _ in range(samples):
+            hz, use = (np.broadcast_to(np.asarray(v, float), self.cores) for v in (ghz, util))
+            clocks = Clocks(partial(np.multiply, hz, GHZ), use, np.full(self.cores, ceiling))
+            since_ns, self.now_ns = self.now_ns, self.now_ns + ns
+            self.ended += self.ramps.step(clocks, since_ns, self.now_ns)
+        return self
+
+    def climbing(self) -> bool:
+        return bool((self.ramps._woke >= 0).any())
+
+    def sleep(self, samples: int = REST + 1) -> Walk:
+        return self.go(0.8, util=0.01, samples=samples)
+
+    def climb(self, *ghz: float) -> Walk:
+        for clock in ghz:
+            self.go(clock)
+        return self.go(ghz[-1], samples=HOLD)
+
+
+def test_a_ramp_lasts_from_the_waking_to_the_steady_clock() -> None:
+    walk = Walk().sleep(20).climb(1.2, 2.0, 2.8, 2.98, 3.0)
+    (ramp,) = walk.ended
+    assert (ramp.kind, ramp.cpus, ramp.cause) == ("ramp", [0, 1], "-")
+    assert (ramp.start_ns / S, ramp.end_ns and ramp.end_ns / S) == (20, 23)
+    assert ramp.depth == pytest.approx(1.8 * GHZ)
+    assert ramp.evidence == {
+        "first_hz": 1.2e9, "steady_hz": 3.0e9, "t90_s": 0.2, "t99_s": 0.3, "steady_s": 0.3,
+        "resolution_s": 0.1,
+    }  # fmt: skip
+    assert evidence(ramp.cause, ramp.evidence) == (
+        "from at most 1.20 GHz · to 3.00 GHz · 90 % within 200 ms · 99 % within 300 ms"
+        " · steady within 300 ms · resolution 100 ms"
+    )
+
+
+def test_where_it_began_is_measured_only_if_many_samples_show_the_climb() -> None:
+    """The first one's mean is of a clock that rises in it."""
+    (few,) = Walk().sleep().climb(1.2, 1.8, 2.4, 3.0).ended
+    (many,) = Walk().sleep().climb(1.2, 1.6, 2.0, 2.4, 3.0).ended
+    assert (few.confidence, many.confidence) == ("inferred", "measured")
+
+
+def test_it_is_told_once_the_clock_has_held() -> None:
+    walk = Walk().sleep().go(1.2).go(2.0).go(samples=HOLD - 1)
+    assert walk.ended == []
+    assert walk.climbing()
+    assert len(walk.go().ended) == 1
+    assert not walk.climbing()
+    assert len(walk.go(samples=50).ended) == 1
+
+
+def test_a_climb_within_one_sample_has_bounds() -> None:
+    (ramp,) = Walk().sleep(20).climb(2.6, 3.4).ended
+    assert (ramp.start_ns / S, ramp.end_ns and ramp.end_ns / S) == (20, 21)
+    assert ramp.depth == pytest.approx(0.8 * GHZ)
+    assert ramp.confidence == "inferred"
+    times = {key: ramp.evidence[key] for key in ("t90_s", "t99_s", "steady_s", "resolution_s")}
+    assert set(times.values()) == {0.1}
+
+
+def test_it_began_where_the_work_in_its_first_sample_did() -> None:
+    (ramp,) = Walk().sleep(20).go(1.2, util=0.25).climb(2.0, 2.6, 3.0).ended
+    assert ramp.start_ns / S == 20.75
+    assert ramp.evidence["steady_s"] == pytest.approx(0.225)
+    walk = Walk().sleep(20).go(1.2, util=0.4).go(2.0, util=0.8).go(samples=HOLD, util=0.8)
+    assert walk.ended[0].start_ns / S == 20.5
+
+
+def test_what_was_gained_and_lost_again_on_the_way_is_told() -> None:
+    (ramp,) = Walk().sleep().climb(1.2, 3.4, 2.8, 3.4, 2.9, 3.0).ended
+    assert ramp.evidence["drops"] == 2
+    assert (ramp.evidence["t90_s"], ramp.evidence["steady_s"]) == (0.1, 0.4)
+    assert "drops" not in Walk().sleep().climb(1.2, 2.0, 1.95, 3.0).ended[0].evidence
+
+
+def test_clocks_that_waver_by_a_step_are_steady() -> None:
+    walk = Walk().sleep().go(1.2)
+    for i in range(HOLD + 1):
+        walk.go(3.0 if i % 2 else 3.1)
+    assert walk.ended[0].evidence["steady_s"] == 0.1
+
+
+def test_a_clock_that_goes_to_and_fro_by_more_has_no_ramp_however_long_it_is_watched() -> None:
+    walk = Walk().sleep().go(1.2)
+    for i in range(LONGEST_NS // S + 2):
+        walk.go(3.0 if i % 2 else 3.3)
+    assert not walk.climbing()
+    assert walk.go(samples=20).ended == []
+    assert walk.ramps._hz == []
+
+
+@pytest.mark.parametrize(("first", "ramps"), [(1 - GAIN - 0.01, 1), (1 - GAIN + 0.01, 0), (1.5, 0)])
+def test_one_that_gains_little_is_none(first: float, ramps: int) -> None:
+    assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
+
+
+def test_a_core_that_slept_for_less_than_a_second_has_none() -> None:
+    assert Walk().sleep().go(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
+    assert len(Walk().sleep().go(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
+
+
+def test_nor_has_one_that_falls_asleep_again() -> None:
+    walk = Walk()
+    for _ in range(5):
+        walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=AWAKE / 2)
+    assert walk.ended == []
+    assert not walk.climbing()
+
+
+@pytest.mark.parametrize(("util", "ramps"), [(BUSY + 0.01, 1), (BUSY - 0.01, 0)])
+def test_nor_has_one_that_works_little(util: float, ramps: int) -> None:
+    walk = Walk().sleep().go(1.2, util=util).go(2.0, util=util).go(util=util, samples=HOLD)
+    assert len(walk.ended) == ramps
+
+
+def test_cores_that_wake_together_are_one_ramp_with_the_slowest_named() -> None:
+    walk = Walk(cores=4).sleep().go([1.2, 1.2, 0.8, 1.2], util=[1, 1, 0.01, 0.02])
+    walk.go([2.0, 2.0, 0.8, 1.2], util=[1, 1, 0, 1]).go([3, 3, 0.8, 2], util=[1, 1, 0, 1])
+    for clock in (1.5, 2.5):
+        walk.go([3, clock, 0.8, 3], util=[1, 1, 0, 1])
+    assert walk.ended == []
+    walk.go([3, 3, 0.8, 3], util=[1, 1, 0, 1], samples=HOLD)
+    (ramp,) = walk.ended
+    assert ramp.cpus == [0, 1, 3, 4, 5, 7]
+    assert (ramp.evidence["steady_s"], ramp.evidence["slowest_s"]) == (0.2, 0.5)
+    assert ramp.evidence["slowest_cpu"] == 1
+
+
+def test_cores_of_two_packages_or_of_two_moments_are_not() -> None:
+    walk = Walk(cores=4, packages=2).sleep().climb(1.2, 2.0, 3.0)
+    assert [ramp.cpus for ramp in walk.ended] == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    walk = Walk(cores=2).sleep().go([1.2, 0.8], util=[1, 0], samples=2)
+    walk.go([3, 1.2], util=1, samples=3).climb(3.0)
+    assert [ramp.cpus for ramp in walk.ended] == [[0, 2], [1, 3]]
+
+
+def test_the_ceiling_stands_beside_the_clock_where_it_is_known() -> None:
+    (ramp,) = Walk().sleep().go(1.2).go(3.0, samples=HOLD, ceiling=3.2 * GHZ).ended
+    assert ramp.evidence["ceiling_hz"] == 3.2e9
+
+
+def test_a_sample_that_was_not_read_makes_times_less_certain() -> None:
+    walk = Walk().sleep(20).go(1.2).go(NAN, util=NAN).climb(3.0)
+    (ramp,) = walk.ended
+    assert ramp.evidence["resolution_s"] == 0.2
+    assert ramp.evidence["steady_s"] == 0.2
+    walk = Walk().sleep(20).go(NAN, util=NAN).go(1.2, util=0.75).climb(3.0)
+    assert walk.ended[0].start_ns / S == 20.5
+
+
+def test_a_core_that_is_read_no_more_is_not_taken_for_steady() -> None:
+    walk = Walk().sleep().go(1.2).go(3.0).go(NAN, util=NAN, samples=50)
+    assert walk.ended == []
+    assert not walk.climbing()
+    asleep = Walk().sleep().go(NAN, util=NAN, samples=50)
+    assert asleep.go(1.2).go(3.0, samples=20).ended == []  # nobody knows that it still slept
+
+
+def test_a_late_sample_is_but_a_long_one() -> None:
+    (ramp,) = Walk().sleep(20).go(0.8, util=0.01, ns=8 * S).climb(1.2, 2.0, 3.0).ended
+    assert (ramp.start_ns / S, ramp.evidence["steady_s"]) == (28, 0.2)
+    (ramp,) = Walk().sleep(20).go(1.2).go(2.0, ns=8 * S).climb(3.0).ended
+    assert (ramp.evidence["steady_s"], ramp.evidence["resolution_s"]) == (0.9, 0.8)
+
+
+@pytest.mark.parametrize("gap_ns", [GAP_NS + S, -S, 0])
+def test_after_a_gap_nothing_is_known(gap_ns: int) -> None:
+    walk = Walk().sleep().go(1.2).go(2.0, ns=gap_ns).go(3.0, samples=20)
+    assert walk.ended == []
+    assert len(walk.sleep().climb(1.2, 3.0).ended) == 1
+
+
+def ramps(machine: Machine) -> list[Episode]:
+    """Of a core of two threads that sleep for 2 s, and then one works: a whole session."""
+    machine.does = {0: Does(0.01, 0.8e9, system=0.0), 1: Does(0.01, 0.8e9, system=0.0)}
+
+    def script(_: Machine, seq: int) -> None:
+        if seq > 20:
+            machine.does[0] = Does(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
+
+    session, _ = lived(machine, script)
+    return [e for e in (*session.ended, *session.detector.running) if e.kind == "ramp"]
+
+
+@pytest.mark.parametrize("ceiling_hz", [None, 3.0e9])
+def test_a_session_tells_it_with_or_without_a_ceiling(ceiling_hz: float | None) -> None:
+    (ramp,) = ramps(Stream(cores=1, ceiling_hz=ceiling_hz))
+    assert ramp.start_ns / S == pytest.approx(20, abs=0.02)
+    assert ramp.depth == pytest.approx(1.8 * GHZ, rel=0.01)
+    assert ramp.evidence["steady_s"] == pytest.approx(0.2, abs=0.002)
+    assert ramp.evidence.get("ceiling_hz") == ceiling_hz
+
+
+def test_where_no_clock_is_counted_there_is_no_ramp() -> None:
+    assert ramps(Stream(cores=1, counted=False)) == []

@@ -1,0 +1,180 @@
+"""Throttling that lowers no clock, of counters that move as a test says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+from paced import CEILING, IDLE, NS, STEAL, Paced, S, flags
+
+from perftop.detect.spells import GAP_NS, PAUSE_NS
+from perftop.detect.throttles import END, START
+
+KIND = "throttle"
+TSC = made.TSC_HZ
+HZ = 3.0e9
+PAUSE = PAUSE_NS // S
+REASONS = flags("limit_reasons", "PROCHOT", "thermal", "PL1")
+PACKAGE = flags("package_thermal", "thermal", "PROCHOT", "power limit")
+CORE = flags("core_thermal", "thermal", "PROCHOT", "power limit")
+MODULATION = made.counter("modulation", "1", kind="gauge")
+CPU = [made.REF, made.CYCLES, IDLE, STEAL]
+
+
+def paced(*cpu: Any, **more: Any) -> Paced:
+    """Two cores of two threads that work all the time, at their ceiling of 3 GHz."""
+    package = [CEILING, *more.pop("package", ())]
+    walk = Paced(KIND, [*CPU, *cpu], package=package, **more)
+    return walk.go(4, ref=TSC, cycles=HZ, ceiling_hz=HZ)
+
+
+def halted(share: float) -> dict[str, Any]:
+    return {"ref": (1 - share) * TSC, "cycles": (1 - share) * HZ}
+
+
+def test_it_lasts_as_long_as_the_status_and_is_as_deep_as_what_it_costs() -> None:
+    walk = paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9, 0], **halted(0.25))
+    walk.go(PAUSE, limit_reasons=[0, 0, 0], **halted(0))
+    assert walk.spans() == [(4, 9)]
+    (episode,) = walk.ended
+    assert episode.cpus == [0, 1, 2, 3]
+    assert (episode.cause, episode.confidence) == ("thermal", "measured")
+    assert episode.depth == pytest.approx(0.25, rel=1e-3)
+    assert episode.evidence["thermal_status_share"] == 0.9
+
+
+def test_less_keeps_it_going_than_begins_it() -> None:
+    assert paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9 * START, 0]).spans() == []
+    walk = paced(package=[REASONS]).go(3, limit_reasons=[0, 1.5 * START, 0])
+    assert walk.go(3, limit_reasons=[0, 1.2 * END, 0]).spans() == [(4, None)]
+    assert walk.go(PAUSE, limit_reasons=[0, 0.5 * END, 0]).spans() == [(4, 10)]
+
+
+def test_a_status_that_comes_and_goes_is_one_episode() -> None:
+    walk = paced(package=[REASONS])
+    for _ in range(10):
+        walk.go(3, limit_reasons=[0, 1, 0], **halted(0.25))
+        walk.go(1, limit_reasons=[0, 0, 0], **halted(0))
+    assert walk.spans() == [(4, None)]
+    (episode,) = walk.running
+    assert episode.evidence["thermal_status_share"] == pytest.approx(0.75, abs=0.03)
+    assert episode.depth == pytest.approx(0.25 * 0.75, abs=0.01)
+
+
+def test_a_sample_alone_is_the_edge_of_something_else() -> None:
+    walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 1, 0])
+    assert walk.go(3, limit_reasons=[0, 0, 0]).spans() == []
+
+
+@pytest.mark.parametrize(("counter", "rates", "cause", "cpus"), [
+    (REASONS, [1, 0.5, 0], "prochot", [0, 1, 2, 3]),
+    (PACKAGE, [1, 0, 0], "thermal", [0, 1, 2, 3]),
+    (CORE, [[0, 0, 0], [0.3, 0, 0]], "thermal", [1, 3]),
+    (CORE, [[0, 0.3, 0], [0, 0, 0]], "prochot", [0, 2]),
+    (REASONS, [0, 0, 1], None, []),  # a power limit: no business of ours
+    (PACKAGE, [0, 0, 1], None, []),
+])  # fmt: skip
+def test_whose_status_it_is_and_which(
+    counter: Any, rates: list[Any], cause: str | None, cpus: list[int]
+) -> None:
+    told: dict[str, Any] = {counter.key: rates}
+    scope = "core" if counter is CORE else "package"
+    walk = paced(**{scope: [counter]}).go(4, **told)
+    assert [(e.cause, e.cpus) for e in walk.running] == ([(cause, cpus)] if cause else [])
+
+
+@pytest.mark.parametrize(("register", "depth"), [
+    (0b11110, 0.125), (0b11100, 0.25), (0b10010, 0.875), (0b01110, None), (0b10000, None),
+])  # fmt: skip
+def test_modulation_is_as_deep_as_the_register_asks_where_nothing_else_tells(
+    register: int, depth: float | None
+) -> None:
+    walk = Paced(KIND, [made.CYCLES, MODULATION]).go(4, cycles=HZ, modulation=[0, register, 0, 0])
+    told = [(e.cause, e.cpus, e.depth) for e in walk.running]
+    assert told == ([] if depth is None else [("modulation", [1, 3], depth)])
+
+
+def test_where_nothing_tells_what_it_costs_its_depth_is_not_known() -> None:
+    walk = Paced(KIND, [made.CYCLES], package=[REASONS])
+    walk.go(4, cycles=HZ, limit_reasons=[0, 1, 0])
+    assert [e.depth for e in walk.running] == [None]
+
+
+def test_a_hot_package_whose_clock_drops_is_no_throttle() -> None:
+    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
+    assert walk.spans() == []
+    assert [e.cause for e in walk.session.detector.running] == ["thermal"]
+
+
+def test_nor_is_one_that_power_holds_down_and_that_is_hot_at_times() -> None:
+    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 0.5, 1], cycles=0.8 * HZ)
+    assert walk.spans() == []
+    assert [e.cause for e in walk.session.detector.running] == ["power-pl1"]
+
+
+def test_nor_are_its_cores_that_do_not_work() -> None:
+    rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
+    walk = Paced(KIND, CPU, package=[CEILING, REASONS])
+    walk.go(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
+    walk.go(4, limit_reasons=[0, 1, 0], **rates)
+    assert walk.spans() == []
+    assert [e.cpus for e in walk.session.detector.running] == [[0, 2]]
+
+
+def test_a_drop_that_follows_takes_its_place() -> None:
+    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
+    walk.go(4, cycles=0.8 * HZ).go(4, cycles=HZ)
+    assert walk.spans() == [(4, 8), (12, None)]
+
+
+def test_what_a_drop_begins_and_ends_with_is_none() -> None:
+    """A fifth of a sample: too little for the clock to be low, enough polls to be hot."""
+    walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
+    walk.go(3, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
+    walk.go(1, limit_reasons=[0, 0.2, 0], cycles=0.98 * HZ)
+    walk.go(3, limit_reasons=[0, 0, 0], cycles=HZ)
+    assert walk.spans() == []
+    assert [e.kind for e in walk.session.ended] == ["turbo-drop"]
+
+
+def test_what_happens_at_the_same_time_is_told_side_by_side() -> None:
+    level = made.counter("license_1")
+    walk = paced(level, package=[REASONS]).go(4, limit_reasons=[0, 1, 0], **halted(0.05))
+    walk.go(4, license_1=[0.5 * HZ, 0, 0, 0]).go(4, limit_reasons=[0, 0, 0])
+    everything = [*walk.session.ended, *walk.session.detector.running]
+    told = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}
+    assert told == {
+        ("throttle", "thermal"): (4, 12),
+        ("involuntary-halt", "modulation"): (4, 0),  # its cause was that of most of the time
+        ("license", "level"): (8, 0),
+    }
+
+
+def test_a_gap_ends_it_before() -> None:
+    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0]).go(1, ns=GAP_NS + S)
+    assert walk.spans() == [(4, 8)]
+
+
+BOOKED = [made.counter(f"{scope}_throttled_s", "s", scale=NS) for scope in ("package", "core")]
+
+
+def test_what_the_kernel_books_has_lasted_as_long() -> None:
+    walk = paced(core=[BOOKED[1]]).go(20).go(1, core_throttled_s=[0, 12.0])
+    assert walk.spans() == [(13, 25)]
+    (episode,) = walk.go(3, core_throttled_s=0).ended
+    assert (episode.cpus, episode.cause, episode.depth) == ([1, 3], "thermal", None)
+    assert episode.evidence["throttled_s"] == 1.2
+
+
+def test_a_package_and_its_cores_are_told_once() -> None:
+    walk = paced(package=[BOOKED[0]], core=[BOOKED[1]])
+    walk.go(20).go(1, package_throttled_s=10.0, core_throttled_s=12.0)
+    assert [e.cpus for e in walk.ended] == [[0, 1, 2, 3]]
+
+
+def test_the_kernel_books_nothing_that_a_drop_or_a_status_has_told() -> None:
+    walk = paced(core=[BOOKED[1]]).go(5, cycles=[0.8 * HZ, HZ] * 2).go(5, cycles=HZ)
+    assert [e.cpus for e in walk.go(1, core_throttled_s=10.0).ended] == [[1, 3]]
+    walk = paced(core=[BOOKED[1]], package=[REASONS]).go(5, limit_reasons=[0, 1, 0])
+    assert walk.go(1, core_throttled_s=5.0).spans() == [(4, None)]

@@ -1,0 +1,239 @@
+"""The rules that name the cause of a drop, each by what is counted, and their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import counted
+import made
+import numpy as np
+import pytest
+
+from perfprobe.wire import Block, Counter
+from perftop.believe import Sieve
+from perftop.counters import Counters
+from perftop.detect.facts import Facts, Tally
+from perftop.detect.why import COUNTED, RULES, Case, evidence, verdict
+
+PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]
+STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
+PCU = [
+    made.counter(f"pcu_{name}")
+    for name in ("ticks", "power", "current", "thermal", "os", "prochot_external", "vr", "avx512")
+]
+CPU = [
+    made.REF, made.CYCLES, made.counter("license_1"), made.counter("license_2"),
+    counted.seconds("stat_steal_s"),
+    *(counted.gauge(f"hwp_{name}") for name in ("epp", "max", "highest")),
+]  # fmt: skip
+CORE = [counted.flags("core_thermal", STATUS), counted.seconds("core_throttled_s")]
+PACKAGE = [
+    counted.flags("limit_reasons", PARTS, bits=10), counted.flags("package_thermal", STATUS),
+    counted.flags("hsmp_limits", [], bits=4), Counter("energy_j", "energy", "J", "made"),
+    *(counted.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
+    *(counted.seconds(key) for key in ("package_throttled_s", "power_throttled_s")),
+    *(counted.seconds(f"package_{what}") for what in ("throttles", "power_limits")),
+    counted.gauge("hsmp_prochot"), *PCU,
+]  # fmt: skip
+
+
+def sieve(*, cores: int = 2, only: set[str] | None = None) -> Sieve:
+    hello = made.hello(CPU, cores=cores, core=CORE)
+    hello.blocks.append(Block("package", "package", PACKAGE))
+    blocks = [
+        dataclasses.replace(b, counters=[c for c in b.counters if only is None or c.key in only])
+        for b in hello.blocks
+    ]
+    return Sieve(dataclasses.replace(hello, blocks=[b for b in blocks if b.counters]))
+
+
+def case(cap: str = "", guest: bool = False, only: set[str] | None = None, **moved: Any) -> Case:
+    """Of the first core, over four samples."""
+    found = sieve(only=only)
+    tally = Tally(found.counters, COUNTED)
+    sums = sum(tally.sums(counted.delta(found.counters, moved), found.cores) for _ in range(4))
+    return Case(Facts(tally, np.asarray(sums)[0]), cap, guest)
+
+
+def polled(**seen: float) -> dict[str, Any]:
+    """Ten polls a sample, and how many of them saw what."""
+    words = {name.replace(" ", "_"): name for name in (*PARTS, *STATUS)}
+    return {"polls": 10.0, **{words[key]: times for key, times in seen.items()}}
+
+
+WIDE: dict[str, Any] = {"cycles": 1e9, "license_2": 0.8e9}
+AT_PL1: dict[str, Any] = {"energy_j": 149.0, "power_limit_w": 150.0, "power_limit2_w": 180.0}
+PCU_1: dict[str, Any] = {"pcu_ticks": 1e9}
+ASKED: dict[str, Any] = {"hwp_max": 20.0, "hwp_highest": 35.0}
+NONE: dict[str, Any] = {"limit_reasons": polled()}
+
+
+@pytest.mark.parametrize(("cause", "confidence", "moved"), [
+    ("license", "measured", WIDE),
+    ("license", "measured", PCU_1 | {"pcu_avx512": 2e8}),
+    ("power-pl1", "measured", {"limit_reasons": polled(PL1=9)}),
+    ("power-pl2", "measured", {"limit_reasons": polled(PL2=9)}),
+    ("current", "measured", {"limit_reasons": polled(electrical=9)}),
+    ("vr", "measured", {"limit_reasons": polled(VR_thermal=9)}),
+    ("thermal", "measured", {"package_thermal": polled(thermal=9)}),
+    ("thermal", "measured", {"core_thermal": polled(critical_temperature=9)}),
+    ("prochot", "measured", {"core_thermal": polled(PROCHOT=9)}),
+    ("current", "measured", {"core_thermal": polled(current_limit=9)}),
+    ("thermal", "measured", {"core_throttled_s": 0.001}),
+    ("thermal", "measured", {"package_throttles": 1}),
+    ("current", "measured", PCU_1 | {"pcu_current": 2e8}),
+    ("thermal", "measured", PCU_1 | {"pcu_thermal": 2e8}),
+    ("prochot", "measured", PCU_1 | {"pcu_prochot_external": 2e8}),
+    ("vr", "measured", PCU_1 | {"pcu_vr": 2e8}),
+    ("policy", "measured", PCU_1 | {"pcu_os": 2e8}),
+    ("prochot", "measured", {"hsmp_prochot": 1.0}),
+    ("power-pl1", "inferred", AT_PL1),
+    ("power-pl2", "inferred", AT_PL1 | {"energy_j": 179.0}),
+    ("power-pl1", "inferred", {"package_thermal": polled(power_limit=9)}),
+    ("power-pl1", "inferred", PCU_1 | {"pcu_power": 2e8}),
+    ("power-pl2", "inferred", PCU_1 | {"pcu_power": 2e8} | AT_PL1 | {"energy_j": 179.0}),
+    ("power-pl1", "inferred", {"power_throttled_s": 0.5}),
+    ("power-pl1", "inferred", AT_PL1 | {"power_limit2_w": 0.0}),
+    ("power-pl1", "inferred", {"package_power_limits": 1}),
+    ("hwp", "inferred", ASKED),
+    ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
+])  # fmt: skip
+def test_each_cause_by_what_is_counted(cause: str, confidence: str, moved: Any) -> None:
+    found = case(**moved)
+    assert verdict(found) == (cause, confidence)
+    assert evidence(found, cause)
+
+
+@pytest.mark.parametrize("moved", [
+    {},
+    NONE,
+    {"cycles": 1e9, "license_1": 0.05e9},
+    PCU_1 | {"pcu_thermal": 0.5e8, "pcu_power": 0.9e8},
+    {"limit_reasons": polled(bit_2=10, max_turbo_limit=10)},
+    {"package_thermal": polled(thermal=0.5)},
+    AT_PL1 | {"energy_j": 147.0},
+    {"hwp_max": 35.0, "hwp_highest": 35.0, "hwp_epp": 127.0} | NONE,
+    {"stat_steal_s": 0.3},
+    {"core_throttled_s": 0.0, "package_throttles": 0.0},
+])  # fmt: skip
+def test_what_is_no_cause_leaves_it_unknown(moved: Any) -> None:
+    assert verdict(case(**moved)) == ("unknown", "unknown")
+
+
+def test_a_preference_is_no_cause_where_nobody_looked_for_limits() -> None:
+    assert verdict(case(hwp_epp=192.0)).cause == "unknown"
+
+
+def test_a_guest_from_which_time_is_taken() -> None:
+    assert verdict(case(guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
+    assert verdict(case(guest=True, stat_steal_s=0.04)).cause == "unknown"
+    assert evidence(case(guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
+
+
+def test_the_order_of_the_rules() -> None:
+    """All hold; without the first that does, the next."""
+    moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
+    order = []
+    everything = case("scaling_max_freq, 2.00 GHz", True, **moved)
+    order.append(verdict(everything).cause)
+    for gone in (set[str](), {"license_2"}, {"limit_reasons"}, {"energy_j"}, {"hwp_max"}):
+        for key in gone:
+            del moved[key]
+        order.append(verdict(case("", True, **moved)).cause)
+    assert order == ["policy", "license", "thermal", "power-pl1", "hwp", "hypervisor"]
+    assert len(order) == len(RULES)
+
+
+def test_the_limit_that_was_seen_most_is_the_cause() -> None:
+    found = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
+    assert verdict(found) == ("power-pl1", "measured")
+    assert evidence(found, "power-pl1")["limit reason"] == (
+        "bit 3 (PL1) in 36 of 40 polls, bit 1 (thermal) in 12 of 40 polls, "
+        "bit 5 (max turbo limit) in 40 of 40 polls"
+    )
+    assert verdict(case(limit_reasons=polled(PL1=2, thermal=9))).cause == "thermal"
+    status: dict[str, Any] = {"package_thermal": polled(thermal=10), "limit_reasons": polled(PL1=9)}
+    assert verdict(case(**status)).cause == "thermal"
+
+
+def test_of_limits_seen_as_often_power_goes_first() -> None:
+    seen = dict.fromkeys(("thermal", "PROCHOT", "PL1", "electrical"), 9.0)
+    assert verdict(case(limit_reasons=polled(**seen))).cause == "power-pl1"
+    assert verdict(case(limit_reasons=polled(electrical=9, thermal=9))).cause == "current"
+    assert verdict(case(limit_reasons=polled(thermal=9, PROCHOT=9))).cause == "thermal"
+
+
+def test_a_limit_of_power_is_the_one_that_a_bit_names() -> None:
+    moved: dict[str, Any] = {"package_thermal": polled(power_limit=10)}
+    assert verdict(case(**moved, limit_reasons=polled(PL2=9))) == ("power-pl2", "measured")
+    assert verdict(case(**moved, limit_reasons=polled(thermal=9))) == ("power-pl1", "inferred")
+
+
+def test_one_event_of_throttling_goes_after_what_was_seen_most_of_the_time() -> None:
+    assert verdict(case(limit_reasons=polled(PL1=2), package_throttles=100)).cause == "power-pl1"
+
+
+def test_bits_that_nobody_knows_are_told_by_their_numbers() -> None:
+    found = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
+    assert evidence(found, "unknown")["limit reason"] == "bit 2 in 40 of 40 polls"
+    assert "HSMP limit" not in evidence(found, "unknown")
+    assert evidence(case(**NONE), "unknown")["limit reason"] == "none in 40 polls"
+    assert evidence(case(), "unknown") == {"limit reason": "not told by this source"}
+    tally = Tally(sieve().counters, ["hsmp_limits"])
+    facts = Facts(tally, np.array([40.0, 0.0, 0.0, 30.0, 0.0]))
+    assert evidence(Case(facts, "", False), "unknown")["HSMP limit"] == "bit 2 in 30 of 40 polls"
+
+
+def test_evidence_has_its_numbers() -> None:
+    found = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
+    told = evidence(found, "license")
+    assert told["SIMD"] == "level 2 in 80 % of cycles"
+    assert told["package status"] == "PROCHOT in 8 of 40 polls"
+    assert (told["power_w"], told["power_limit_w"]) == (149.0, 150.0)
+    assert "temperature_c" not in told
+    assert evidence(found, "prochot")["temperature_c"] == 97.0
+    asked = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
+    assert (asked["HWP maximum"], asked["energy preference"]) == ("level 20 of 35", 200)
+
+
+def test_any_of_the_counters_may_be_absent() -> None:
+    for key in (*COUNTED, "cycles", "pcu_ticks"):
+        known = {c.key for c in (*CPU, *CORE, *PACKAGE)} - {key}
+        assert verdict(case(only=known)).cause == "unknown"
+    assert verdict(case(only={"ref"})).cause == "unknown"
+    without = {"license_2", "pcu_thermal", "ref"}
+    assert verdict(case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
+
+
+def test_what_one_core_says_is_not_said_of_another() -> None:
+    found = sieve(cores=4)
+    tally = Tally(found.counters, COUNTED)
+    cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
+    delta = counted.delta(found.counters, {"cycles": 1e9, "license_2": cycles})
+    sums = tally.sums(delta, found.cores)
+    causes = [verdict(Case(Facts(tally, row), "", False)).cause for row in sums]
+    assert causes == ["unknown", "unknown", "license", "unknown"]
+
+
+def test_what_is_counted_for_the_machine_is_told_of_all_its_cores() -> None:
+    hello = made.hello(cores=2, threads=1, packages=[[0], [1]])
+    hello.blocks.append(Block("machine", "machine", [counted.gauge("temperature_c")]))
+    counters = Counters(hello)
+    tally = Tally(counters, COUNTED)
+    sums = tally.sums(counted.delta(counters, {"temperature_c": 70.0}), Sieve(hello).cores)
+    assert [Facts(tally, row).mean("temperature_c") for row in sums] == pytest.approx([70.0, 70.0])
+
+
+def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() -> None:
+    odd = [
+        Counter("limit_reasons", "r", "1", "made", kind="flags"),
+        Counter("energy_j", "energy", "J", "made", columns=3, parts=["a", "b", "c"]),
+        Counter("license_1", "l", "1", "made", kind="flags", columns=4),
+    ]
+    counters = Counters(made.hello([made.CYCLES, *odd], cores=2))
+    tally = Tally(counters, COUNTED)
+    sums = tally.sums(counters.nothing(), Sieve(counters.hello).cores)
+    assert evidence(Case(Facts(tally, sums[0]), "", False), "unknown") == {
+        "limit reason": "not told by this source"
+    }

@@ -1,0 +1,41 @@
+"""What detectors find on a simulated machine, to be held against what its script has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perfprobe.sources.sim.truth import truth
+from perftop.detect.episode import Episode
+from perftop.session import Session
+
+SECOND = 1_000_000_000
+
+
+@cache
+def found(spec: str, sample_ns: int, seconds: float) -> tuple[Session, list[Episode]]:
+    """All episodes of so many seconds, those that still run at the end included."""
+    source = sim.open_sim(f"{spec},speed=max", sample_ns)
+    session = Session(source.hello)
+    over: list[Episode] = []
+    while True:
+        for message in source.poll():
+            if message.time_ns > source.hello.raw_ns + seconds * SECOND:
+                source.close()
+                return session, [*over, *session.detector.running]
+            session.apply(message)
+            over += session.ended  # of which a session keeps a limited number
+            session.ended.clear()
+
+
+def scripted(spec: str, seconds: float, kind: str | None = None) -> list[dict[str, Any]]:
+    lines = truth(spec, seconds)
+    return [line for line in lines if line["type"] == "episode" and kind in {None, line["kind"]}]
+
+
+def cores(hello: wire.Hello, cpus: Iterable[int]) -> list[int]:
+    wanted = {*cpus}
+    return [i for i, core in enumerate(hello.cores) if wanted & {*core}]

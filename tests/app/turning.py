@@ -1,0 +1,23 @@
+"""A machine whose CPUs do one thing after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import made
+from fakes import Machine
+
+
+@dataclass
+class Turning(Machine):
+    """Counters go on from where they are when CPUs do something else."""
+
+    sums: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def _cells(self, cpu: int, ns: int, ticks: int) -> dict[str, int]:
+        now = super()._cells(cpu, ns, ticks)
+        before = super()._cells(cpu, ns - made.SAMPLE_NS, ticks - int(made.TSC_HZ / 10))
+        sums = self.sums.setdefault(cpu, dict.fromkeys(now, 0))
+        for key in sums:
+            sums[key] += now[key] - before[key] if ns else 0
+        return dict(sums)

@@ -1,0 +1,164 @@
+"""`perftop -- CMD` as a user runs it: on a terminal, with the probe of a simulated machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command import argv
+
+WAIT_S = 20.0
+
+
+class Terminal:
+    """A program on a terminal; what it says on stderr goes to a file, as with `2>`."""
+
+    def __init__(self, arguments: list[str], said: Path) -> None:
+        self._said = said
+        self.drawn = ""
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+            os.execv(arguments[0], arguments)  # noqa: S606
+        os.set_blocking(self._fd, False)
+
+    def read(self) -> bool:
+        """Whether it is still there."""
+        try:
+            self.drawn += os.read(self._fd, 1 << 16).decode(errors="replace")
+        except BlockingIOError:
+            time.sleep(0.005)
+        except OSError:
+            return False
+        return True
+
+    def sees(self, pattern: str, since: int = 0) -> int:
+        """Where that ends which it draws."""
+        end = time.monotonic() + WAIT_S
+        while not (found := re.compile(pattern).search(self.drawn, since)):
+            assert time.monotonic() < end, f"waited in vain for {pattern}: {self.drawn[-2000:]!r}"
+            assert self.read(), f"it has ended: {self.said}"
+        return found.end()
+
+    def type(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(encoding="utf-8")
+
+    def ended(self) -> int:
+        end = time.monotonic() + WAIT_S
+        while self.read():
+            assert time.monotonic() < end, f"it does not end: {self.said}"
+        _, status = os.waitpid(self.pid, 0)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        os.close(self._fd)
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+
+@contextmanager
+def perftop(tmp_path: Path, *command: str) -> Iterator[Terminal]:
+    options = ("--source", "sim:smt-mix,cpus=4", "--no-mouse", "--")
+    terminal = Terminal(argv(*options, *command), tmp_path / "said")
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+GONE = "\x1b[?1049l"
+"""The screen that was there before is back."""
+
+
+def test_its_output_its_status_and_a_summary(tmp_path: Path) -> None:
+    with perftop(tmp_path, "sh", "-c", "echo hello; tty; exit 7") as terminal:
+        terminal.sees("hello")
+        terminal.sees("/dev/pts/")
+        terminal.sees("sh ended with status 7")
+        terminal.type("q")
+        assert terminal.ended() == 7
+        assert "sh -c 'echo hello; tty; exit 7': status 7\n" in terminal.said
+        assert re.search(r"^ +util % +[0-9.]+", terminal.said, re.MULTILINE)
+        assert "own cost" in terminal.said
+
+
+def test_who_quits_before_its_end_sees_the_rest_of_it_where_the_screen_was(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = f"echo before; read line < {go}; echo after it; exit 5"
+    with perftop(tmp_path, "sh", "-c", script) as terminal:
+        terminal.sees("before")
+        terminal.type("q")
+        until_cooked(terminal)
+        assert terminal.said == "perftop: sh runs on, its summary will follow\n"
+        go.write_text("on\n")
+        terminal.sees("after it")
+        assert terminal.ended() == 5
+        assert ": status 5\n" in terminal.said
+        assert re.search(r"after it\r+\n", terminal.drawn[terminal.drawn.index(GONE) :])
+
+
+@pytest.mark.parametrize("screen", [True, False])
+def test_ctrl_c_reaches_it_on_the_screen_and_after(tmp_path: Path, *, screen: bool) -> None:
+    script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done"
+    with perftop(tmp_path, "sh", "-c", script) as terminal:
+        at = terminal.sees("ready")
+        if not screen:
+            terminal.type("q")
+            until_cooked(terminal)
+        terminal.type("\x03")
+        terminal.sees("caught", at)
+        if screen:
+            terminal.sees("ended with status 3")
+            terminal.type("q")
+        assert terminal.ended() == 3
+        assert ": status 3\n" in terminal.said
+
+
+def until_cooked(terminal: Terminal) -> None:
+    """A ^C makes a signal again."""
+    end = time.monotonic() + WAIT_S
+    while not termios.tcgetattr(terminal._fd)[3] & termios.ISIG or "runs on" not in terminal.said:
+        assert time.monotonic() < end
+        terminal.read()
+
+
+def test_who_ends_us_ends_it(tmp_path: Path) -> None:
+    with perftop(tmp_path, "sh", "-c", "echo ready; exec sleep 60") as terminal:
+        terminal.sees("ready")
+        os.kill(terminal.pid, signal.SIGTERM)
+        assert terminal.ended() == 143
+        assert ": status 143\n" in terminal.said
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("/nowhere/nothing", 127, "perftop: /nowhere/nothing: No such file or directory\n"),
+        ("/etc/passwd", 126, "perftop: /etc/passwd: Permission denied\n"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_a_line(
+    tmp_path: Path, command: str, status: int, said: str
+) -> None:
+    with perftop(tmp_path, command) as terminal:
+        assert terminal.ended() == status
+        assert terminal.said == said

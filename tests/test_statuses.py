@@ -1,0 +1,51 @@
+"""Exit statuses around a command: what a script sees."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from command import argv, run
+
+SIM = ("--source", "sim:steady,cpus=2")
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "command", "status"),
+    [
+        ("stat", [], ["sh", "-c", "exit 7"], 7),
+        ("stat", [], ["sh", "-c", "kill -9 $$"], 137),
+        ("stat", [], ["sh", "-c", "(exit 3) | sh -c 'exit 4'"], 4),
+        ("stat", [], ["sh", "-c", "sleep 9 > /dev/null 2>&1 & exit 5"], 5),
+        ("stat", [], ["./nothing"], 127),
+        ("stat", [], ["./plain"], 126),
+        ("stat", [], [], 2),
+        ("stat", ["--source", "msr", "--sysroot", "."], ["touch", "touched"], 3),
+        ("stat", ["-o", "missing/a"], ["touch", "touched"], 1),
+    ],
+)
+def test_of_a_command(
+    tmp_path: Path, verb: str, options: list[str], command: list[str], status: int
+) -> None:
+    (tmp_path / "plain").write_text("no program")
+    done = run(verb, *SIM, *options, "--", *command, cwd=tmp_path)
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "touched").exists()
+    if status in {1, 2, 3, 126, 127}:
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("perftop: ")
+
+
+def test_nobody_reads_what_is_said_while_it_runs(tmp_path: Path) -> None:
+    """The command is let run to its end, and its status is what remains."""
+    script = f"sleep 1; echo > {tmp_path / 'end'}; exit 7"
+    command = argv("stat", "-i", "100ms", *SIM, "--", "sh", "-c", script)
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.stderr.close()
+        assert process.wait(20) == 7
+    assert (tmp_path / "end").exists()

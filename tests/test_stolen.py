@@ -1,0 +1,69 @@
+"""A hypervisor that takes time, as far as perftop can know: a /proc/stat that changes."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import command
+import pytest
+import trees
+
+TICK_S = 0.01
+STEAL_FROM_S, STEAL_TO_S, ALL_S = 1.0, 3.0, 4.5
+
+
+class Guest:
+    """Two CPUs that are always busy; of the second, two ticks in five are stolen for a while."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        trees.lists(root, "0-1")
+        for number in (0, 1):
+            trees.cpu(root, number, 0, number, f"{number}")
+        trees.put(root, "proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n")
+        self.at(0.0)
+
+    def at(self, now_s: float) -> None:
+        """Written where it lies: the probe keeps it open."""
+        ticks = int(now_s / TICK_S)
+        stolen_s = min(max(now_s - STEAL_FROM_S, 0.0), STEAL_TO_S - STEAL_FROM_S)
+        steal = int(0.4 * stolen_s / TICK_S)
+        rows = [(ticks, 0), (ticks - steal, steal)]
+        cpus = [
+            f"cpu{i} {1000 + u:06} 0 0 000500 0 0 0 {s:06} 0 0" for i, (u, s) in enumerate(rows)
+        ]
+        text = "\n".join(["cpu  0 0 0 0 0 0 0 0 0 0", *cpus, "ctxt 0", ""])
+        path = self.root / "proc/stat"
+        if not path.exists():
+            trees.put(self.root, "proc/stat", text)
+        with path.open("r+b") as file:
+            file.write(text.encode())
+
+
+@pytest.mark.parametrize("sample", ["100ms", "500ms"])
+def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
+    guest = Guest(tmp_path)
+    arguments = ["stat", "--json", "--sysroot", str(tmp_path), "--sample", sample, "-i", "500ms",
+                 "--duration", f"{ALL_S}"]  # fmt: skip
+    with subprocess.Popen(
+        command.argv(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as stat:
+        begun = time.monotonic()
+        while stat.poll() is None and time.monotonic() - begun < command.TIMEOUT_S:
+            guest.at(time.monotonic() - begun)
+            time.sleep(0.005)
+        out, trouble = stat.communicate(timeout=10)
+    assert stat.returncode == 0, trouble
+    found = [e for e in command.lines(out, "episode") if e["kind"] == "steal"]
+    assert len(found) == 1
+    (episode,) = found
+    assert episode["cpus"] == [1]
+    assert episode["cause"] == "hypervisor"
+    assert episode["depth"] == pytest.approx(0.4, abs=0.1)
+    assert episode["end"] - episode["start"] == pytest.approx(STEAL_TO_S - STEAL_FROM_S, abs=1.1)
+    (summary,) = command.lines(out, "summary")
+    assert summary["episodes"]["steal"] == {"hypervisor": 1}
+    assert summary["cpus"][1]["steal"]["max"] > 0.3
+    assert summary["cpus"][0]["steal"]["max"] == 0

@@ -1,0 +1,55 @@
+"""A drop to the power limit, from registers through the real sampler to an episode."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from fakekernel.client import FakeKernel, unavailable
+from fakekernel.scenes import PowerLimitDrop
+
+from perfprobe import wire
+from perfprobe.sources.msr import open_msr
+from perftop.detect.episode import Episode
+from perftop.session import Session
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+SAMPLE_NS = 100_000_000
+
+
+def drops(scene: PowerLimitDrop, root: Path, seconds: float) -> tuple[Session, list[Episode]]:
+    """Over the wire, as a file of it would be read."""
+    with FakeKernel(root, **scene.spec()) as kernel:
+        source = open_msr(kernel.root, SAMPLE_NS, None)
+        try:
+            session, decoder = Session(source.hello), wire.Decoder()
+            list(decoder.feed(wire.encode(source.hello)))
+            while session.frames < seconds * 1e9 / SAMPLE_NS:
+                time.sleep(max(0.0, min(0.05, source.due() - time.monotonic())))
+                for message in source.poll():
+                    for told in decoder.feed(wire.encode(message)):
+                        session.apply(told)
+        finally:
+            source.close()
+    found = [*session.ended, *session.detector.running]
+    return session, [episode for episode in found if episode.kind == "turbo-drop"]
+
+
+def test_a_power_limit_is_found_with_its_bit_and_the_other_package_is_calm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    scene = PowerLimitDrop(fast_s=1.5, slow_s=1.5)
+    session, found = drops(scene, tmp_path / "root", 2.5 * scene.period_s)
+    assert set(session.take().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
+    mine, _ = scene.cpus
+    # One sample may be off: every read of the fake goes through its process, in its own time.
+    lasting = [e for e in found if (e.end_ns or session.now_ns) - e.start_ns > 3 * SAMPLE_NS]
+    assert {cpu for episode in lasting for cpu in episode.cpus} == {*mine}
+    longest = max(lasting, key=lambda e: (e.end_ns or session.now_ns) - e.start_ns)
+    assert (longest.cause, longest.confidence) == ("power-pl1", "measured")
+    assert longest.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
+    assert str(longest.evidence["limit reason"]).startswith("bit 10 (PL1) in ")
+    assert longest.evidence["package status"].startswith("power limit in ")
