@@ -14,10 +14,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.app import PerfTopApp
+from perftop.recording import Recorder
+from perftop.replay import ReplayApp
+from perftop.seekable import Recording
 from perftop.stream import Stream
 
 HERE = Path(__file__).parent
@@ -38,6 +42,8 @@ class Picture:
     watch: str | None = None
     theme: str | None = None
     no_color: bool = False
+    replayed: bool = False
+    """From a file, at what the keys lead to."""
 
 
 PICTURES = [
@@ -53,6 +59,14 @@ PICTURES = [
     Picture("wide-256", "smt-mix,cpus=256", 12, (240, 70)),
     Picture("light", "smt-mix,cpus=16", 12, (120, 30), theme="perftop-light"),
     Picture("no-color", "smt-mix,cpus=16", 12, (120, 30), no_color=True),
+    Picture(
+        "replay",
+        "turbo-drop,cpus=32,packages=2",
+        150,
+        (160, 32),
+        ("space", "n", "n", "n", "3", "v"),
+        replayed=True,
+    ),
 ]
 
 
@@ -79,7 +93,34 @@ def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
     return dataclasses.replace(message, blocks=message.blocks | {"machine": machine})
 
 
+async def draw_replay(picture: Picture) -> str:
+    hello, *messages = capture(picture)
+    assert isinstance(hello, wire.Hello)
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "recording"
+        with path.open("wb") as file:
+            recorder = Recorder(file, hello)
+            for message in messages:
+                assert isinstance(message, wire.Frame | wire.Note)
+                recorder.write(message)
+            recorder.end()
+        with Recording(path) as recording:
+            app = ReplayApp(recording, INTERVAL_NS, clock=lambda: 0.0)
+            async with app.run_test(size=picture.size) as pilot:
+                while app.interval is None:
+                    await pilot.pause(0.01)
+                for key in picture.keys:
+                    await pilot.press(key)
+                    await pilot.pause()
+                    while app.status.replay is None or app.status.replay.seeking_ns is not None:
+                        await pilot.pause(0.01)
+                await pilot.pause()
+                return app.export_screenshot(title="perftop")
+
+
 async def draw(picture: Picture) -> str:
+    if picture.replayed:
+        return await draw_replay(picture)
     messages = capture(picture)
     given = asyncio.Event()
 

@@ -23,6 +23,11 @@ SIM = ("--source", "sim:steady,cpus=2")
         ("stat", [], [], 2),
         ("stat", ["--source", "msr", "--sysroot", "."], ["touch", "touched"], 3),
         ("stat", ["-o", "missing/a"], ["touch", "touched"], 1),
+        ("record", ["-o", "a"], ["sh", "-c", "exit 7"], 7),
+        ("record", ["-o", "a"], ["."], 126),
+        ("record", ["-o", "a", "--duration", "1s"], ["touch", "touched"], 2),
+        ("record", ["-o", "a", "--source", "msr", "--sysroot", "."], ["touch", "touched"], 3),
+        ("record", ["-o", "missing/a"], ["touch", "touched"], 1),
     ],
 )
 def test_of_a_command(

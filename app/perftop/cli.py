@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop import looking
+from perftop import exporting, looking
 from perftop.arguments import (
     COMMAND,
     PANE,
+    RECORDED,
     DefaultConfig,
     Version,
     check_command,
@@ -80,20 +81,31 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
     machine = looking.machine_options()
     watch = _watch_options(machine)
-    _add_live(verbs, watch)
+    _add_screens(verbs, watch)
     _add_stat(verbs, watch)
+    _add_record(verbs, watch)
+    exporting.add(verbs)
     looking.add(verbs, machine)
     return parser
 
 
-def _add_live(verbs: Any, watch: argparse.ArgumentParser) -> None:
+def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     text = "the terminal app (default)"
     live = verbs.add_parser("live", parents=[watch], help=text, epilog=PANE)
     live.set_defaults(verb=_live, runs=True)
-    live.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
-    live.add_argument(
-        "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
-    )
+
+    replay = verbs.add_parser("replay", help="the terminal app on a recording")
+    replay.add_argument("file", type=Path, metavar="FILE", help="what record has written")
+    replay.add_argument(
+        "-i", "--interval", type=span_ns, metavar="TIME", default=LIVE_INTERVAL_NS,
+        help="what the numbers cover: 100ms, 1s, 2",
+    )  # fmt: skip
+    replay.set_defaults(verb=_replay)
+    for screen in (live, replay):
+        screen.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
+        screen.add_argument(
+            "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
+        )
 
 
 def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
@@ -104,6 +116,17 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument("--json", action="store_true", help="one JSON object a line")
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, not stdout")
     stat.set_defaults(verb=_stat, runs=True)
+
+
+def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
+    text = "into a file, no screen"
+    record = verbs.add_parser("record", parents=[watch], help=text, epilog=RECORDED)
+    record.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", required=True, help="a new one"
+    )
+    record.add_argument("--force", action="store_true", help="replace a file that is there")
+    record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    record.set_defaults(verb=_record, runs=True)
 
 
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -169,6 +192,15 @@ def _live(options: argparse.Namespace) -> int:
         return around.run(process, console, interval_ns, settings, mouse=mouse)
 
 
+def _replay(options: argparse.Namespace) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Failed("the screen needs a terminal; for pipes and files: perftop export", USAGE)
+    from perftop import config, replay
+
+    settings = config.load(options.config)
+    return replay.run(options.file, options.interval, settings, mouse=not options.no_mouse)
+
+
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
@@ -187,4 +219,15 @@ def _stat(options: argparse.Namespace) -> int:
                 job,
                 intervals=job is None or options.interval is not None,
             )
+        )
+
+
+def _record(options: argparse.Namespace) -> int:
+    _, sample_ns = _times(options, STAT_INTERVAL_NS)
+    with held(options) as job:
+        argv = _stream(options, sample_ns, job)
+        from perftop import record
+
+        return record.run(
+            record.Options(argv, options.output, sample_ns, options.duration, options.force, job)
         )

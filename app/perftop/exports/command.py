@@ -1,0 +1,73 @@
+"""The command that was recorded, by the notes of its start and its end."""
+
+from __future__ import annotations
+
+from perfprobe import wire
+from perftop.bracket import Bounds
+from perftop.export import Line
+from perftop.footprint import Footprint
+from perftop.overall import run_times
+from perftop.session import Session
+
+_USED = ("wall_s", "user_s", "sys_s")
+
+
+class Command:
+    """What `stat` would have told of it. The notes come from outside."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        watch = session.hello.watch or ""
+        self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
+        """Whom the probe was told to follow from the first look on."""
+        self._seen = Footprint(self._pid)
+        self._start: wire.Note | None = None
+        self._end: wire.Note | None = None
+
+    def take(self, message: wire.Message) -> None:
+        """One that the session has applied."""
+        if isinstance(message, wire.Frame):
+            self._seen.take(self._session.neighbours.watching, message.time_ns)
+        elif isinstance(message, wire.Note) and message.kind == "run-start":
+            self._start = message
+        elif isinstance(message, wire.Note) and message.kind == "run-end":
+            self._end = message
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """Where it ran, if that was looked at."""
+        start = self._start
+        return self._seen if start is not None and start.data.get("pid") == self._pid else None
+
+    def line(self) -> Line | None:
+        """Of the summary. None: there was none, or its end was not recorded."""
+        start, end = self._start, self._end
+        if start is None or end is None:
+            return None
+        line: Line = {key: _whole(end.data.get(key)) for key in ("pid", "status")}
+        line |= {key: _seconds(end.data.get(key)) for key in _USED}
+        first_ns, last_ns = (_range(end.data.get(key)) for key in ("first_ns", "last_ns"))
+        bounds = None if first_ns is None or last_ns is None else Bounds(first_ns, last_ns)
+        line |= run_times(self._session, start.time_ns, end.time_ns, bounds)
+        return line | {"missed": _cpus(end.data.get("missed"))}
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _seconds(value: object) -> float | None:
+    return value if type(value) is float and 0 <= value < 1e12 else None
+
+
+def _range(value: object) -> tuple[int, int] | None:
+    match value:
+        case [int(first), int(last)] if 0 <= first <= last < wire.LATEST_NS:
+            return first, last
+    return None
+
+
+def _cpus(value: object) -> list[int] | None:
+    if isinstance(value, list) and all(type(cpu) is int for cpu in value):
+        return value
+    return None

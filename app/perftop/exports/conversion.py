@@ -1,0 +1,60 @@
+"""From the messages of a recording to the intervals and episodes of an export."""
+
+from __future__ import annotations
+
+from perfprobe import wire
+from perftop.detect.episode import Episode
+from perftop.exports.command import Command
+from perftop.exports.form import Form
+from perftop.session import Session
+from perftop.summary import Tally
+
+
+class Conversion:
+    """Cuts intervals where `stat` would have cut them, and keeps nothing but the running one."""
+
+    def __init__(
+        self, session: Session, form: Form, every_ns: int, cpus: list[int] | None = None
+    ) -> None:
+        """`cpus`: episodes of others are left out; None: none are."""
+        self._session, self._form = session, form
+        self._every_ns, self._slack_ns = every_ns, session.hello.sample_ns // 2
+        self._cpus = None if cpus is None else frozenset(cpus)
+        self._tally, self._command = Tally(), Command(session)
+        self._first_ns: int | None = None
+
+    def apply(self, message: wire.Message) -> bool:
+        """Whether this ended an interval."""
+        session = self._session
+        session.apply(message)
+        self._command.take(message)
+        while session.ended:
+            self._episode(session.ended.pop(0))
+        if isinstance(message, wire.Note) and message.kind == "mark":
+            self._form.mark(session.marks[-1])
+        if not isinstance(message, wire.Frame):
+            return False
+        if self._first_ns is None:
+            self._first_ns = message.time_ns
+        # Half a sample early: a deadline that is a hair short of the boundary belongs to it.
+        whole = session.span_ns >= self._every_ns - self._slack_ns
+        if whole:
+            self._form.interval(session.take())
+        return whole
+
+    def finish(self) -> None:
+        """What is left of an interval, what is still running, and the end."""
+        session = self._session
+        if self._first_ns is not None:
+            if session.span_ns > self._slack_ns:
+                self._form.interval(session.take())
+            for episode in session.detector.running:
+                self._episode(episode)
+            elapsed_s = (session.now_ns - self._first_ns) / 1e9
+            self._form.summary(self._tally.counted, elapsed_s, self._command)
+        self._form.finish()
+
+    def _episode(self, episode: Episode) -> None:
+        if self._cpus is None or not episode.cpus or not self._cpus.isdisjoint(episode.cpus):
+            self._tally.add(episode)
+            self._form.episode(episode)

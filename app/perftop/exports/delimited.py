@@ -1,0 +1,34 @@
+"""Comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from perftop.exports.fields import Field
+from perftop.exports.form import Form, Out
+from perftop.exports.table import Table
+from perftop.session import Interval, Session
+
+_TRUTHS = {True: "true", False: "false"}
+
+
+class Delimited(Form):
+    """A heading, then a row for each CPU and interval. What is not known is empty."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+        self._out, self._table = out, Table(session, measures)
+        self._truths = [i for i, f in enumerate(self._table.fields) if f.kind == "truth"]
+        self._write([[field.name for field in self._table.fields]])
+
+    def interval(self, interval: Interval) -> None:
+        columns = self._table.columns(interval)
+        for i in self._truths:
+            columns[i] = [_TRUTHS[bool(value)] for value in columns[i]]
+        self._write(list(zip(*columns, strict=True)))
+
+    def _write(self, rows: Sequence[Sequence[object]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._out.write(text.getvalue().encode())

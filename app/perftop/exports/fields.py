@@ -1,0 +1,167 @@
+"""The columns of an exported table, one row for each CPU and interval: always all of them, and
+named with their units."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from perftop import whole
+from perftop.exports.look import Look
+from perftop.failed import USAGE, Failed
+from perftop.metrics import COUNTS, METRICS, Metric
+from perftop.smt import STATES
+
+Scope = Literal["cpu", "core", "machine"]
+Kind = Literal["number", "count", "truth", "text"]
+Values = Callable[[Look], Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    help: str
+    values: Values
+    key: str = ""
+    """In a line of `stat --json`."""
+    kind: Kind = "number"
+    scope: Scope = "cpu"
+    explained: bool = True
+    """A value that is not there has a reason."""
+
+
+def _place(name: str) -> Values:
+    return lambda look: [getattr(look.session.topology[row], name) for row in look.rows]
+
+
+TIME = Field(
+    "time_unix_s", "End of the interval, Unix time.",
+    lambda look: [look.interval.time] * len(look.rows), scope="machine",
+)  # fmt: skip
+ELAPSED = Field(
+    "elapsed_s", "Length of the interval.",
+    lambda look: look.same(look.interval.elapsed_s), scope="machine",
+)  # fmt: skip
+PLACES = (
+    Field("package", "Package of the CPU.", _place("package"), kind="count", explained=False),
+    Field("core", "Core of the CPU, as the kernel numbers those of a package.", _place("core"),
+          kind="count", explained=False),
+    Field("cpu", "Number of the CPU.", _place("cpu"), kind="count"),
+)  # fmt: skip
+ONLINE = Field(
+    "online", "Whether the CPU was on at the end.",
+    lambda look: look.interval.online[look.rows].tolist(), kind="truth",
+)  # fmt: skip
+
+
+def _metric(metric: Metric) -> Field:
+    key = metric.key
+    name = f"{key}_ratio" if metric.unit == "ratio" else key
+    return Field(name, metric.help, lambda look: look.of_cpu(look.interval.values[key]), key)
+
+
+def _states() -> Iterable[Field]:
+    for i, state in enumerate(STATES):
+        yield Field(
+            f"smt_{state}_ratio", f"Share of the time in which its core was in state {state}.",
+            partial(_state, i), "smt", scope="core",
+        )  # fmt: skip
+    for end, what in (("low", "least"), ("high", "most")):
+        for i, state in enumerate(STATES):
+            yield Field(
+                f"smt_{state}_{end}_ratio", f"The {what} that {state} can be, by method bounds.",
+                partial(_bound, end, i), f"smt_{end}", scope="core", explained=False,
+            )  # fmt: skip
+
+
+def _state(i: int, look: Look) -> list[object]:
+    return look.of_core(look.interval.split.states[:, i])
+
+
+def _bound(end: str, i: int, look: Look) -> list[object]:
+    values = look.of_core(getattr(look.interval.split, end)[:, i])
+    told = zip(values, look.methods(), strict=True)
+    return [value if method == "bounds" else None for value, method in told]
+
+
+_THREADS = Field(
+    "active_threads", "Mean number of threads of its core that were not halted.",
+    lambda look: look.of_core(look.interval.split.active_threads), "active_threads", scope="core",
+)  # fmt: skip
+_METHOD = Field(
+    "smt_method", "How the states of its core were told.", Look.methods,
+    "smt_method", "text", "core",
+)  # fmt: skip
+
+
+def _ceiling(part: str, look: Look) -> list[object]:
+    return look.of_core(getattr(look.interval.ceilings, part))
+
+
+_CEILINGS = tuple(
+    Field(name, text, partial(_ceiling, part), name, scope="core")
+    for name, part, text in (
+        ("turbo_ceiling_hz", "hz", "What turbo allows its core for certain."),
+        ("turbo_ceiling_low_hz", "low_hz", "The least that its core is allowed to run at."),
+        ("turbo_ceiling_high_hz", "high_hz", "The most that its core is allowed to run at."),
+    )
+)  # fmt: skip
+
+
+def _count(key: str) -> Field:
+    text = f"How far the counter {key} moved, of samples that could be believed."
+    return Field(f"{key}_count", text, lambda look: look.counts(key), key, "count")
+
+
+def _share(look: Look) -> Sequence[object]:
+    shares = look.interval.counted
+    return [None] * len(look.rows) if shares is None else look.of_cpu(shares)
+
+
+_COUNTED = Field(
+    "counted_ratio", "Share of the time for which perf counted, where it takes turns.",
+    _share, "counted", explained=False,
+)  # fmt: skip
+_MACHINE = {
+    "power_w": "Power of all packages.",
+    "power_limit_w": "What the power of all packages is limited to.",
+    "temperature_c": "Temperature of the hottest package.",
+}
+
+
+def _whole(key: str) -> Field:
+    name = f"machine_{key}_ratio" if key in whole.SHARES else f"machine_{key}"
+    text = _MACHINE.get(key, "Share of the time in which some task had to wait.")
+    return Field(
+        name, text, lambda look: look.same(look.interval.machine.get(key, math.nan)), key,
+        scope="machine",
+    )  # fmt: skip
+
+
+MEASURES = (
+    *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS,
+    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, whole.NAMES),
+)  # fmt: skip
+
+
+def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
+    """Of the measures, by column or by the key of a measure; None: all. Raises Failed."""
+    if names is None:
+        return MEASURES
+    counts = {field.key for field in MEASURES if field.kind == "count"}
+    known = {field.name for field in MEASURES}
+    known |= {field.key for field in MEASURES if field.kind != "count"}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known | counts), 3, 0.5)
+            text = f"--metrics: no {name!r}" + (f"; there is {', '.join(near)}" if near else "")
+            raise Failed(text, USAGE)
+    return tuple(
+        field
+        for field in MEASURES
+        if field.name in names or (field.key in names and field.kind != "count")
+    )

@@ -1,0 +1,57 @@
+"""One interval of the CPUs that are exported, as lists of plain values: None where unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perftop.counters import Floats
+from perftop.export import number
+from perftop.session import Interval, Session
+
+
+class Look:
+    """All lists are by place among the rows; a core's values stand with each of its CPUs."""
+
+    def __init__(
+        self, session: Session, interval: Interval, rows: list[int], cores: npt.NDArray[np.intp]
+    ) -> None:
+        self.session, self.interval, self.rows = session, interval, rows
+        self.cores = cores
+        """Position of its core by row; behind the last one where none is known."""
+
+    def same(self, value: float) -> list[object]:
+        """What is told once for all."""
+        return [number(value)] * len(self.rows)
+
+    def of_cpu(self, values: Floats) -> list[object]:
+        return _numbers(values[self.rows])
+
+    def of_core(self, values: Floats) -> list[object]:
+        return _numbers(np.append(values, np.nan)[self.cores])
+
+    def counts(self, key: str) -> list[object]:
+        moved = self.interval.counts.get(key)
+        if moved is None:
+            return [None] * len(self.rows)
+        return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
+
+    def methods(self) -> list[object]:
+        """By which the states of its core were told."""
+        found: Sequence[object] = [*self.interval.split.method, None]
+        return [found[core] for core in self.cores.tolist()]
+
+
+def cores(session: Session, rows: list[int]) -> npt.NDArray[np.intp]:
+    """What `Look.cores` holds, as cores are now."""
+    found = np.full(len(session.topology), len(session.splitter.cores), np.intp)
+    for core, cpus in enumerate(session.splitter.cores):
+        found[[session.position[cpu] for cpu in cpus]] = core
+    return found[rows]
+
+
+def _numbers(values: Floats) -> list[object]:
+    return [number(value) for value in values.tolist()]

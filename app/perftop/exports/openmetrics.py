@@ -1,0 +1,144 @@
+"""OpenMetrics text with times, as Prometheus takes it in afterwards.
+
+All samples of a series must follow each other, and intervals come the other way: they wait in a
+temporary file, and are read back series by series.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from perftop.counters import Floats
+from perftop.exports.fields import ELAPSED, ONLINE, Field
+from perftop.exports.form import Form, Out
+from perftop.exports.look import cores
+from perftop.exports.table import Table
+from perftop.failed import Failed
+from perftop.format import ranges
+from perftop.session import Interval, Session
+
+READ_BYTES = 16 << 20
+"""Of the temporary file at once."""
+_UNITS = {"_hz": "hertz", "_s": "seconds", "_w": "watts", "_c": "celsius", "_ratio": "ratio"}
+
+
+class OpenMetrics(Form):
+    """Gauges, and counters from zero at the start of the recording."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+        self._session, self._out = session, out
+        self._table = Table(session, measures)
+        self._fields = [ELAPSED, ONLINE, *(field for field in measures if field.kind != "text")]
+        self._counts = np.zeros((len(self._fields), len(session.shown)))
+        self._waiting = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
+        self._times: list[float] = []
+
+    def interval(self, interval: Interval) -> None:
+        look = self._table.look(interval)
+        values = np.array([field.values(look) for field in self._fields], float)
+        again = np.ones(len(look.rows), bool)
+        again[np.unique(look.cores, return_index=True)[1]] = False
+        for i, field in enumerate(self._fields):
+            if field.scope == "core":
+                values[i, again] = np.nan
+            elif field.kind == "count":
+                self._counts[i] += np.nan_to_num(values[i])
+                values[i] = np.where(np.isnan(values[i]), np.nan, self._counts[i])
+        self._times.append(interval.time)
+        try:
+            self._waiting.write(values.tobytes())
+            self._waiting.flush()
+        except OSError as error:
+            raise Failed(
+                f"cannot keep what has to wait in {tempfile.gettempdir()}: "
+                f"{error.strerror or error}; TMPDIR names another place"
+            ) from None
+
+    def finish(self) -> None:
+        session = self._session
+        self._info(session)
+        cpus = [_labels(**_of_cpu(session, row)) for row in session.shown]
+        labels = {"machine": [""], "cpu": cpus, "core": self._core_labels(session)}
+        with self._waiting:
+            for i, field in enumerate(self._fields):
+                self._family(i, field, labels[field.scope])
+        self._text("# EOF\n")
+
+    def drop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waiting.close()
+
+    def _family(self, i: int, field: Field, labels: list[str]) -> None:
+        name, unit = _named(field)
+        kind = "counter" if field.kind == "count" else "gauge"
+        self._text(f"# HELP {name} {_escaped(field.help)}\n# TYPE {name} {kind}\n")
+        self._text(f"# UNIT {name} {unit}\n" if unit else "")
+        sample = f"{name}_total" if kind == "counter" else name
+        for place, series in zip(labels, self._series(i, len(labels)), strict=bool(self._times)):
+            self._samples(f"{sample}{place}", series)
+
+    def _series(self, i: int, count: int) -> Iterator[Floats]:
+        """Of a field, all times of one place after the other."""
+        if not self._times:
+            return
+        shape = (len(self._times), *self._counts.shape)
+        table = np.memmap(self._waiting, np.float64, "r", shape=shape)
+        step = max(1, READ_BYTES // (8 * len(self._times)))
+        for first in range(0, count, step):
+            yield from np.array(table[:, i, first : min(first + step, count)]).T
+
+    def _samples(self, name: str, series: Floats) -> None:
+        told = zip(self._times, series.tolist(), strict=True)
+        self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in told if math.isfinite(v)))
+
+    def _info(self, session: Session) -> None:
+        hello = session.hello
+        labels = _labels(
+            version=hello.perftop, host=hello.host, source=hello.source,
+            model=hello.identity.name, kernel=hello.kernel,
+        )  # fmt: skip
+        self._text("# HELP perftop What was recorded, and by what.\n# TYPE perftop info\n")
+        self._samples(f"perftop_info{labels}", np.ones(len(self._times)))
+
+    def _core_labels(self, session: Session) -> list[str]:
+        """A core is told with the first of its CPUs. `cpus` keeps apart those to which the kernel
+        gives the same number, or none."""
+        found = []
+        held = cores(session, session.shown).tolist()
+        for place, (core, row) in enumerate(zip(held, session.shown, strict=True)):
+            known = core < len(session.splitter.cores) and held.index(core) == place
+            cpus = session.splitter.cores[core] if known else [session.topology[row].cpu]
+            of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
+            found.append(_labels(**of_core, cpus=ranges(cpus)))
+        return found
+
+    def _text(self, text: str) -> None:
+        self._out.write(text.encode())
+
+
+def _of_cpu(session: Session, row: int) -> dict[str, object]:
+    place = session.topology[row]
+    found = {"cpu": place.cpu, "core": place.core, "package": place.package}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _named(field: Field) -> tuple[str, str]:
+    """With its unit behind it, in full; and the unit."""
+    name = f"perftop_{field.name}".removesuffix("_count")
+    for suffix, unit in _UNITS.items():
+        if name.endswith(suffix):
+            return f"{name.removesuffix(suffix)}_{unit}", unit
+    return name, ""
+
+
+def _labels(**labels: object) -> str:
+    return "{" + ",".join(f'{k}="{_escaped(str(v))}"' for k, v in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,0 +1,64 @@
+"""Parquet, by pyarrow where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perftop.exports.fields import Field
+from perftop.exports.form import Form, Out
+from perftop.exports.table import Table
+from perftop.failed import UNAVAILABLE, Failed
+from perftop.session import Interval, Session
+
+GROUP_ROWS = 1 << 16
+"""In a row group: enough for its columns to pack well, some tens of MB while it is made."""
+
+
+def pyarrow() -> Any:
+    """The library. Raises Failed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet
+    except ImportError:
+        text = "parquet needs pyarrow, which is not installed: pip install 'perftop[parquet]'"
+        raise Failed(text, UNAVAILABLE) from None
+    return pa
+
+
+class Parquet(Form):
+    """The same table as CSV has, in row groups. The file can be read only once it is finished."""
+
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
+        self._arrow = pyarrow()
+        self._table = Table(session, measures)
+        types = {"number": "float64", "count": "int64", "truth": "bool_", "text": "string"}
+        self._schema = self._arrow.schema(
+            [
+                (field.name, getattr(self._arrow, types[field.kind])())
+                for field in self._table.fields
+            ]
+        )
+        self._writer = self._arrow.parquet.ParquetWriter(out, self._schema, compression="zstd")
+        self._batches: list[Any] = []
+        self._rows = 0
+
+    def interval(self, interval: Interval) -> None:
+        columns = zip(self._table.columns(interval), self._schema, strict=True)
+        arrays = [self._arrow.array(values, field.type) for values, field in columns]
+        self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
+        self._rows += self._batches[-1].num_rows
+        if self._rows >= GROUP_ROWS:
+            self._group()
+
+    def finish(self) -> None:
+        self._group()
+        self._writer.close()
+
+    def drop(self) -> None:
+        self._writer.is_open = False  # or it would try to end the file, and complain of that
+
+    def _group(self) -> None:
+        if self._batches:
+            self._writer.write_table(self._arrow.Table.from_batches(self._batches, self._schema))
+        self._batches, self._rows = [], 0

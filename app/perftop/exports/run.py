@@ -1,0 +1,123 @@
+"""An export from end to end: what is read, how it is cut, where it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from perftop.exports.conversion import Conversion
+from perftop.exports.delimited import Delimited
+from perftop.exports.fields import Field, chosen
+from perftop.exports.form import Form, Out
+from perftop.exports.jsonlines import JsonLines
+from perftop.exports.openmetrics import OpenMetrics
+from perftop.exports.parquet import Parquet, pyarrow
+from perftop.exports.progress import Progress
+from perftop.exports.selection import selected
+from perftop.exports.source import Source, opened, same
+from perftop.failed import DAMAGED, USAGE, Failed
+from perftop.format import duration
+from perftop.session import Session
+
+EVERY_NS = 1_000_000_000
+FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
+    "csv": Delimited,
+    "parquet": Parquet,
+    "openmetrics": OpenMetrics,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: Path | None
+    """None: stdin."""
+    output: Path | None
+    """None: stdout."""
+    form: str
+    metrics: Sequence[str] | None = None
+    cpus: str | None = None
+    every_ns: int | None = None
+    force: bool = False
+
+
+def run(options: Options) -> int:
+    """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
+    measures = chosen(options.metrics)
+    if options.form == "parquet":
+        pyarrow()
+    with opened(options.source) as source:
+        every_ns = _every_ns(options.every_ns, source.hello.sample_ns)
+        session = Session(source.hello)
+        cpus = None if options.cpus is None else selected(session, options.cpus)
+        if cpus is not None:
+            session = Session(dataclasses.replace(source.hello, selected=cpus))
+        target = _target(options)
+        try:
+            with target as out:
+                form = _form(options, session, measures, out)
+                try:
+                    _convert(source, Conversion(session, form, every_ns, cpus), out)
+                except BaseException:
+                    form.drop()
+                    raise
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            name, why = options.output or "stdout", error.strerror or error
+            text = f"cannot write all of {name}: {why}; what is there is only the beginning"
+            raise Failed(text) from None
+    if source.damage is not None:
+        print(f"perftop: {options.source or 'stdin'}: {source.damage}", file=sys.stderr)
+        return DAMAGED
+    return 0
+
+
+def _form(options: Options, session: Session, measures: Sequence[Field], out: BinaryIO) -> Form:
+    if options.form == "jsonl":
+        return JsonLines(session, measures if options.metrics else None, out)
+    return FORMS[options.form](session, measures, out)
+
+
+def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
+    progress = Progress.on_terminal(source.size, out)
+    try:
+        for message in source.messages(progress.show):
+            if conversion.apply(message):
+                out.flush()  # who reads a pipe need not wait for the next ones
+    finally:
+        progress.clear()
+    conversion.finish()
+    out.flush()
+
+
+def _every_ns(asked_ns: int | None, sample_ns: int) -> int:
+    """Of an interval: a whole number of samples, or lines would not cover it. Raises Failed."""
+    if asked_ns is None:
+        return -(-EVERY_NS // sample_ns) * sample_ns
+    steps = asked_ns / sample_ns
+    if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
+        sample = duration(sample_ns / 1e9)
+        raise Failed(f"--every is no multiple of the recording's samples of {sample}", USAGE)
+    return asked_ns
+
+
+def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
+    path = options.output
+    if path is None:
+        if options.form == "parquet" and sys.stdout.isatty():
+            raise Failed("parquet is nothing for a terminal: -o FILE", USAGE)
+        return contextlib.nullcontext(sys.stdout.buffer)
+    if same(options.source, path):
+        raise Failed(f"{path} is what is read: it cannot be written as well", USAGE)
+    try:
+        taken = path.exists() and not path.is_file()  # /dev/stdout, a pipe: nothing is replaced
+        return path.open("wb" if options.force or taken else "xb")
+    except FileExistsError:
+        raise Failed(f"{path} is there already: --force replaces it", USAGE) from None
+    except OSError as error:
+        raise Failed(f"cannot write {path}: {error.strerror or error}") from None

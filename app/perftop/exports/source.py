@@ -1,0 +1,128 @@
+"""What is exported: a recording or a stream, of a file or a pipe, as far as it can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol, Self
+
+from perfprobe import wire
+from perftop.failed import DAMAGED, USAGE, Failed
+from perftop.recording import Reader
+from perftop.seekable import Recording
+
+READ_BYTES = 1 << 18
+
+
+class Source(Protocol):
+    hello: wire.Hello
+    damage: str | None
+    """Why not all of it was read, if something was wrong with it."""
+    size: int | None
+    """In bytes; None: nobody knows yet."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *args: object) -> None: ...
+
+    def messages(self, progress: Callable[[int], None]) -> Iterator[wire.Message]:
+        """All after the hello, once. `progress` is told how many bytes they took."""
+        ...
+
+
+def opened(path: Path | None) -> Source:
+    """None: stdin. Raises Failed where there is nothing to read at all."""
+    if path is None:
+        return _Pipe("stdin", _stdin())
+    try:
+        return _File(path) if path.is_file() else _Pipe(str(path), path.open("rb"))
+    except OSError as error:
+        raise Failed(f"cannot read {path}: {error.strerror or error}") from None
+
+
+class _File:
+    """Damage costs a block of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._recording = Recording(path)
+        self.hello = self._recording.hello
+        self.size: int | None = path.stat().st_size
+        self.damage: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._recording.__exit__(*args)
+
+    def messages(self, progress: Callable[[int], None]) -> Iterator[wire.Message]:
+        try:
+            for message in self._recording.messages():
+                yield message
+                progress(self._recording.at)
+        except OSError as error:
+            why = error.strerror or error
+            self.damage = f"cannot be read behind byte {self._recording.at}: {why}"
+        else:
+            self.damage = self._recording.damage
+
+
+class _Pipe:
+    """Where nobody can go on behind damage."""
+
+    def __init__(self, name: str, file: io.BufferedReader) -> None:
+        self.size: int | None = None
+        self.damage: str | None = None
+        self._file = file
+        self._reader, self._whole = Reader(), 0
+        self._messages = self._read()
+        first = next(self._messages, None)
+        if first is None:
+            self._file.close()
+            why = self.damage or "it ends before it has begun"
+            raise Failed(f"{name} is no recording: {why}", DAMAGED)
+        assert isinstance(first, wire.Hello)
+        self.hello = first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def messages(self, progress: Callable[[int], None]) -> Iterator[wire.Message]:
+        for message in self._messages:
+            yield message
+            progress(self._whole)
+
+    def _read(self) -> Iterator[wire.Message]:
+        try:
+            while data := self._file.read1(READ_BYTES):
+                for message in self._reader.feed(data):
+                    self._whole = self._reader.decoder.offset
+                    yield message
+        except wire.WireError as error:
+            self.damage = f"damaged behind byte {self._whole}: {error}"
+        except OSError as error:
+            self.damage = f"cannot be read behind byte {self._whole}: {error.strerror or error}"
+        else:
+            if self._reader.decoder.cut:
+                self.damage = f"cut behind byte {self._whole}: the last message is not all there"
+
+
+def same(source: Path | None, path: Path) -> bool:
+    """Whether what is read is the file there."""
+    with contextlib.suppress(OSError):
+        read = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
+        return os.path.samestat(read, path.stat())
+    return False
+
+
+def _stdin() -> io.BufferedReader:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise Failed("stdin is no recording: perftop export FILE, or a pipe into it", USAGE)
+    assert isinstance(sys.stdin.buffer, io.BufferedReader)
+    return sys.stdin.buffer

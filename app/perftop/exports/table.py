@@ -1,0 +1,58 @@
+"""Intervals as columns of equal length: the same for every format that is a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perftop.exports import look as looks
+from perftop.exports.fields import ELAPSED, ONLINE, PLACES, TIME, Field
+from perftop.exports.look import Look
+from perftop.exports.reasons import Reasons
+from perftop.session import Interval, Session
+
+
+class Table:
+    """What fields say of a session, interval by interval."""
+
+    def __init__(self, session: Session, measures: Sequence[Field]) -> None:
+        self._session, self._reasons = session, Reasons(session)
+        self._cores = looks.cores(session, session.shown)
+        self._grouped = session.splitter.cores
+        self.fields = (
+            TIME, ELAPSED, *PLACES, ONLINE, *measures,
+            Field("suspect", "Why samples were left out.", _suspect, "suspect", "text"),
+            Field("why", "Why values are not there.", lambda _: self._told(), "why", "text"),
+        )  # fmt: skip
+
+    def look(self, interval: Interval) -> Look:
+        session = self._session
+        if session.splitter.cores is not self._grouped:
+            self._cores = looks.cores(session, session.shown)
+            self._grouped = session.splitter.cores
+        return Look(session, interval, session.shown, self._cores)
+
+    def columns(self, interval: Interval) -> list[Sequence[object]]:
+        """In the order of `fields`, one value for each CPU shown."""
+        look = self.look(interval)
+        self._missing: list[dict[str, list[str]]] = [{} for _ in look.rows]
+        return [self._column(field, look) for field in self.fields]
+
+    def _column(self, field: Field, look: Look) -> Sequence[object]:
+        values = field.values(look)
+        if field.explained and None in values:
+            for place, value in enumerate(values):
+                if value is None:
+                    reason = " ".join(self._reasons.of(field, look, place).split())
+                    self._missing[place].setdefault(reason, []).append(field.name)
+        return values
+
+    def _told(self) -> list[object]:
+        """Names in front of the reason that they share. The last column: all others are known."""
+        return [
+            "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
+            for found in self._missing
+        ]
+
+
+def _suspect(look: Look) -> list[object]:
+    return ["; ".join(sorted(look.interval.suspect.get(row, ()))) for row in look.rows]

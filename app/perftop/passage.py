@@ -1,0 +1,154 @@
+"""Going through a recording: what lies behind is a session, what lies ahead is read when it is time
+for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.counters import unpack
+from perftop.failed import DAMAGED, Failed
+from perftop.history import History
+from perftop.recording import BLOCK, Timed
+from perftop.seekable import Recording
+from perftop.session import Session
+
+WARM_NS = 30_000_000_000
+"""Read before a moment that is entered: three times what the slowest detector must have seen to be
+sure, so that numbers and episodes are those of a session that was there from the start."""
+END_NS = 1 << 63
+"""After all messages."""
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
+"""Of the recording's own pace; the last one: as fast as it can be read."""
+
+
+class Passage:
+    """Begins with the block of the recording that holds a moment. Passages of one recording do not
+    disturb each other."""
+
+    def __init__(self, recording: Recording, time_ns: int, named: Iterable[wire.Note] = ()) -> None:
+        """`named`: marks that are not in the file."""
+        self._ahead = recording.messages(time_ns)
+        self.trouble: str | None = None
+        """Why the file cannot be read any further, if that is not what its content says."""
+        first: list[Timed] = []
+        while len(first) < BLOCK and not (first and isinstance(first[-1], wire.Frame)):
+            if (message := self._read()) is None:
+                break
+            first.append(message)
+        self._begin_ns = first[-1].time_ns if first else recording.hello.raw_ns
+        later = (note for note in named if note.time_ns > self._begin_ns)
+        by_time = sorted(later, key=_time_ns)
+        self._ahead = merge(chain(first, self._ahead), by_time, key=_time_ns)
+        entered = first and time_ns > recording.first_ns
+        hello = _as_of(recording.hello, first[-1]) if entered else recording.hello
+        self.session = Session(hello, History(hello))
+        self._next = self._read()
+
+    @property
+    def over(self) -> bool:
+        """Nothing lies ahead."""
+        return self._next is None
+
+    @property
+    def cost(self) -> float:
+        """CPU seconds per second that the probe has used, of what lies behind."""
+        elapsed_ns = self.session.now_ns - self._begin_ns
+        return self.session.probe_cpu_s() / (elapsed_ns / 1e9) if elapsed_ns > 0 else math.nan
+
+    @property
+    def ends_ns(self) -> tuple[int, int] | None:
+        """Of the samples that lie behind and are kept: the first and the last moment."""
+        history = self.session.history
+        assert history is not None
+        first_ns, last_ns = history.first_ns, history.last_ns
+        return None if first_ns is None or last_ns is None else (first_ns, last_ns)
+
+    def until(self, time_ns: float) -> Iterator[Timed]:
+        """What lies ahead up to this moment. Whoever takes it applies it to the session."""
+        while self._next is not None and self._next.time_ns <= time_ns:
+            message = self._next
+            self._next = self._read()
+            yield message
+
+    def sample(self) -> None:
+        """Read on to the end of the next sample."""
+        ends_ns = self.ends_ns
+        for message in self.until(END_NS):
+            self.session.apply(message)
+            if self.ends_ns != ends_ns:
+                return
+
+    def _read(self) -> Timed | None:
+        try:
+            return next(self._ahead, None)
+        except OSError as error:
+            self.trouble = f"unreadable from there on: {error.strerror or error}"
+            return None
+
+
+class Pace:
+    """What time it is in the recording, while it is played."""
+
+    def __init__(self) -> None:
+        self.speed = 1.0
+        self._at_ns = 0.0
+        self._clock_s = 0.0
+
+    def begin(self, at_ns: int, clock_s: float) -> None:
+        """It is that moment now."""
+        self._at_ns, self._clock_s = at_ns, clock_s
+
+    def now_ns(self, clock_s: float) -> float:
+        if math.isinf(self.speed):
+            return math.inf
+        self._at_ns += (clock_s - self._clock_s) * 1e9 * self.speed
+        self._clock_s = clock_s
+        return self._at_ns
+
+    def change(self, by: int) -> None:
+        at = SPEEDS.index(self.speed) + by
+        self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
+
+
+def reach(recording: Recording) -> tuple[int, int]:
+    """Raw ns of the first frame and of the last message. Raises Failed where there is no sample to
+    show."""
+    first: list[int] = []
+    for message in recording.messages():
+        if isinstance(message, wire.Frame):
+            first.append(message.time_ns)
+        if len(first) > 1:
+            break
+    else:
+        why = f": {recording.damage}" if recording.damage else ""
+        raise Failed(f"there is no sample in it{why}", DAMAGED if recording.damage else 1)
+    return first[0], max(first[1], recording.last_ns)
+
+
+def _time_ns(message: Timed) -> int:
+    return message.time_ns
+
+
+def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
+    """Hello as it would have been at this frame: which CPUs are there was told by notes that may
+    lie before it."""
+    blocks = message.blocks if isinstance(message, wire.Frame) else {}
+    for block in hello.blocks:
+        rows = blocks.get(block.name)
+        if block.scope == "cpu" and rows is not None:
+            flags = unpack(block, rows, len(hello.topology))[0][:, 4]
+            gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
+            there = flags & np.uint64(wire.ROW_SAMPLED) != 0
+            topology = [
+                dataclasses.replace(row, online=bool(here or (row.online and not off)))
+                for row, off, here in zip(hello.topology, gone, there, strict=True)
+            ]
+            return dataclasses.replace(hello, topology=topology)
+    return hello

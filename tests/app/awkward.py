@@ -1,0 +1,74 @@
+"""A recording with all that makes exports hard: a CPU that leaves and comes back, a counter that
+jumps, a frame that is lost, a core of which only bounds are known, a reason that is hard to write.
+Run to write it anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+from taped import written
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.recording import Timed
+
+GOLDEN = Path(__file__).parents[1] / "data" / "export"
+SAMPLE_NS = 500_000_000
+SECONDS = 18
+WHY = 'in use by "pcm", says the kernel\nsince boot'
+"""Quotes, a comma and a second line: whatever holds them has to be escaped."""
+JUMPS_AT, LOST_AT = 10, 20
+
+
+def hello(found: wire.Hello) -> wire.Hello:
+    """CPUs 1 and 3 have no counter for the states of their core, and none counts SMIs."""
+    blocks = []
+    for block in found.blocks:
+        counters = [
+            dataclasses.replace(counter, cpus=[0, 2]) if counter.key == "one_thread" else counter
+            for counter in block.counters
+            if counter.key != "smi"
+        ]
+        blocks.append(dataclasses.replace(block, counters=counters))
+    missing = [wire.Missing("smi", WHY), wire.Missing("one_thread", WHY, None, [1, 3])]
+    return dataclasses.replace(found, blocks=blocks, missing=missing)
+
+
+def column(found: wire.Hello, key: str) -> int:
+    (block,) = (block for block in found.blocks if block.name == "cpu")
+    return [counter.key for counter in block.counters].index(key)
+
+
+def frame(found: wire.Hello, told: wire.Hello, message: wire.Frame) -> wire.Frame:
+    """Without the counter that is missing; once, a CPU's cycles are far away."""
+    rows, smi = message.blocks["cpu"], column(found, "smi")
+    values = np.frombuffer(rows.values, "<u8").reshape(len(found.topology), -1)
+    values = np.delete(values, smi, axis=1).copy()
+    valid = np.frombuffer(rows.valid, "<u8")
+    low = np.uint64((1 << smi) - 1)
+    valid = (valid & low) | ((valid >> np.uint64(1)) & ~low)
+    if message.seq == JUMPS_AT:
+        values[2, column(told, "cycles")] += np.uint64(1 << 44)
+    blocks = message.blocks | {"cpu": wire.Rows(rows.head, valid.tobytes(), values.tobytes())}
+    return dataclasses.replace(message, blocks=blocks, lost=int(message.seq > LOST_AT))
+
+
+def messages() -> tuple[wire.Hello, list[Timed]]:
+    source = sim.open_sim("sim:hotplug,cpus=4,speed=max", SAMPLE_NS)
+    told = hello(source.hello)
+    found: list[Timed] = []
+    end_ns = told.raw_ns + SECONDS * 1_000_000_000
+    while not found or found[-1].time_ns < end_ns:
+        for message in source.poll():
+            if isinstance(message, wire.Note):
+                found.append(message)
+            elif isinstance(message, wire.Frame) and message.seq != LOST_AT:
+                found.append(frame(source.hello, told, message))
+    source.close()
+    return told, [message for message in found if message.time_ns <= end_ns]
+
+
+if __name__ == "__main__":
+    written(GOLDEN / "recording", *messages())

@@ -1,0 +1,71 @@
+"""Recordings to export, and exports of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import awkward
+from taped import written
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.exports.run import Options, run
+
+SAMPLE_NS = 100_000_000
+Row = dict[str, str]
+
+
+def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
+    """Of a simulated machine, the hello first."""
+    source = sim.open_sim(f"{spec},speed=max", sample_ns)
+    end_ns = source.hello.raw_ns + int(seconds * 1e9)
+    found: list[wire.Message] = [source.hello]
+    times = [source.hello.raw_ns]
+    while times[-1] <= end_ns:
+        for message in source.poll():
+            if isinstance(message, wire.Frame | wire.Note):
+                times.append(message.time_ns)
+                found += [message] if message.time_ns <= end_ns else []
+    source.close()
+    return found
+
+
+def hello(found: Sequence[wire.Message]) -> wire.Hello:
+    """The first message of a stream."""
+    first = found[0]
+    assert isinstance(first, wire.Hello)
+    return first
+
+
+def record(path: Path, found: Sequence[wire.Message]) -> Path:
+    timed = [m for m in found[1:] if isinstance(m, wire.Frame | wire.Note)]
+    assert len(timed) == len(found) - 1
+    return written(path, hello(found), timed)
+
+
+def export(path: Path, form: str = "csv", status: int = 0, **options: object) -> bytes:
+    """What ends up in the file."""
+    out = path.with_name("exported")
+    assert run(Options(path, out, form, force=True, **options)) == status  # type: ignore[arg-type]
+    return out.read_bytes()
+
+
+def rows(data: bytes) -> list[Row]:
+    return list(csv.DictReader(io.StringIO(data.decode())))
+
+
+def golden(name: str, found: bytes) -> bytes:
+    """What it should be. With PERFTOP_GOLDEN set it is written anew, for its diff to be read."""
+    path = awkward.GOLDEN / name
+    if os.environ.get("PERFTOP_GOLDEN"):
+        path.write_bytes(found)
+    return path.read_bytes()
+
+
+def stream(found: Iterable[wire.Message]) -> bytes:
+    """As a probe writes it."""
+    return b"".join(map(wire.encode, found))

@@ -1,0 +1,64 @@
+"""The app on a recording."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from playing import INTERVAL_NS, Run
+from textual.pilot import Pilot
+from waiting import until
+
+from perftop.config import Config
+from perftop.replay import ReplayApp
+from perftop.seekable import Recording
+
+S = 1_000_000_000
+
+
+class Viewer(Run):
+    """An app on a file, with a clock that goes when it is told to."""
+
+    app: ReplayApp
+
+    def __init__(self, app: ReplayApp, pilot: Pilot[None], clock: list[float]) -> None:
+        self.app, self.pilot, self._clock = app, pilot, clock
+
+    @property
+    def at_s(self) -> float:
+        """What is shown, since the start of the file."""
+        assert self.app.interval is not None
+        return (self.app.interval.time_ns - self.app._reach_ns[0]) / S
+
+    @property
+    def header(self) -> str:
+        return self.text()[0]
+
+    async def wait(self, seconds: float) -> None:
+        self._clock[0] += seconds
+
+    async def comes_to(self, at_s: float) -> None:
+        def there() -> bool:
+            return abs(self.at_s - at_s) < 0.01 and self.app._sought is None
+
+        await until(there, f"{at_s}, not {self.header}")
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+
+def view(
+    path: Path, act: Callable[[Viewer], Awaitable[None]], size: tuple[int, int] = (160, 50)
+) -> None:
+    async def go() -> None:
+        clock = [0.0]
+        with Recording(path) as recording:
+            app = ReplayApp(recording, INTERVAL_NS, Config(), clock=lambda: clock[0])
+            async with app.run_test(size=size) as pilot:
+                await until(lambda: app.interval is not None, "a first moment")
+                await pilot.pause()
+                await act(Viewer(app, pilot, clock))
+
+    asyncio.run(go())

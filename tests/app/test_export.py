@@ -1,0 +1,319 @@
+"""Export as a verb: what is read, what is chosen, where it goes, and what damage costs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import command
+import pytest
+from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
+
+from perfprobe import cpulist, wire
+from perftop.exports.progress import QUIET_S, Progress
+from perftop.exports.run import FORMS, Options, run
+from perftop.failed import Failed
+
+FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
+HELLO = hello(FOUND)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return record(tmp_path / "recording", FOUND)
+
+
+# --- what is chosen
+
+
+@pytest.mark.parametrize(
+    "text", ["0-2,5", "7", "pkg1", "core1", "pkg1core0", "PKG0", " 1 , pkg1core1", "6-7,core0"]
+)
+def test_cpus_are_those_that_the_probe_would_read(path: Path, text: str) -> None:
+    found = {int(row["cpu"]) for row in rows(export(path, cpus=text))}
+    assert sorted(found) == cpulist.select(text, HELLO.topology)
+
+
+def test_cpus_by_type(tmp_path: Path) -> None:
+    path = record(tmp_path / "recording", messages("sim:hybrid,cpus=8", 2))
+    with path.open("rb") as file:
+        hello = next(wire.Decoder().feed(file.read()))
+    assert isinstance(hello, wire.Hello)
+    found = {int(row["cpu"]) for row in rows(export(path, cpus="type:E"))}
+    assert sorted(found) == cpulist.select("type:E", hello.topology)
+
+
+@pytest.mark.parametrize(
+    "text", ["8", "pkg9", "core0-1", "util>3", "", "0,,1", "type:", "-1", "!0"]
+)
+def test_cpus_that_are_not_there_are_refused(path: Path, text: str) -> None:
+    with pytest.raises(Failed, match="--cpus") as refused:
+        export(path, cpus=text)
+    assert refused.value.status == 2
+    assert not path.with_name("exported").exists()
+
+
+def test_a_part_is_as_if_only_it_had_been_asked_for(path: Path) -> None:
+    lines = command.lines(export(path, "jsonl", cpus="0,4").decode())
+    assert all({c["cpu"] for c in x["cpus"]} == {0, 4} for x in lines if x["type"] == "interval")
+    assert not [x for x in lines if x["type"] == "episode"]  # CPU 7 leaves
+    leaves = command.lines(export(path, "jsonl", cpus="7").decode(), "episode")
+    assert [x["kind"] for x in leaves] == ["offline"]
+    whole = command.lines(export(path, "jsonl").decode(), "summary")[0]
+    of_both = [x for x in whole["cpus"] if x["cpu"] in {0, 4}]
+    assert lines[-1]["cpus"] == of_both
+    mean = sum(x["util"]["mean"] for x in of_both) / 2
+    assert lines[-1]["machine"]["util"]["mean"] == pytest.approx(mean, rel=1e-3)
+
+
+def test_metrics_by_key_or_by_column(path: Path) -> None:
+    (first, *_) = rows(export(path, metrics=["ipc", "util_ratio", "smt", "cycles_count"]))
+    states = [f"smt_{state}_ratio" for state in ("neither", "lp0", "lp1", "both")]
+    assert list(first) == [
+        "time_unix_s", "elapsed_s", "package", "core", "cpu", "online", "util_ratio", "ipc",
+        *states, "cycles_count", "suspect", "why",
+    ]  # fmt: skip
+    with pytest.raises(Failed, match="no 'busy'; there is busy_hz") as refused:
+        export(path, metrics=["busy"])
+    assert refused.value.status == 2
+
+
+@pytest.mark.parametrize(("every_ns", "lengths"), [(None, {1.0}), (200_000_000, {0.2}),
+                                                   (2_500_000_000, {2.5})])  # fmt: skip
+def test_every(path: Path, every_ns: int | None, lengths: set[float]) -> None:
+    found = rows(export(path, every_ns=every_ns))
+    assert {round(float(row["elapsed_s"]), 6) for row in found[:-8]} == lengths
+    times = sorted({float(row["time_unix_s"]) for row in found})
+    first_ns = FOUND[1].time_ns if isinstance(FOUND[1], wire.Frame) else 0
+    span_s = sum(float(row["elapsed_s"]) for row in found if row["cpu"] == "0")
+    start_s = (HELLO.wall_ns + first_ns - HELLO.raw_ns) / 1e9
+    assert start_s + span_s == pytest.approx(times[-1])
+
+
+def test_a_sample_longer_than_a_second_is_the_interval(tmp_path: Path) -> None:
+    found = messages("sim:idle,cpus=2", 8, 2_000_000_000)
+    told = rows(export(record(tmp_path / "recording", found)))
+    assert {row["elapsed_s"] for row in told} == {"2.0"}
+
+
+@pytest.mark.parametrize("every_ns", [SAMPLE_NS // 2, SAMPLE_NS * 5 // 2])
+def test_every_is_whole_samples(path: Path, every_ns: int) -> None:
+    with pytest.raises(Failed, match="no multiple of the recording's samples of 100 ms"):
+        export(path, every_ns=every_ns)
+
+
+# --- where it goes
+
+
+def test_what_is_there_stays(path: Path) -> None:
+    out = path.with_name("mine.csv")
+    out.write_text("precious")
+    with pytest.raises(Failed, match="--force") as refused:
+        run(Options(path, out, "csv"))
+    assert refused.value.status == 2
+    assert out.read_text() == "precious"
+    assert run(Options(path, out, "csv", force=True)) == 0
+    assert out.read_text().startswith("time_unix_s")
+
+
+def test_the_recording_itself_is_never_written(path: Path) -> None:
+    before, link = path.read_bytes(), path.with_name("link")
+    link.hardlink_to(path)
+    with pytest.raises(Failed, match="is what is read"):
+        run(Options(path, link, "csv", force=True))
+    assert path.read_bytes() == before
+
+
+def test_what_is_no_file_takes_it_without_force(path: Path) -> None:
+    assert run(Options(path, Path("/dev/null"), "csv")) == 0
+    for force in (False, True):
+        with pytest.raises(Failed, match=r"cannot write .*: Is a directory"):
+            run(Options(path, path.parent, "csv", force=force))
+
+
+def test_what_cannot_be_read_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
+        run(Options(Path("/proc/self/mem"), path.with_name("out"), "csv"))
+
+    def refused(self: Path) -> bool:  # what root never sees
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(Failed, match=r"cannot read .*: Permission denied"):
+        run(Options(path, path.with_name("out"), "csv"))
+    assert not path.with_name("out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told(path: Path) -> None:
+    with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as refused:
+        run(Options(path, path.parent / "no" / "such.csv", "csv"))
+    assert refused.value.status == 1
+
+
+@pytest.mark.parametrize("form", ["jsonl", *FORMS])
+def test_a_full_disk_is_told_of_what_was_written(path: Path, form: str) -> None:
+    with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as refused:
+        run(Options(path, Path("/dev/full"), form, force=True))
+    assert refused.value.status == 1
+
+
+def test_a_full_disk_is_told_of_what_has_to_wait(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full").open("wb")  # noqa: SIM115 - handed on
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
+    with pytest.raises(Failed, match=r"cannot keep what has to wait in .*: No space.*TMPDIR"):
+        export(path, "openmetrics")
+
+
+def test_the_ending_tells_the_format(path: Path) -> None:
+    csv = b"time_unix_s"
+    starts = {"a.csv": csv, "a.jsonl": b'{"type":"hello"', "a.om": b"# HELP", "a": csv}
+    for name, start in starts.items():
+        out = path.with_name(name)
+        assert command.run("export", str(path), "-o", str(out)).returncode == 0
+        assert out.read_bytes().startswith(start)
+
+
+def test_pipes(path: Path) -> None:
+    """A stream as a probe writes it, in and out; and a reader that has seen enough."""
+    argv = command.argv("export", "-", "--format", "jsonl")
+    done = subprocess.run(argv, input=stream(FOUND), capture_output=True, check=True, timeout=60)
+    assert done.stdout == export(path, "jsonl")
+    with subprocess.Popen(
+        command.argv("export", str(path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_a_pipe_is_told_of_each_interval_at_once(path: Path) -> None:
+    data = stream(FOUND)
+    argv = command.argv("export", "-", "--format", "jsonl")
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        os.write(process.stdin.fileno(), data[: len(data) // 2])
+        kinds = [json.loads(process.stdout.readline())["type"] for _ in range(3)]
+        assert kinds == ["hello", "interval", "interval"]
+        process.stdin.close()
+        process.stdout.read()
+
+
+# --- damage
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) * 2 // 3]
+
+
+def _torn(data: bytes) -> bytes:
+    at = data.index(b"type", len(data) * 2 // 3) - 4
+    return data[:at] + bytes(50) + data[at + 50 :]
+
+
+def _flipped(data: bytes, share: float = 2 / 3) -> bytes:
+    """Within what is packed: only its checksum knows."""
+    at = data.index(b"data", int(len(data) * share)) + 40
+    return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize(("damage", "text"), [(_cut, "cut at byte"), (_torn, "damaged at byte"),
+                                              (_flipped, "damaged at byte")])  # fmt: skip
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_what_can_be_read_is_handed_over(
+    path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
+    text: str,
+    form: str,
+) -> None:
+    whole = export(path, form).splitlines()
+    path.write_bytes(damage(path.read_bytes()))
+    told = export(path, form, status=4).splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert text in line
+    if form == "csv":
+        same = len(told) - 8  # the last interval is shorter
+    else:
+        assert json.loads(told[-1])["type"] == "summary"
+        same = max(i for i, x in enumerate(told) if b'"interval"' in x)
+    assert same > 5
+    assert told[:same] == whole[:same]
+
+
+def test_what_comes_behind_damage_is_handed_over_too(path: Path) -> None:
+    whole = rows(export(path))
+    path.write_bytes(_flipped(path.read_bytes(), 0.3))
+    told = rows(export(path, status=4))
+    times = [float(row["time_unix_s"]) for row in told]
+    assert times[-1] == float(whole[-1]["time_unix_s"])
+    lengths = [float(row["elapsed_s"]) for row in told]
+    assert 2 < max(lengths) < 8, "what was lost is one long interval"
+    assert times[-1] - times[0] + lengths[0] == pytest.approx(10.4, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "ends before"),
+        (b"a,b\n1,2\n", "not a perftop"),
+        (wire.encode(HELLO)[:-1], "ends before"),
+    ],
+)
+def test_what_is_no_recording_is_refused(path: Path, data: bytes, why: str) -> None:
+    path.write_bytes(data)
+    with pytest.raises(Failed, match=f"is no recording: .*{why}") as refused:
+        export(path)
+    assert refused.value.status == 4
+    assert not path.with_name("exported").exists()
+
+
+def test_no_frame_is_an_empty_table(path: Path) -> None:
+    path.write_bytes(wire.encode(HELLO))
+    assert rows(export(path)) == []
+    assert [x["type"] for x in command.lines(export(path, "jsonl").decode())] == ["hello"]
+    assert export(path, "openmetrics").endswith(b"# EOF\n")
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(Failed, match=r"pip install 'perftop\[parquet\]'") as refused:
+        export(path, "parquet")
+    assert refused.value.status == 3
+
+
+# --- who waits
+
+
+def test_progress_is_drawn_only_for_who_waits() -> None:
+    now_s, out = [0.0], io.StringIO()
+    progress = Progress(out, 1000, lambda: now_s[0])
+    for share in range(1, 11):
+        now_s[0] = share * QUIET_S / 5
+        progress.show(share * 100)
+    told = out.getvalue()
+    assert told.startswith("\r[" + "#" * 15 + " " * 15 + "]  50%")
+    assert told.endswith("] 100%")
+    progress.clear()
+    assert out.getvalue() == told + "\r\x1b[K"
+
+
+def test_progress_of_what_is_soon_done_is_nothing() -> None:
+    out = io.StringIO()
+    progress = Progress(out, 1000, lambda: 0.0)
+    progress.show(1000)
+    progress.clear()
+    assert out.getvalue() == ""

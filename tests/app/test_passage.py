@@ -1,0 +1,98 @@
+"""Going through a recording: any moment shows what the live run showed then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import Machine
+from made import SAMPLE_NS
+from taped import written
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.detect.episode import Episode
+from perftop.history import History
+from perftop.passage import WARM_NS, Passage, reach
+from perftop.recording import Timed
+from perftop.seekable import Recording
+from perftop.session import Session
+
+S = 1_000_000_000
+CERTAIN_NS = 20 * S
+"""Episodes that began so long before a moment are those of the live run."""
+
+
+def live(scenario: str, seconds: int) -> tuple[wire.Hello, list[Timed]]:
+    source = sim.open_sim(f"sim:{scenario},cpus=4,seed=3,speed=max", SAMPLE_NS)
+    messages: list[Timed] = []
+    while len(messages) < 10 * seconds:
+        messages += source.poll()
+    source.close()
+    return source.hello, messages
+
+
+def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None:
+    """Its note lies before what is read."""
+    machine = Machine(cores=2)
+    messages: list[Timed] = [machine.frame(seq) for seq in range(300)]
+    machine.gone.add(3)
+    gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
+    messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
+    path = written(tmp_path / "file", machine.hello, messages)
+    with Recording(path) as recording:
+        passage = Passage(recording, 450 * SAMPLE_NS)
+        passage.sample()
+    assert [row.online for row in passage.session.topology] == [True, True, True, False]
+    assert passage.session.online.tolist() == [True, True, True, False]
+
+
+def plain(episode: Episode) -> tuple[object, ...]:
+    return (episode.kind, tuple(episode.cpus), episode.start_ns, episode.end_ns, episode.cause,
+            str(episode.evidence), episode.confidence, episode.depth or 0.0)  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", ["turbo-drop", "neighbour", "hotplug"])
+def test_a_moment_that_is_jumped_to_is_as_it_was_live(tmp_path: Path, scenario: str) -> None:
+    """Counters exactly, and all episodes of the last while."""
+    hello, messages = live(scenario, 62)
+    path = written(tmp_path / "file", hello, messages)
+    begin_ns = messages[0].time_ns
+    was = Session(hello, History(hello))
+    told = iter(messages)
+    with Recording(path) as recording:
+        assert reach(recording) == (begin_ns, max(m.time_ns for m in messages))
+        for second in (45, 60):
+            time_ns = begin_ns + second * S
+            for message in told:
+                was.apply(message)
+                if isinstance(message, wire.Frame) and message.time_ns >= time_ns:
+                    break
+            passage = Passage(recording, time_ns - WARM_NS)
+            entered_ns = 0
+            for message in passage.until(time_ns):
+                entered_ns = entered_ns or message.time_ns
+                passage.session.apply(message)
+            assert entered_ns > begin_ns + (second - WARM_NS // S - 7) * S  # not from the start
+            found = passage.session.at(time_ns, 5 * SAMPLE_NS)
+            truth = was.at(time_ns, 5 * SAMPLE_NS)
+            assert found is not None
+            assert truth is not None
+            assert (found.time_ns, found.elapsed_s) == (truth.time_ns, truth.elapsed_s)
+            for key, counts in truth.counts.items():
+                np.testing.assert_array_equal(found.counts[key], counts, key)
+            np.testing.assert_array_equal(found.values.all, truth.values.all)
+            np.testing.assert_array_equal(found.split.states, truth.split.states)
+            np.testing.assert_array_equal(found.online, truth.online)
+            assert found.tasks == truth.tasks
+            there, were = ([row.online for row in s.topology] for s in (passage.session, was))
+            assert there == were
+            since_ns = time_ns - CERTAIN_NS
+            episodes, wanted = (
+                sorted(plain(e) for e in (*s.ended, *s.detector.running) if e.start_ns > since_ns)
+                for s in (passage.session, was)
+            )
+            assert [e[:-1] for e in episodes] == [e[:-1] for e in wanted]
+            # A loss is measured against what was learnt from the start on.
+            assert [e[-1] for e in episodes] == [pytest.approx(e[-1], rel=1e-4) for e in wanted]

@@ -1,0 +1,284 @@
+"""`perftop record` as a user runs it: what lies in the file, and what is said when it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import made
+import pytest
+from command import argv, run
+
+from perfprobe import wire
+from perftop.recording import Timed
+from perftop.seekable import Recording
+from perftop.tape import Tape, size
+
+SOURCE = ("--source", "sim:smt-mix,cpus=4")
+WAIT_S = 20.0
+
+
+def read(path: Path) -> tuple[list[Timed], str | None]:
+    with Recording(path) as recording:
+        found = list(recording.messages())
+        return found, recording.damage
+
+
+def frames(found: Sequence[Timed]) -> list[wire.Frame]:
+    return [message for message in found if isinstance(message, wire.Frame)]
+
+
+def marks(found: Sequence[Timed]) -> list[object]:
+    notes = [m for m in found if isinstance(m, wire.Note) and m.kind == "mark"]
+    return [note.data["label"] for note in notes]
+
+
+@contextmanager
+def recording(path: Path, *more: str, speed: str = "1") -> Iterator[subprocess.Popen[str]]:
+    """One that runs, with something in its file."""
+    source = f"{SOURCE[1]},speed={speed}"
+    command = argv("record", "-o", str(path), "--source", source, "--sample", "10ms", *more)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: path.exists() and path.stat().st_size > 8_000, process)
+            yield process
+        finally:
+            process.kill()
+
+
+def until(condition: object, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "waited in vain"
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.005)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, said = process.communicate(timeout=WAIT_S)
+    return process.returncode, said
+
+
+def test_a_while_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    done = run("record", "-o", str(path), *SOURCE, "--duration", "600ms")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (
+        done.stderr == f"perftop: recorded 0.6 s, 7 frames, {size(path.stat().st_size)} in {path}\n"
+    )
+    found, damage = read(path)
+    assert damage is None
+    assert [frame.seq for frame in frames(found)] == list(range(7))
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_well_when_it_is_told_to(tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "a"
+    with recording(path) as process:
+        process.send_signal(number)
+        status, said = ended(process)
+    found, damage = read(path)
+    assert (status, damage) == (0, None)
+    assert f" {len(frames(found))} frames, " in said
+    assert path.read_bytes().count(b"index") == 1
+
+
+def test_marks_by_signal(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with recording(path) as process:
+        process.send_signal(signal.SIGUSR1)
+        until(lambda: marks(read(path)[0]) == ["mark 1"], process)
+        process.send_signal(signal.SIGUSR1)
+        until(lambda: len(marks(read(path)[0])) == 2, process)
+        process.terminate()
+        assert ended(process)[0] == 0
+    found, _ = read(path)
+    assert marks(found) == ["mark 1", "mark 2"]
+    times = [message.time_ns for message in found]
+    assert times == sorted(times)
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("precious")
+    done = run("record", "-o", str(path), *SOURCE, "--duration", "200ms")
+    assert (done.returncode, done.stderr) == (
+        1, f"perftop: {path} is there already; --force replaces it\n")  # fmt: skip
+    assert path.read_text() == "precious"
+    path.chmod(0o644)
+    assert run("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode == 0
+    assert frames(read(path)[0])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_force_on_a_probe_that_cannot_start_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("precious")
+    done = run("record", "-o", str(path), "--force", "--source", "sim:nothing-like-that")
+    assert done.returncode != 0
+    assert path.read_text() == "precious"
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_what_cannot_be_a_recording_is_refused(tmp_path: Path, force: list[str]) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for name, why in (
+        (".", "is no file"), ("link", "is no file"), ("/dev/null", "is no file"),
+        ("missing/a", "is no directory"), (f"{'x' * 300}", "File name too long"),
+    ):  # fmt: skip
+        done = run("record", "-o", str(tmp_path / name), *SOURCE, *force)
+        assert done.returncode == 1
+        assert why in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert Path("/dev/null").is_char_device()
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_no_room_left_costs_nothing_that_was_there(tmp_path: Path) -> None:
+    """By a limit of the process: a write that goes in half, then an error, as on a full disk."""
+    path, most = tmp_path / "a", 20_001
+    code = (
+        "import resource, sys; from perftop.cli import main\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
+        f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', '{SOURCE[1]},speed=max']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    found, damage = read(path)
+    assert damage is None
+    assert most - 2_000 < path.stat().st_size < most
+    assert done.returncode == 1
+    assert done.stderr.startswith("perftop: cannot go on recording: File too large; ")
+    assert f" {len(frames(found))} frames, 20 kB are safe in {path}\n" in done.stderr
+    assert len(frames(found)) > 10
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk with room for little."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: mounts a small tmpfs")
+    made = ["mount", "-t", "tmpfs", "-o", "size=64k", "perftop-test", str(tmp_path)]
+    if subprocess.run(made, capture_output=True, check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_a_disk_that_runs_full(small: Path) -> None:
+    path = small / "a"
+    done = run("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    found, damage = read(path)
+    assert damage is None
+    assert f" {len(frames(found))} frames, " in done.stderr
+    assert len(frames(found)) > 50
+
+
+def test_a_disk_that_is_full_from_the_start(small: Path) -> None:
+    (small / "all").write_bytes(bytes(64 << 10))
+    done = run("record", "-o", str(small / "a"), *SOURCE)
+    assert (done.returncode, done.stderr) == (
+        1, f"perftop: cannot record to {small / 'a'}: No space left on device\n")  # fmt: skip
+    assert [path.name for path in small.iterdir()] == ["all"]
+
+
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_a_file_that_was_removed_is_told(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "below" / "a"
+    path.parent.mkdir()
+    with recording(path) as process:
+        path.unlink()
+        if what == "directory":
+            path.parent.rmdir()
+        status, said = ended(process)
+    assert status == 1
+    assert said == f"perftop: {path} was removed while it was recorded: nothing of it is kept\n"
+
+
+def test_killed_at_any_moment_it_opens_to_its_last_whole_message(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    for turn in range(8):
+        path = tmp_path / f"{turn}"
+        with recording(path, speed="max") as process:
+            wanted = rng.randrange(10_000, 300_000)
+            until(lambda: path.stat().st_size > wanted, process)  # noqa: B023
+            process.kill()
+            assert ended(process)[0] == -signal.SIGKILL
+        found, damage = read(path)
+        assert damage is None  # each message is one write
+        assert [frame.seq for frame in frames(found)] == list(range(len(frames(found))))
+        assert len(frames(found)) > 20
+
+
+def test_a_probe_that_ends_leaves_what_it_told(tmp_path: Path) -> None:
+    """And its reason is the last word."""
+    path = tmp_path / "a"
+    with recording(path) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        os.kill(int(children.split()[0]), signal.SIGKILL)
+        status, said = ended(process)
+    assert status == 1
+    recorded, reason = said.splitlines()
+    assert recorded.startswith("perftop: recorded ")
+    assert reason == "perftop: the probe ended by signal 9 without a word"
+    assert read(path)[1] is None
+
+
+def test_nothing_is_left_where_the_probe_cannot_start(tmp_path: Path) -> None:
+    done = run("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
+    assert done.returncode != 0
+    assert "sim" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_a_terminal_is_told_how_far_it_is(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    command = argv("record", "-o", str(tmp_path / "a"), *SOURCE, "--duration", "2500ms")
+    with subprocess.Popen(command, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+            said += part
+        assert process.wait(WAIT_S) == 0
+    os.close(ours)
+    shown = said.decode().split("\r\x1b[K")
+    assert shown[0] == ""
+    assert shown[1].startswith("recording: 1.0 s, 11 frames, ") or "frames" in shown[1]
+    assert len(shown) >= 3
+    assert shown[-1].startswith("perftop: recorded 2.5 s, 26 frames, ")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(940_400, "940 kB"), (3_440_000, "3.4 MB"), (1_204_000_000, "1.20 GB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(("ns", "text"), [(999_998_700, "1.0 s"), (2_100_000_900, "2.1 s")])
+def test_a_hair_less_than_a_second_is_told_as_one(tmp_path: Path, ns: int, text: str) -> None:
+    hello = made.hello([made.REF])
+    tape = Tape(tmp_path / "a", hello)
+    for seq, time_ns in enumerate((10**9, 10**9 + ns)):
+        frame = made.frame(hello, seq, {"ref": [0] * len(hello.topology)})
+        tape.write(dataclasses.replace(frame, time_ns=time_ns))
+    tape.end()
+    assert tape.told.startswith(f"{text}, 2 frames, ")

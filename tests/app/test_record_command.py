@@ -1,0 +1,250 @@
+"""`perftop record -- CMD`: the run in the file, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import made
+from command import argv, run
+
+from perfprobe import wire
+from perftop.job import Job, raw_ns
+from perftop.record import Options, Record
+from perftop.recording import Timed
+from perftop.seekable import Recording
+
+SIM = ("--source", "sim:smt-mix,cpus=4")
+WAIT_S = 20.0
+CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
+TELLING = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
+
+
+def read(path: Path) -> list[Timed]:
+    with Recording(path) as recording:
+        found = list(recording.messages())
+        assert recording.damage is None
+        return found
+
+
+def notes(path: Path) -> dict[str, wire.Note]:
+    return {message.kind: message for message in read(path) if isinstance(message, wire.Note)}
+
+
+def until_there(path: Path, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not path.exists():
+        assert time.monotonic() < end, f"waited in vain for {path.name}"
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.005)
+
+
+@contextmanager
+def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
+    """One that runs; the script begins with a file `begun`."""
+    command = ["sh", "-c", f"echo > {path.parent / 'begun'}; {script}"]
+    process = subprocess.Popen(
+        argv("record", "-o", str(path), *SIM, "--", *command),
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    with process:
+        try:
+            until_there(path.parent / "begun", process)
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_run_lies_in_the_file_by_the_commands_own_clock(tmp_path: Path) -> None:
+    path, command = tmp_path / "a", [sys.executable, "-S", "-c", TELLING]
+    done = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
+    assert done.returncode == 7
+    begun_ns, over_ns = map(int, done.stdout.split())
+    found = notes(path)
+    begin, end = found["run-start"], found["run-end"]
+    assert begin.author == end.author == "recorder"
+    assert begin.data["argv"] == command
+    assert (end.data["pid"], end.data["status"]) == (begin.data["pid"], 7)
+    assert end.data["first_ns"][1] <= begin.time_ns <= begun_ns
+    assert over_ns <= end.time_ns <= end.data["last_ns"][0]
+    assert end.data["wall_s"] == (end.time_ns - begin.time_ns) / 1e9
+    assert end.data["user_s"] > 0
+    times = [message.time_ns for message in read(path) if isinstance(message, wire.Frame)]
+    assert times[0] <= end.data["first_ns"][0]
+    assert times[-1] >= end.time_ns
+
+
+def test_its_end_is_told_when_all_were_read_after_it(tmp_path: Path) -> None:
+    path, hello = tmp_path / "a", made.hello(cores=2)
+    values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 4)
+    blocks = made.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
+
+    async def flow(record: Record) -> None:
+        async def stream() -> AsyncIterator[wire.Message]:
+            yield hello
+            yield wire.Frame(1, raw_ns(), blocks)
+            assert record.bracket is not None
+            run = await record.bracket.ended()
+            assert run is not None
+            yield wire.Frame(2, run.end_ns - 1, blocks)
+            assert list(notes(path)) == ["run-start"]
+            yield wire.Frame(3, run.end_ns + 5, blocks)
+            raise AssertionError("it was not enough")
+
+        await record.consume(stream())
+        record.finish()
+
+    with Job(["sh", "-c", "sleep 0.05; exit 7"]) as job:
+        asyncio.run(flow(Record(Options([], path, 10**8, job=job))))
+    end = notes(path)["run-end"]
+    assert end.data["status"] == 7
+    assert end.data["last_ns"] == [end.time_ns + 5] * 2
+
+
+def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
+    """Of a machine that repeats itself, but for how long it took."""
+    command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
+    recorded = run("record", "-o", str(tmp_path / "a"), *command)
+    told = run("stat", *command)
+    assert recorded.stdout == told.stdout == "out\n"
+    first, *lines = recorded.stderr.splitlines()
+    assert first.startswith("perftop: recorded ")
+    assert first.endswith(f" in {tmp_path / 'a'}")
+
+    def fixed(lines: list[str]) -> list[str]:
+        return ["".join(c for c in line if not (c.isdigit() or c in " .")) for line in lines]
+
+    assert fixed(lines) == fixed(told.stderr.splitlines())
+    assert "sh -c 'echo out; exit 3': status 3" in lines
+    assert [line.split()[:2] for line in lines if line.split()[1:2] == ["min"]] == [
+        [name, "min"] for name in ("0", "1", "2", "3", "0,2", "1,3")
+    ]
+
+
+def test_in_a_simulated_machines_own_time(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    assert run("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
+    found, times = notes(path), [message.time_ns for message in read(path)]
+    assert times == sorted(times)
+    assert found["run-start"].time_ns < found["run-end"].time_ns == times[-1]
+    assert found["run-end"].data["first_ns"] is found["run-end"].data["last_ns"] is None
+
+
+def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    command = argv("record", "-o", str(tmp_path / "a"), *SIM, "--", "sleep", "1.3")
+    with subprocess.Popen(command, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        while part := _piece(ours):
+            said += part
+        assert process.wait(WAIT_S) == 0
+    os.close(ours)
+    assert said.startswith(b"perftop: recorded ")
+    assert b"\x1b" not in said
+
+
+def _piece(fd: int) -> bytes:
+    try:
+        return os.read(fd, 4096)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_a_signal_is_the_commands(tmp_path: Path) -> None:
+    with start(tmp_path / "a", "trap 'echo told; exit 9' TERM; while :; do sleep .05; done") as it:
+        it.send_signal(signal.SIGTERM)
+        out, said = it.communicate(timeout=WAIT_S)
+    assert (it.returncode, out) == (9, "told\n")
+    assert said.startswith("perftop: recorded ")
+    assert notes(tmp_path / "a")["run-end"].data["status"] == 9
+
+
+def test_marks_are_set_while_it_runs(tmp_path: Path) -> None:
+    path, go = tmp_path / "a", tmp_path / "go"
+    with start(path, f"until [ -e {go} ]; do sleep .05; done") as it:
+        it.send_signal(signal.SIGUSR1)
+        end = time.monotonic() + WAIT_S
+        while "mark" not in notes(path):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        go.touch()
+        assert it.wait(WAIT_S) == 0
+    assert list(notes(path)) == ["run-start", "mark", "run-end"]
+
+
+def test_a_program_that_is_not_there_leaves_no_file(tmp_path: Path) -> None:
+    done = run("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
+    why = os.strerror(2)
+    assert (done.returncode, done.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_recorded_is_not_run(tmp_path: Path) -> None:
+    touching = ("touch", str(tmp_path / "touched"))
+    (tmp_path / "a").write_text("precious")
+    assert run("record", "-o", str(tmp_path / "a"), *SIM, "--", *touching).returncode == 1
+    source = ("--source", "sim:nothing-like-that")
+    assert run("record", "-o", str(tmp_path / "b"), *source, "--", *touching).returncode != 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_no_room_left_does_not_stop_it(tmp_path: Path) -> None:
+    """It is measured to its end. The room is that of a limit, as in test_record."""
+    path, most = tmp_path / "a", 12_001
+    code = (
+        "import resource, sys; from perftop.cli import main\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
+        f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', 'sim:steady,speed=max',"
+        f" '--', 'sleep', '0.5']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert done.returncode == 1
+    full, *summary = done.stderr.splitlines()
+    assert full.startswith("perftop: cannot go on recording: File too large; ")
+    assert "sleep 0.5: status 0" in summary
+    assert summary[-1].startswith("own cost ")
+    assert list(notes(path)) == ["run-start"]
+
+
+def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
+    path, go = tmp_path / "a", tmp_path / "go"
+    with start(path, f"until [ -e {go} ]; do sleep .05; done; exit 5") as it:
+        children = Path(f"/proc/{it.pid}/task/{it.pid}/children").read_text().split()
+        (probe,) = [pid for pid in children if b"perfprobe" in _line(pid)]
+        os.kill(int(probe), signal.SIGKILL)
+        time.sleep(0.2)
+        assert it.poll() is None
+        go.touch()
+        _, said = it.communicate(timeout=WAIT_S)
+    assert it.returncode == 5
+    assert said.splitlines()[-1] == "perftop: the probe ended by signal 9 without a word"
+    assert notes(path)["run-end"].data["status"] == 5
+
+
+def _line(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_whatever_its_arguments_hold(tmp_path: Path) -> None:
+    path, long = tmp_path / "a", "x" * 10_000
+    command = argv("record", "-o", str(path), *SIM, "--", "true")
+    command += [os.fsdecode(b"\xff\n"), long]
+    done = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0
+    assert b"true '??' xxx" in done.stderr
+    name, odd, cut = notes(path)["run-start"].data["argv"]
+    assert (name, odd) == ("true", "?\n")
+    assert long.startswith(cut[:-1])
+    assert cut[-1] == "…"
+    assert len(cut) < 5_000

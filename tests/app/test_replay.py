@@ -1,0 +1,283 @@
+"""The app on a recording: where its keys lead, and what it says of the file."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from fakes import Machine
+from made import SAMPLE_NS
+from playing import INTERVAL_NS
+from recorded import Viewer, view
+from taped import written
+from textual.widgets import Static
+from waiting import until
+
+from perfprobe import wire
+from perftop import replay
+from perftop.config import Config
+from perftop.failed import Failed
+from perftop.recording import Timed
+
+GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
+FRAMES = 1001
+MARKS = {12: "warm", 80: "late"}
+"""By second."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100 s of a machine that always does the same, with two marks."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    messages: list[Timed] = []
+    for seq in range(FRAMES):
+        messages.append(machine.frame(seq))
+        if label := MARKS.get(seq // 10 if seq % 10 == 0 else -1):
+            messages.append(wire.Note("mark", seq * SAMPLE_NS, "recorder", {"label": label}))
+    return written(tmp_path_factory.mktemp("replay") / "file", machine.hello, messages)
+
+
+# --- playing
+
+
+def test_it_plays_at_its_own_pace_and_says_where_it_is(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        assert viewer.at_s == 0.1  # the first sample: it is playing from the start
+        assert "· 0:00/1:40 · ×1" in viewer.header
+        await viewer.wait(5.0)
+        await viewer.comes_to(5.1)
+        assert "· 0:05/1:40 · ×1" in viewer.header
+        assert all(map(viewer.has, ("space pause", "{ } speed", "N n episode", "0 $ ends")))
+
+    view(path, act)
+
+
+def test_pause_stops_it_and_play_goes_on_from_there(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.wait(3.0)
+        await viewer.comes_to(3.1)
+        await viewer.press("space")
+        await viewer.sees("· paused")
+        await viewer.wait(60.0)
+        await viewer.pilot.pause(0.15)
+        assert viewer.at_s == pytest.approx(3.1)
+        assert viewer.has("space play")
+        await viewer.press("space")
+        await viewer.wait(1.0)
+        await viewer.comes_to(4.1)
+
+    view(path, act)
+
+
+def test_speed(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("right_curly_bracket", "right_curly_bracket")
+        await viewer.wait(2.0)
+        await viewer.comes_to(8.1)
+        assert "×4" in viewer.header
+        await viewer.press(*["left_curly_bracket"] * 9)  # the slowest is not passed
+        await viewer.wait(8.0)
+        await viewer.comes_to(10.1)
+        assert "×0.25" in viewer.header
+        await viewer.press(*["right_curly_bracket"] * 20)
+        await viewer.sees("· end")  # as fast as can be, whatever the clock says
+        assert viewer.at_s == 100.0
+
+    view(path, act)
+
+
+def test_steps_and_leaps_forth_and_back(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        for key, at_s in (("right", 0.2), ("full_stop", 0.3), ("left", 0.2), ("left", 0.1),
+                          ("left", 0.1), ("shift+right", 10.1), ("shift+right", 20.1),
+                          ("right", 20.2), ("shift+left", 10.2), ("comma", 10.1)):  # fmt: skip
+            await viewer.press(key)
+            await viewer.comes_to(at_s)
+            assert key.startswith("shift") or "paused" in viewer.header
+
+    view(path, act)
+
+
+def test_the_ends(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("dollar_sign")
+        await viewer.comes_to(100.0)
+        assert "1:40/1:40 · end" in viewer.header
+        await viewer.press("right")
+        await viewer.comes_to(100.0)
+        await viewer.press("space")
+        await viewer.sees("nothing after this moment")
+        await viewer.press("left")
+        await viewer.comes_to(99.9)
+        await viewer.press("0")
+        await viewer.comes_to(0.1)
+        await viewer.press("ctrl+end")
+        await viewer.comes_to(100.0)
+
+    view(path, act)
+
+
+def test_jumps_go_as_far_as_the_file(path: Path) -> None:
+    async def jump(viewer: Viewer, text: str) -> None:
+        await viewer.press("J", *text, "enter")
+
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("space")
+        await jump(viewer, "+75s")  # further than anything that was read
+        await viewer.comes_to(75.1)
+        assert "1:15/1:40 · paused" in viewer.header
+        await jump(viewer, "-60.5s")
+        await viewer.comes_to(14.6)
+        await viewer.press("J", *"+5m")
+        words = viewer.app.screen.query_one("#prompt-words", Static)
+        await until(lambda: "22:13:20.0 to 22:15:00.0" in str(words.content), "how far one can go")
+
+    view(path, act)
+
+
+# --- episodes and marks
+
+
+def test_marks_are_come_to_be_they_read_or_not(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("n")
+        await viewer.comes_to(12.0)
+        await viewer.press("n")
+        await viewer.comes_to(80.0)
+        await viewer.press("n")
+        await viewer.sees("no episode or mark after this moment")
+        await viewer.comes_to(80.0)
+        await viewer.press("N")
+        await viewer.comes_to(12.0)
+        await viewer.press("dollar_sign")
+        await viewer.comes_to(100.0)
+        await viewer.press("N")
+        await viewer.comes_to(80.0)
+        await viewer.press("N")
+        await viewer.comes_to(12.0)
+        await viewer.press("N")
+        await viewer.sees("no episode or mark before this moment")
+
+    view(path, act)
+
+
+def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path) -> None:
+    before = path.read_bytes()
+
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("space", "J", *"+50s", "enter")
+        await viewer.comes_to(50.1)
+        await viewer.press("m", *"here", "enter")
+        await viewer.sees("the file stays as it is")
+        for end, key in (("dollar_sign", "N"), ("0", "n")):
+            await viewer.press(end)
+            await viewer.comes_to(100.0 if end != "0" else 0.1)
+            await viewer.press(key)
+            await viewer.comes_to(80.0 if key == "N" else 12.0)
+            await viewer.press(key)
+            await viewer.comes_to(50.1)
+
+    view(path, act)
+    assert path.read_bytes() == before
+
+
+def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("n")
+        await viewer.comes_to(12.0)
+        release = asyncio.Event()
+
+        async def forever(_: int) -> None:
+            await release.wait()
+
+        viewer.app._seek(lambda: forever(0))
+        await viewer.sees("seeking 0:12")
+        await viewer.press("space")
+        await viewer.sees("· paused")
+        await viewer.comes_to(12.0)
+
+    view(path, act)
+
+
+def test_nothing_is_recorded_from_a_recording(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("R")
+        await viewer.pilot.pause()
+        assert "recording to" not in "".join(viewer.text())
+
+    view(path, act)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- files as they are found
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_a_cut_file_says_so_and_ends_at_its_last_whole_frame(
+    path: Path, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    data = path.read_bytes()
+    cut = tmp_path / "cut"
+    cut.write_bytes(data[: len(data) // 2])
+
+    async def act(viewer: Viewer) -> None:
+        await viewer.wait(1.0)
+        await viewer.sees("the recording is cut at byte")
+        await viewer.press("dollar_sign")
+        await until(lambda: "end" in viewer.header, "the end")
+        assert 40 < viewer.at_s < 60
+        assert "REPLAY" in viewer.header
+
+    view(cut, act, size)
+
+
+def test_a_flipped_bit_costs_one_block(path: Path, tmp_path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[data.index(b"data", len(data) // 2) + 12] ^= 0x20
+    (flipped := tmp_path / "flipped").write_bytes(data)
+
+    async def act(viewer: Viewer) -> None:
+        await viewer.press(*["right_curly_bracket"] * 20)
+        await viewer.sees("· end")
+        assert viewer.at_s == 100.0
+        await viewer.sees("the recording is damaged at byte")
+
+    view(flipped, act)
+
+
+def test_one_of_wire_1_is_played(path: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        assert "golden" in viewer.header
+        await viewer.press("n")
+        await viewer.comes_to(5.0)
+        await viewer.press("dollar_sign")
+        await viewer.comes_to(10.9)
+        assert viewer.app.interval is not None
+        assert viewer.app.interval.online.tolist() == [True, True, True, False]
+
+    digest = hashlib.sha256(GOLDEN.read_bytes()).digest()
+    view(GOLDEN, act)
+    assert hashlib.sha256(GOLDEN.read_bytes()).digest() == digest
+
+
+@pytest.mark.parametrize(
+    ("frames", "cut", "status", "why"),
+    [(0, 0, 1, "there is no sample in it"), (1, 0, 1, "there is no sample in it"),
+     (2, 9, 4, "there is no sample in it: cut at byte")],
+)  # fmt: skip
+def test_without_a_sample_there_is_nothing_to_show(
+    tmp_path: Path, frames: int, cut: int, status: int, why: str
+) -> None:
+    machine = Machine(cores=1)
+    messages: list[Timed] = [machine.frame(seq) for seq in range(frames)]
+    path = written(tmp_path / "short", machine.hello, messages, end=False)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
+    with pytest.raises(Failed, match=why) as failed:
+        replay.run(path, INTERVAL_NS, Config())
+    assert failed.value.status == status

@@ -1,0 +1,284 @@
+"""Breaks recordings, goes on from those that led to code not reached before, and reports all that
+is no plain answer: a crash, a warning, much memory, much time, a number that is none.
+
+What is broken is the content, packed again so that lengths and checksums fit; now and then bytes.
+
+Run by hand: python tests/bench/fuzz_recording.py [minutes] [seed]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "app"))
+import msgpack
+from exported import messages
+
+import perftop
+from perfprobe import wire
+from perftop.exports import run
+from perftop.failed import Failed
+from perftop.history import edges
+from perftop.packing import Layouts, Packer
+from perftop.passage import END_NS, Passage, reach
+from perftop.recording import BLOCK
+from perftop.seekable import Recording
+
+Tree = Any
+"""What msgpack can hold."""
+Case = list[Tree]
+"""The hello's map; then maps, to be sent as they are, and lists, to be packed."""
+Edges = set[tuple[CodeType, int, int]]
+
+SPECS = ("hotplug,cpus=4", "hybrid,cpus=8", "smt-mix,cpus=8,smt=4", "turbo-drop,cpus=4",
+         "throttle,cpus=4", "neighbour,cpus=4", "license,cpus=4", "warmup,cpus=2")  # fmt: skip
+SAMPLE_NS = 500_000_000
+SAMPLES = 20
+MEMORY = 1 << 30
+"""Bytes more than at the start."""
+SECONDS = 30
+"""Of CPU time, for one file; being watched it is read some times slower than otherwise."""
+OFTEN = 40
+"""Calls in one file; after that only some are watched."""
+OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).with_suffix("")))
+ODD: tuple[Tree, ...] = (
+    None, True, -1, 0, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -1e300,
+    1e-300, float("nan"), float("inf"), "", "\x1b[2J\n", "x" * 300, "util", b"", b"\xff" * 8, [],
+    {}, [[]], {"": None}, {1: 2}, [0] * 40,
+)  # fmt: skip
+
+
+# --- recordings to begin with
+
+
+def case(spec: str) -> Case:
+    hello, *rest = messages(f"sim:{spec}", SAMPLES * SAMPLE_NS / 1e9, SAMPLE_NS)
+    assert isinstance(hello, wire.Hello)
+    packer = Packer(Layouts(hello))
+    found = [_tree(hello)]
+    for i, message in enumerate(rest):
+        assert isinstance(message, wire.Frame | wire.Note)
+        packed = msgpack.unpackb(packer.pack(message))
+        found.append(_tree(message) if i % 10 == 9 else packed)
+    return found
+
+
+def _tree(message: wire.Message) -> Tree:
+    return msgpack.unpackb(msgpack.unpackb(wire.encode(message)))
+
+
+def written(case: Case) -> bytes:
+    out = [msgpack.packb(msgpack.packb(case[0]))]
+    since = BLOCK
+    for tree in case[1:]:
+        if isinstance(tree, dict):
+            out.append(msgpack.packb(msgpack.packb(tree)))
+            continue
+        if first := since >= BLOCK:
+            deflate, crc, since = zlib.compressobj(1), 0, 0
+        since += 1
+        plain = msgpack.packb(tree)
+        crc = zlib.crc32(plain, crc)
+        data = deflate.compress(plain) + deflate.flush(zlib.Z_SYNC_FLUSH)
+        out.append(wire.encode(wire.Packed(0, first, crc, data)))
+    return b"".join(out)
+
+
+# --- breaking them
+
+
+def broken(case: Case, others: list[Case], rng: random.Random) -> Case:
+    found = copy.deepcopy(case)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = 0 if rng.random() < 0.2 else rng.randrange(len(found))
+        way = rng.random()
+        if way < 0.85 or at == 0:
+            found[at] = _changed(found[at], rng)
+        elif way < 0.95:
+            found.insert(at, copy.deepcopy(rng.choice(rng.choice(others)[1:] or [{}])))
+        else:
+            del found[at]
+    return found
+
+
+def _changed(tree: Tree, rng: random.Random) -> Tree:
+    """With one thing in it another one."""
+    inside = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree or ())) if (
+        isinstance(tree, list)) else []  # fmt: skip
+    if not inside or rng.random() < 0.05:
+        return _odd(tree, rng)
+    key, value = rng.choice(inside)
+    way = rng.random()
+    if way < 0.04:
+        del tree[key]
+    elif way < 0.08 and isinstance(tree, list):
+        tree.insert(key, copy.deepcopy(rng.choice(tree)))
+    else:
+        tree[key] = _changed(value, rng)
+    return tree
+
+
+def _odd(value: Tree, rng: random.Random) -> Tree:
+    if rng.random() < 0.15:
+        return copy.deepcopy(rng.choice(ODD))
+    if isinstance(value, bytes) and value:
+        return _bytes(bytearray(value), rng)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return copy.deepcopy(rng.choice(ODD))
+    near = (value + 1, value - 1, value * 2, -value, value + SAMPLE_NS, value // 2)
+    found = rng.choice(near)
+    return found if isinstance(found, float) else max(-(2**63), min(2**64 - 1, found))
+
+
+def _bytes(data: bytearray, rng: random.Random) -> bytes:
+    at = rng.randrange(len(data))
+    way = rng.random()
+    if way < 0.6:  # a whole word, as most of them are
+        word = rng.choice((0, 1, 2, 8, 16, 31, 2**32, 2**48, 2**63, 2**64 - 1, rng.getrandbits(64)))
+        data[at & ~7 : (at & ~7) + 8] = word.to_bytes(8, "little")[: len(data) - (at & ~7)]
+    elif way < 0.9:
+        data[at] ^= 1 << rng.randrange(8)
+    else:
+        del data[at : at + rng.choice((1, 8, 40))]
+    return bytes(data)
+
+
+# --- reading them
+
+
+def exported(path: Path, form: str) -> None:
+    out = path.with_name("out")
+    run.run(run.Options(path, out, form, force=True))
+    if form != "parquet":
+        text = out.read_bytes().lower()
+        assert b"nan" not in text.replace(b"name", b""), f"NaN in {form}"
+        assert not any(word in text for word in (b"infinity", b",inf,", b" inf\n")), "infinite"
+
+
+def replayed(path: Path, share: float) -> None:
+    with Recording(path) as recording:
+        first_ns, last_ns = reach(recording)
+        passage = Passage(recording, int(first_ns + share * (last_ns - first_ns)))
+        session = passage.session
+        for i, message in enumerate(passage.until(END_NS)):
+            session.apply(message)
+            if i % 5 == 0:
+                session.take()
+        session.whole()
+        history = session.history
+        if passage.ends_ns is not None and history is not None:
+            session.at(passage.ends_ns[1], SAMPLE_NS * 3)
+            history.field("util", session.shown, edges(passage.ends_ns[1], SAMPLE_NS, 20))
+
+
+def ways(rng: random.Random) -> Callable[[Path], None]:
+    share = rng.random()
+    form = rng.choice((*run.FORMS, "jsonl", "replay", "replay"))
+    return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
+
+
+# --- watching
+
+
+@contextlib.contextmanager
+def watched(found: Edges) -> Iterator[None]:
+    """Which line came after which, of our own code; of what is called often not every time."""
+    calls: Counter[CodeType] = Counter()
+
+    def call(frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        calls[code] += 1
+        if (calls[code] > OFTEN and calls[code] % 8) or not code.co_filename.startswith(OURS):
+            return None
+        last = 0
+
+        def line(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal last
+            found.add((code, last, frame.f_lineno if event == "line" else -frame.f_lineno))
+            last = frame.f_lineno
+            return line
+
+        return line
+
+    sys.settrace(call)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+def bounded() -> None:
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"more than {SECONDS} s")
+
+    signal.signal(signal.SIGVTALRM, late)
+    warnings.simplefilter("error")
+
+
+def tried(path: Path, read: Callable[[Path], None], found: Edges) -> str | None:
+    """What went wrong; None: it was read, or refused in words."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        with watched(found), contextlib.redirect_stderr(io.StringIO()):
+            read(path)
+    except (Failed, wire.WireError):
+        return None
+    except Exception:  # noqa: BLE001 - that is what is looked for
+        return traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return None
+
+
+def fuzz(seconds: float, seed: int, into: Path) -> int:
+    """How many different things went wrong; the files that did it stay."""
+    rng, reached, faults = random.Random(seed), Edges(), dict[str, Path]()
+    cases = [case(spec) for spec in SPECS]
+    for spec in (c for c in cases for _ in range(2)):
+        (path := into / "case").write_bytes(written(spec))
+        for form in (*run.FORMS, "jsonl"):
+            tried(path, lambda path, form=form: exported(path, form), reached)  # type: ignore[misc]
+    bounded()
+    end_s, told_s, n = time.monotonic() + seconds, 0.0, 0
+    while time.monotonic() < end_s:
+        mutant = broken(rng.choice(cases), cases, rng)
+        data = written(mutant)
+        path.write_bytes(_bytes(bytearray(data), rng) if rng.random() < 0.1 else data)
+        before, n = len(reached), n + 1
+        fault = tried(path, ways(rng), reached)
+        if fault is not None and (where := fault[fault.rindex("  File") :]) not in faults:
+            faults[where] = into / f"fault-{len(faults)}"
+            faults[where].write_bytes(path.read_bytes())
+            print(f"{faults[where]}\n{fault}", flush=True)
+        elif len(reached) > before:
+            cases.append(mutant)
+        if time.monotonic() > told_s + 10:
+            told_s = time.monotonic()
+            print(f"{n} files, {len(cases)} kept, {len(reached)} edges, {len(faults)} faults",
+                  flush=True)  # fmt: skip
+    return len(faults)
+
+
+if __name__ == "__main__":
+    minutes, seed = [float(text) for text in sys.argv[1:]] + [5.0, 1.0][len(sys.argv) - 1 :]
+    found = fuzz(minutes * 60, int(seed), Path(tempfile.mkdtemp(prefix="fuzz-")))
+    sys.exit(1 if found else 0)
