@@ -18,7 +18,7 @@ MODEL = ["counters", "metrics", "evaluate", "calibrate", "smt", "gates", "summar
          "trail", "tabular", "moment", "playhead", "detect.detection", "detect.spells",
          "recording", "seekable"]  # fmt: skip
 HEADLESS = [*MODEL, "export", "report", "stat", "stream", "tree", "doctor", "failed", "keys",
-            "config", "launch", "job"]  # fmt: skip
+            "config", "launch", "job", "timers", "histogram"]  # fmt: skip
 
 
 def loaded(code: str) -> set[str]:

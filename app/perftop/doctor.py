@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 from typing import Any
+
+from perftop import readiness
+from perftop.format import in_ascii, machine
 
 Answer = dict[str, Any]
 MARKS = {"usable": "✓", "limited": "~", "not usable": "✗"}
@@ -13,18 +17,16 @@ INDENT = 20
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     marks = MARKS if unicode else ASCII_MARKS
-    lines = [_title(answer), ""]
+    lines = [" · ".join(machine(answer)), ""]
     for check in answer["checks"]:
         lines += _check(check, marks[check["state"]], width)
     lines += ["", *_verdict(answer, width)]
-    return lines
-
-
-def _title(answer: Answer) -> str:
-    parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
-    if guest := answer["virtualisation"]:
-        parts.append("guest" if guest == "hypervisor" else f"guest of {guest}")
-    return " · ".join([*parts, f"Linux {answer['kernel']}"])
+    if items := answer.get("readiness"):
+        lines += [
+            "",
+            *readiness.draw(items, partial(_wrapped, width=width), INDENT, unicode=unicode),
+        ]
+    return lines if unicode else [in_ascii(line) for line in lines]
 
 
 def _check(check: Answer, mark: str, width: int) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 Answer = dict[str, Any]
+SUDO = "run the probe, and only it, as root"
 
 
 class Draw(Protocol):
@@ -21,7 +23,7 @@ def machine_options() -> argparse.ArgumentParser:
     options.add_argument(
         "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
     )
-    options.add_argument("--sudo", action="store_true", help="run the probe, and only it, as root")
+    options.add_argument("--sudo", action="store_true", help=SUDO)
     return options
 
 
@@ -35,6 +37,9 @@ def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
         look = verbs.add_parser(name, parents=[machine], help=text)
         look.set_defaults(verb=verb)
         look.add_argument("--json", action="store_true", help="as one JSON object")
+    _add_timers(verbs)
+    _add_ramp(verbs)
+    _add_selftest(verbs)
 
 
 def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
@@ -45,6 +50,38 @@ def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
         launch.authorize()
     below = [] if options.sysroot is None else ["--sysroot", options.sysroot]
     return launch.probe_command(*arguments, *below, sudo=options.sudo)
+
+
+def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """A verb that runs code, and so knows no other machine than this one."""
+    instrument: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+    instrument.add_argument("--json", action="store_true", help="as one JSON object")
+    instrument.add_argument("--sudo", action="store_true", help=SUDO)
+    instrument.set_defaults(sysroot=None)
+    return instrument
+
+
+def _add_timers(verbs: Any) -> None:
+    timers = _instrument(verbs, "timers", "what it costs to ask for the time, and how fine it is")
+    timers.add_argument("--cpu", type=int, metavar="N", help="measure there (default: anywhere)")
+    timers.set_defaults(verb=_timers)
+
+
+def _add_ramp(verbs: Any) -> None:
+    ramp = _instrument(verbs, "ramp", "from idle to a steady clock: how long to warm up")
+    ramp.add_argument("--cpu", metavar="N|all", help="default: the last perftop may run on")
+    ramp.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar")
+    ramp.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="for each CPU, all runs: 1 to 60"
+    )
+    ramp.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="a picture as well")
+    ramp.set_defaults(verb=_ramp)
+
+
+def _add_selftest(verbs: Any) -> None:
+    selftest = _instrument(verbs, "selftest", "every counter against code of known counts")
+    selftest.add_argument("--source", default="auto", metavar="NAME", help="auto, perf, msr, os")
+    selftest.set_defaults(verb=_selftest)
 
 
 def _topology(options: argparse.Namespace) -> int:
@@ -60,6 +97,27 @@ def _doctor(options: argparse.Namespace) -> int:
     from perftop import doctor
 
     return _drawn(options, "doctor", doctor.draw)
+
+
+def _timers(options: argparse.Namespace) -> int:
+    from perftop import timers
+
+    where = () if options.cpu is None else (f"--cpu={options.cpu}",)
+    return _drawn(options, "timers", timers.draw, *where)
+
+
+def _ramp(options: argparse.Namespace) -> int:
+    from perftop import ramp
+
+    asked = ramp.Options(options.cpu, options.isa, options.seconds, options.json, options.output)
+    return ramp.run(asked, lambda verb, *more: _ask(options, verb, *more))
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from perftop import selftest
+
+    argv = probe_command(options, "selftest", "--source", options.source)
+    return selftest.run(argv, options.json)
 
 
 def _drawn(options: argparse.Namespace, verb: str, draw: Draw, *more: str) -> int:

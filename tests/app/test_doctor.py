@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from typing import Any
 
 import command
@@ -36,8 +38,17 @@ def test_every_fact_is_on_a_line_that_fits() -> None:
 
 
 def test_ascii() -> None:
-    text = "\n".join(doctor.draw(ANSWER, unicode=False)).replace(" · ", " ")
-    assert text.isascii()
+    assert "\n".join(doctor.draw({**ANSWER, "host": "büro"}, unicode=False)).isascii()
+
+
+def test_a_terminal_that_takes_ascii_alone() -> None:
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        command.argv("doctor"), capture_output=True, check=False, timeout=command.TIMEOUT_S,
+        env=os.environ | plain,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
 
 
 def test_on_this_machine() -> None:

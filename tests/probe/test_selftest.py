@@ -386,7 +386,7 @@ def test_on_this_machine() -> None:
 
 @pytest.mark.parametrize(
     ("program", "option"),
-    [("perfprobe", ["--source", "sim"]),
+    [("perfprobe", ["--source", "sim"]), ("perftop", ["--source", "sim:idle"]),
      ("perfprobe", ["--sysroot", "/proc"]), ("perfprobe", ["--source", "nonsense"])],
 )  # fmt: skip
 def test_refused_in_one_line(program: str, option: list[str]) -> None:

@@ -1,0 +1,221 @@
+"""A ramp in words and pictures."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from chains import answer, run
+
+from perftop.format import in_ascii
+from perftop.ramping import picture, plot, runs, source, trace, words
+
+CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
+HALTS = [(1e-3, 20e-6), (0.1, 4e-3), (0.3, 400e-6)]
+
+
+def made(**changes: Any) -> dict[str, Any]:
+    return answer(*[run(CLOCK, HALTS, preempted=[1])] * 5, **changes)
+
+
+def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
+    said = made()
+    found = runs.together(said)
+    parts = trace.traces(said, said["runs"][0])
+    return plot.draw(
+        found, found.climbs[0], parts, width, height, unicode=unicode, colour=colour
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_the_chart_fits(width: int, unicode: bool) -> None:
+    lines = drawn(width, unicode=unicode)
+    assert len(lines) == 10
+    assert max(map(len, lines)) <= width
+    assert unicode or ("".join(lines).isascii() and "?" not in "".join(lines))
+
+
+def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
+    text = drawn(100)
+    whole = "\n".join(text)
+    for part in (" 3.00 ", " 2.00 ", "steady", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"):
+        assert part in whole
+    gaps = text[-2]
+    at = {name: text[-1].index(name) for name in (" 1 ms", " 100 ms")}
+    assert [c for c in gaps.removeprefix("gaps") if c != " "] == ["▼", "x", "▽"]
+    for mark, name in (("▼", " 1 ms"), ("x", " 100 ms")):
+        assert abs(gaps.index(mark) - at[name] - 1) <= 1
+
+
+def test_low_clocks_are_low_and_early() -> None:
+    """Reads the picture: the lowest line of braille at the left, the highest at the right."""
+    lines = [line[plot.LABELS :] for line in drawn(100)[:8]]
+    rows = [
+        next(i for i, line in enumerate(lines) if len(line) > at and line[at] not in " │")
+        for at in (3, 60, 90)
+    ]
+    braille = [i for i, line in enumerate(lines) if line[3 : 3 + 1].strip()]
+    assert max(braille) == 7
+    assert rows[1:] == [0, 0]
+
+
+def test_colour_only_where_asked_for() -> None:
+    assert "\x1b" not in "".join(drawn(80))
+    coloured = drawn(80, colour=True)
+    assert "\x1b[32m" in "".join(coloured)
+    assert [re.sub(r"\x1b\[[0-9]*m", "", line) for line in coloured] == drawn(80)
+
+
+def test_nothing_to_draw() -> None:
+    assert drawn(20) == []
+    said = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
+    found = runs.together(said)
+    parts = trace.traces(said, said["runs"][0])
+    assert plot.draw(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "0 µs"), (3.33e-6, "3.3 µs"), (9.96e-6, "10 µs"), (123e-6, "120 µs"),
+    (0.9996e-3, "1.0 ms"), (4.04e-3, "4.0 ms"), (0.5, "500 ms"), (1.0, "1.0 s"),
+    (12.3, "12 s"), (2e-8, "0.0 µs"),
+])  # fmt: skip
+def test_times_have_two_digits(seconds: float, text: str) -> None:
+    assert words.span(seconds) == text
+
+
+def test_rounding_up() -> None:
+    assert [words.up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
+
+
+def test_one_sentence() -> None:
+    said = made()
+    text = words.sentence(said, runs.together(said))
+    assert text.startswith("Warm up CPU 3 for 4.")
+    assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
+    assert text.endswith("confidence 83 % that the next run is no slower.")
+
+
+def test_disturbed_runs_give_low_confidence() -> None:
+    said = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
+    found = runs.together(said)
+    assert "low confidence" in words.sentence(said, found)
+    text = " ".join(" ".join(words.facts(said, found, 100)).split())
+    assert "0 of 5 left out: before only 20 % idle (in 5)" in text
+    assert "the hypervisor took 20 ms (in 5)" in text
+
+
+def test_no_answer() -> None:
+    said = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
+    found = runs.together(said)
+    assert words.sentence(said, found) == (
+        "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
+        "3.00 GHz in any of 5 runs; try longer ones: --seconds."
+    )
+    assert "not steady (in 5)" in " ".join(words.facts(said, found, 200))
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_facts_fit(width: int) -> None:
+    said = made(virtualisation="KVM")
+    lines = words.facts(said, runs.together(said), width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "guest"):
+        assert part in text
+    assert "?" not in in_ascii(text), "each sign has one that stands for it"
+
+
+@pytest.mark.parametrize("invariant", [True, False, None])
+def test_a_tsc_that_may_follow_the_clock_is_told(invariant: bool | None) -> None:
+    said = made()
+    said["tsc"] = said["tsc"] | {"invariant": invariant}
+    text = "\n".join(words.facts(said, runs.together(said), 100))
+    assert ("not said to be invariant" in text) is not bool(invariant)
+
+
+def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
+    said = made(step_cycles=None, uarch="unknown (X)")
+    found = runs.together(said)
+    assert found.steady_hz == pytest.approx(1e9, rel=1e-3)
+    text = words.sentence(said, found) + " ".join(words.facts(said, found, 200))
+    assert "1.000 ± 0.001 G steps/s" in text
+    assert "GHz" not in text
+    assert "unknown (X)" in text
+    said = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
+    assert "GHz" not in words.sentence(said, runs.together(said))
+
+
+def clock_row(counter: float | None, **changes: Any) -> str:
+    """What is said of how the clock was measured."""
+    said = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
+    lines = words.facts(said, runs.together(said), 400)
+    first = next(i for i, line in enumerate(lines) if line.startswith("first"))
+    return "\n".join(" ".join(line.split()) for line in lines[:first])
+
+
+def test_which_clock_it_is_and_what_the_chain_says_to_it() -> None:
+    counter = "busy clock cycles counter, read by RDPMC; "
+    chain = "a chain of multiplications"
+    assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
+    assert clock_row(1.008) == f"{counter}{chain}, 3 cycles each, agrees to 0.8 %"
+    assert clock_row(1.25) == (
+        f"{counter}but {chain} says 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
+        "or the counter is wrong"
+    )
+    assert "+2.0 %" in clock_row(1 / 1.02)
+    assert (
+        clock_row(4 / 3, step_cycles=None)
+        == f"{counter}by it, each step of {chain} takes 4.00 cycles"
+    )
+    assert clock_row(None) == (
+        f"probe clock {chain}, 3 cycles each, timed by the TSC\nno counter no PMU here"
+    )
+
+
+def test_a_counted_clock_is_told_as_one() -> None:
+    said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
+    found = runs.together(said)
+    assert "steady at 3.000 ± 0.001 GHz" in words.sentence(said, found)
+    assert words.title(said).endswith("· GHz")
+    assert source.name(said) == "busy clock (cycles counter)"
+    text = " ".join(" ".join(words.facts(said, found, 100)).split())
+    assert "cold caches" not in text  # which slow a chain down, and no clock
+    assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
+    said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
+    assert "; none without cycles" in " ".join(words.facts(said, runs.together(said), 400))
+
+
+def test_a_table_of_cpus() -> None:
+    said = [made(cpu=cpu) for cpu in (2, 10)]
+    lines = words.table([(each, runs.together(each)) for each in said], {7: "it is off"})
+    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10"]
+    assert lines[2].endswith("it is off")
+    assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
+                                    "5", "of", "5"]  # fmt: skip
+
+
+# --- picture -------------------------------------------------------------------------------------
+
+
+def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
+    said = made(model="A & B <C>")
+    found = runs.together(said)
+    parts = [trace.traces(said, each) for each in said["runs"]]
+    text = picture.draw(words.title(said), "answer", source.name(said), found, parts, 2)
+    root = ET.fromstring(text)  # noqa: S314 - our own
+    lines = [e for e in root if e.tag.endswith("polyline")]
+    assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]
+    _, _, width, height = map(float, (root.get("viewBox") or "").split())
+    for line in lines:
+        points = [tuple(map(float, p.split(","))) for p in (line.get("points") or "").split()]
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+        assert points == sorted(points)  # x grows
+        assert points[0][1] > points[-1][1]  # the clock, too
+    assert "A & B <C>" in "".join(root.itertext())
+    assert "probe clock" in "".join(root.itertext())

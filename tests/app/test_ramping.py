@@ -1,0 +1,294 @@
+"""What is said of runs whose clock and halts are known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import chains
+import numpy as np
+import pytest
+from chains import answer, run
+
+from perftop.ramping import climb, runs, trace
+from perftop.ramping.climb import Climb
+
+FINE = [(1.0, 3.0e9)]
+STEPS = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
+FIRST_S = 11e-6
+"""A chunk at the lowest of these clocks."""
+
+
+PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125},
+          {"isa": "avx512", "seconds": 0.125}]  # fmt: skip
+
+
+def told(made: dict[str, Any], **changes: Any) -> Climb:
+    return climb.climb(answer(made, **changes), made)
+
+
+def test_a_climb_in_steps() -> None:
+    found = told(run(STEPS))
+    assert found.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
+    assert found.levels[0].error_hz < 3e6
+    for at in (found.t90_s, found.t99_s, found.steady_s):
+        assert at == pytest.approx(4e-3, rel=0.03)
+    assert found.first_hz == pytest.approx(1.2e9, rel=1e-2)
+    assert (found.gaps, found.drops, found.disturbed) == ([], 0, {})
+
+
+def test_a_smooth_climb_reaches_each_share_when_it_does() -> None:
+    """3 GHz less 60 % that fades with 5 ms: a tenth is left after 5 ms ln 6."""
+    clock = [(t, 3e9 * (1 - 0.6 * math.exp(-(t - 2e-5) / 5e-3)))
+             for t in np.arange(4e-5, 0.06, 4e-5).tolist()]  # fmt: skip
+    found = told(run([*clock, (1.0, 3e9)]))
+    assert found.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
+    assert found.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
+    assert found.steady_s == found.t99_s  # within 2 % it was before
+
+
+def test_a_core_that_is_up_at_once() -> None:
+    found = told(run(FINE))
+    assert found.t90_s == found.t99_s == found.steady_s == pytest.approx(chains.CYCLES / 3e9, 1e-3)
+
+
+HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
+
+
+def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
+    found = told(run(STEPS, HALTS))
+    assert [gap.kind for gap in found.gaps] == ["short", "short", "short", "long"]
+    for gap, (at, length) in zip(found.gaps, HALTS, strict=True):
+        assert gap.length_s == pytest.approx(length, abs=0.3e-6)
+        assert at - FIRST_S <= gap.at_s <= at
+    plain = told(run(STEPS))
+    assert found.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
+    for key in ("t90_s", "t99_s", "steady_s"):
+        assert getattr(found, key) == pytest.approx(getattr(plain, key), rel=0.03)
+
+
+def test_halts_in_a_row_at_the_very_start() -> None:
+    halts = [(t, 30e-6) for t in (0.0, 45e-6, 90e-6, 200e-6)]
+    found = told(run(FINE, halts))
+    assert found.steady_s is not None
+    assert found.steady_s < 300e-6
+    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-3)
+
+
+def test_preemption_is_no_low_clock() -> None:
+    halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
+    found = told(run(FINE, halts, preempted=range(len(halts))))
+    assert {gap.kind for gap in found.gaps} == {"preempted"}
+    assert len(found.gaps) == len(halts)
+    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-3)
+    assert found.lost == pytest.approx(0.2, abs=0.02)
+    assert found.disturbed == {"lost": pytest.approx(0.2, abs=0.02), "preempted": len(halts)}
+    assert found.steady_s == pytest.approx(chains.CYCLES / 3e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise(seed: int) -> None:
+    found = told(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
+    assert found.levels[0].hz == pytest.approx(3e9, rel=5e-3)
+    assert found.steady_s == pytest.approx(4e-3, rel=0.05)
+    assert [gap.length_s for gap in found.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
+
+
+def test_the_stamp_is_not_the_chain() -> None:
+    found = told(run(FINE, stamp=400))
+    assert found.levels[0].hz == pytest.approx(3e9, rel=2e-3)
+    assert found.lost == pytest.approx(0, abs=1e-3)
+
+
+def test_a_late_drop_is_a_drop_and_no_longer_ramp() -> None:
+    clock = [(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)]
+    found = told(run(clock))
+    assert found.steady_s == pytest.approx(4e-3, rel=0.03)
+    assert found.drops == 2
+
+
+def test_a_clock_that_sinks_to_where_it_stays() -> None:
+    found = told(run([(10e-3, 3.6e9), (1.0, 3e9)]))
+    assert found.t99_s is not None
+    assert found.t99_s < FIRST_S
+    assert found.steady_s == pytest.approx(10e-3, rel=0.03)
+
+
+@pytest.mark.parametrize("clock", [
+    [(0.03 * i, 2e9 if i % 2 else 3e9) for i in range(1, 40)],
+    [(0.001 * i, 2e9 + 2e6 * i) for i in range(1, 600)],
+    [(0.2, 2e9), (0.3, 2.5e9), (1.0, 3e9)],
+    [(0.27, 2e9), (1.0, 3e9)],
+])  # fmt: skip
+def test_a_clock_that_is_never_steady(clock: chains.Clock) -> None:
+    """To and fro, rising to the end, or found its level too late to tell."""
+    assert told(run(clock)).steady_s is None
+
+
+def test_too_little_to_say() -> None:
+    found = told(run(FINE, load_s=50e-6))
+    assert (found.steady_s, found.levels) == (None, [])
+
+
+def test_what_disturbed_it() -> None:
+    made = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
+    found = told(made, siblings=[7])
+    assert found.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
+    assert told(made).disturbed.keys() == {"idle", "steal_s"}
+    assert told(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
+
+
+# --- by a counter of cycles ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stamp", [0, 200])
+def test_an_honest_counter_says_what_the_chain_says(stamp: int) -> None:
+    found = told(run(STEPS, HALTS, counter=1.0, stamp=stamp))
+    by_chain = told(run(STEPS, HALTS, stamp=stamp))
+    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
+    assert found.levels[0].chain_hz == by_chain.levels[0].hz == by_chain.levels[0].chain_hz
+    assert found.steady_s == pytest.approx(by_chain.steady_s, rel=0.05)
+    assert found.first_hz == pytest.approx(1.2e9, rel=1e-3)
+    assert found.disturbed == {}
+
+
+@pytest.mark.parametrize("cycles_per_step", [3.12, 2.9, 5.0])
+def test_the_counter_is_believed_and_the_chain_kept_beside_it(cycles_per_step: float) -> None:
+    """Where a step does not take what is thought, the chain's clock is off by as much; neither
+    time that it lost nor halts come from that."""
+    factor = cycles_per_step / chains.STEP_CYCLES
+    found = told(run(STEPS, HALTS, counter=factor))
+    assert found.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
+    assert found.levels[0].chain_hz == pytest.approx(3e9, rel=1e-3)
+    assert found.steady_s == pytest.approx(4e-3, rel=0.03)
+    assert found.lost == pytest.approx(told(run(STEPS, HALTS)).lost, abs=1e-3)
+    assert found.disturbed == {}
+    for gap, (_, length) in zip(found.gaps, HALTS, strict=True):
+        assert gap.length_s == pytest.approx(length, abs=0.3e-6)
+
+
+def test_a_clock_where_the_cycles_of_a_step_are_not_known() -> None:
+    made = run(STEPS, counter=1.0)
+    found = runs.together(answer(made, step_cycles=None))
+    assert found.steady_hz == pytest.approx(3e9, rel=1e-4)
+    assert found.chain_hz == pytest.approx(1e9, rel=1e-3)
+    assert found.climbs[0].disturbed == {}
+
+
+def test_halts_have_no_cycles_and_interrupts_have() -> None:
+    halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
+    found = told(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
+    assert [gap.halted for gap in found.gaps] == [True, False, True, False]
+    assert [gap.kind for gap in found.gaps] == ["short", "short", "long", "preempted"]
+    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
+    assert (found.levels[0].low_hz, found.levels[0].high_hz) == pytest.approx((3e9, 3e9), rel=1e-4)
+    assert {gap.halted for gap in told(run(FINE, halts)).gaps} == {None}
+
+
+def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
+    halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
+    made = run(FINE, halts, counter=1.0)
+    found = told(made)
+    assert found.t99_s is not None
+    assert found.t99_s < 100e-6
+    (part,) = trace.traces(answer(made), made)
+    assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
+
+
+def test_interrupts_that_come_back_are_no_halts_of_the_ramp() -> None:
+    halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
+    found = runs.together(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
+    assert [halt.length_s for halt in found.halts] == pytest.approx([30e-6], abs=0.5e-6)
+
+
+def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
+    """The core issues less for a while, its cycles go on: time lost, but no low clock."""
+    clock = [(1.0, 3e9)]
+    made = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
+    found = runs.together(answer(*made, isa="avx512", phases=PHASES))
+    assert [found.steady_hz, found.scalar_hz] == pytest.approx([3e9, 3e9], rel=1e-4)
+    assert found.switch_s == pytest.approx([200e-6, 0], abs=3e-6)
+
+
+# --- wide code -----------------------------------------------------------------------------------
+
+
+def test_levels_and_what_changing_costs() -> None:
+    first, second = 0.25, 0.375
+    for _ in range(3):  # a phase ends with its last chunk: until clock and halts are where it does
+        clock = [(first, 2.7e9), (second, 3e9), (1.0, 2.7e9)]
+        halts = [(first + 50e-6, 10e-6), (second + 50e-6, 25e-6)]
+        made = [run(clock, halts, phases=(0.25, 0.375))] * 3
+        chunks = made[0]["chunks"]
+        first, second = (chunks["begin"][chunks["phase"].index(i)] / chains.TSC_HZ for i in (1, 2))
+    found = runs.together(answer(*made, isa="avx512", phases=PHASES))
+    assert found.steady_hz == pytest.approx(2.7e9, rel=1e-3)
+    assert found.scalar_hz == pytest.approx(3e9, rel=1e-3)
+    assert found.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
+
+
+def test_stamps_are_no_cost_of_changing() -> None:
+    made = run(FINE, phases=(0.25, 0.375), stamp=200)
+    assert told(made, phases=PHASES).lost_at_switch_s == pytest.approx([0, 0], abs=1e-6)
+
+
+# --- several runs --------------------------------------------------------------------------------
+
+
+def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
+    return run([(until_s, 2e9), (1.0, hz)], **more)
+
+
+def test_the_error_covers_what_runs_differ() -> None:
+    found = runs.together(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
+    assert found.steady_hz == pytest.approx(3e9, rel=1e-3)
+    assert found.error_hz == pytest.approx(3e7, rel=0.05)
+
+
+def test_the_spread_of_times() -> None:
+    found = runs.together(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
+    assert found.steady_s is not None
+    seen = (found.steady_s.low, found.steady_s.middle, found.steady_s.high)
+    assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
+    assert found.clean
+    assert runs.middle(found) == 1
+
+
+def test_disturbed_runs_are_left_out_where_there_are_others() -> None:
+    good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
+    found = runs.together(answer(bad[0], *good, bad[1]))
+    assert (found.used, found.clean) == ([1, 2, 3], True)
+    assert found.steady_s is not None
+    assert found.steady_s.high == pytest.approx(1e-3, rel=0.03)
+    found = runs.together(answer(*bad, *good[:2]))
+    assert (found.used, found.clean) == ([0, 1, 2, 3], False)
+
+
+def test_no_run_is_steady() -> None:
+    found = runs.together(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
+    assert found.used == []
+    assert (found.steady_hz, found.error_hz, found.steady_s, found.halts) == (None, None, None, [])
+    assert runs.middle(found) in {0, 1}
+
+
+def test_halts_that_come_back_are_the_ramps() -> None:
+    """One at a place of its own in each of five runs, among others that are anywhere."""
+    random = np.random.default_rng(1)
+    made = []
+    for i in range(5):
+        places = [120e-6 + i * 1e-6, *random.uniform(0.5e-3, 0.5, 60).tolist()]
+        made.append(run(FINE, [(t, 10e-6) for t in sorted(places)]))
+    found = runs.together(answer(*made)).halts
+    assert [halt.runs for halt in found] == [5]
+    assert found[0].at_s == pytest.approx(120e-6, abs=6e-6)
+    assert found[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
+    assert runs.together(answer(*made[:2], *[run(FINE)] * 3)).halts == []
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_a_running_median_shrinks_at_the_ends(count: int) -> None:
+    values = np.random.default_rng(count).random(count)
+    found = trace.running_median(values)
+    for i in range(count):
+        reach = min(2, i, count - 1 - i)
+        assert found[i] == sorted(values[i - reach : i + reach + 1])[reach]

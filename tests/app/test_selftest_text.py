@@ -1,0 +1,193 @@
+"""The verdicts drawn; kept; and told again on the screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perftop import findings, launch, readiness, selftest
+from perftop.failed import Failed
+
+
+def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:
+    return {
+        "counter": counter, "what": "a loop of known length", "verdict": verdict, "origin": "perf",
+        "expected": 1e9, "measured": 2e9, "unit": "instructions", "error": 1.0, "tolerance": 0.01,
+        "scale": 1e9, "why": "the tick counts too", "cpu": 3, "cpus": [3, 4, 5], "disturbed": [],
+        "in_use": True, "fix": None, **more,
+    }  # fmt: skip
+
+
+ANSWER: dict[str, Any] = {
+    "host": "n1", "boot_id": "b-1", "source": "perf", "virtualisation": None, "time": 1.0,
+    "elapsed_s": 2.5, "unchecked": ["smi"], "wrong": ["instructions"],
+    "checks": [
+        check("instructions", "unusable"),
+        check("cycles", "trusted", measured=1e9, error=0.0, disturbed=[7]),
+        check("idle_s", "disturbed", measured=None, expected=None, error=None, scale=None),
+        check("busy_s", "close", unit="s", measured=0.4, expected=0.3, error=0.05, scale=2.0),
+        check("ref", "not there", why="no PMU", fix="get one"),
+        check("mperf", "not there", why="no PMU", fix="get one"),
+    ],
+}  # fmt: skip
+
+
+RIGHT = {**ANSWER, "checks": [check("instructions", "trusted")], "wrong": []}
+DISTURBED = check("instructions", "disturbed")
+IN_PART = check("instructions", "trusted", disturbed=[7])
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    findings.verdict.cache_clear()
+    yield tmp_path / "perftop" / "selftest.json"
+    findings.verdict.cache_clear()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_verdict_with_its_numbers_on_lines_that_fit(width: int) -> None:
+    lines = selftest.draw(ANSWER, width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for part in (
+        "✗ instructions unusable a loop of known length",
+        "2,000,000,000 instructions for 1,000,000,000 instructions, off by 100.00 %",
+        "1 % allowed: the tick counts too; from perf; on CPUs 3-5",
+        "✓ cycles trusted",
+        "exact; 1 % allowed: the tick counts too; from perf; disturbed on CPU 7",
+        "? idle_s disturbed a loop of known length no sample could be used; 1 % allowed",
+        "ref, mperf: no PMU; to mend: get one",
+        "nothing moves by a known amount: smi",
+        "0.4000 s for 0.3000 s, off by 5.00 % of 2.0000 s; 1 % of 2.0000 s allowed",
+        "4 tests in 2.5 s: 1 trusted, 1 close, 1 disturbed, 1 unusable; wrong: instructions",
+    ):
+        assert part in text
+
+
+def test_ascii() -> None:
+    assert "\n".join(selftest.draw(ANSWER, unicode=False)).isascii()
+
+
+def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
+    assert findings.verdict("b-1") is None
+    findings.verdict.cache_clear()
+    findings.keep(ANSWER)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    assert [entry.name for entry in place.parent.iterdir()] == ["selftest.json"]
+    assert findings.verdict("b-1") == "selftest found counters wrong on this boot: instructions"
+    assert findings.verdict("b-2") is None
+    assert findings.verdict(None) is None
+
+
+def test_a_good_one_takes_the_warning_away() -> None:
+    findings.keep(ANSWER)
+    findings.keep(RIGHT)
+    assert findings.verdict("b-1") is None
+
+
+@pytest.mark.parametrize(
+    "checks", [[], [DISTURBED], [IN_PART], [check("instructions", "trusted"), DISTURBED]]
+)
+def test_one_that_could_not_tell_does_not(checks: list[dict[str, Any]]) -> None:
+    """Disturbed, if only on one CPU, or of a source that lacks the counter."""
+    findings.keep(ANSWER)
+    findings.keep({**ANSWER, "checks": checks, "wrong": ["ref"]})
+    text = "selftest found counters wrong on this boot: ref, instructions"
+    assert findings.verdict("b-1") == text
+    findings.verdict.cache_clear()
+    findings.keep({**ANSWER, "boot_id": "b-2", "checks": [], "wrong": []})
+    assert findings.verdict("b-2") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"boot_id": "b-1", "wrong": ["x"]}', "[" * 60000, "\xff",
+     json.dumps({"format": findings.FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
+     json.dumps({"format": findings.FORMAT, "boot_id": "b-1", "wrong": [1]})],
+)  # fmt: skip
+def test_what_we_did_not_write_is_ignored(place: Path, text: str) -> None:
+    place.parent.mkdir()
+    place.write_text(text, encoding="latin-1")
+    assert findings.verdict("b-1") is None
+
+
+def test_no_link_no_fifo_no_stranger(place: Path, tmp_path: Path) -> None:
+    findings.keep(ANSWER)
+    place.rename(tmp_path / "other")
+    place.symlink_to(tmp_path / "other")
+    assert findings.verdict("b-1") is None
+    findings.verdict.cache_clear()
+    place.unlink()
+    os.mkfifo(place)
+    assert findings.verdict("b-1") is None
+    if os.geteuid() == 0:
+        findings.verdict.cache_clear()
+        place.unlink()
+        findings.keep(ANSWER)
+        os.chown(place, 65534, -1)
+        assert findings.verdict("b-1") is None
+
+
+def probe(answer: object, status: int) -> list[str]:
+    code = f"import sys; print({json.dumps(answer)!r}); sys.exit({status})"
+    return [sys.executable, "-c", code]
+
+
+def test_a_wrong_counter_ends_with_status_1_and_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert selftest.run(probe(ANSWER, 1), as_json=True) == 1
+    assert json.loads(capsys.readouterr().out) == ANSWER
+    assert findings.verdict("b-1") is not None
+    assert selftest.run(probe({**ANSWER, "wrong": []}, 0), as_json=False) == 0
+
+
+def test_no_place_to_keep_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")
+    assert selftest.run(probe({**ANSWER, "wrong": []}, 0), as_json=True) == 0
+    assert "the result is not kept" in capsys.readouterr().err
+
+
+def test_why_the_probe_failed() -> None:
+    code = "import sys; sys.stderr.write('perfprobe: no PMU; get one\\n'); sys.exit(3)"
+    with pytest.raises(Failed, match=r"^no PMU; get one$") as caught:
+        launch.ask([sys.executable, "-c", code])
+    assert caught.value.status == 3
+
+
+def test_the_screen_warns() -> None:
+    """In a fresh interpreter: what was found before it was opened."""
+    findings.keep(ANSWER)
+    code = """
+import dataclasses, made
+from perftop.session import Session
+from perftop.widgets import alert, strips
+from perftop.widgets.status import Status
+session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
+print(strips.text(alert.line(session, None, Status(0), 80)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert "! selftest found counters wrong on this boot: instructions" in done.stdout, done.stderr
+
+
+def test_readiness_is_drawn_below_the_checks() -> None:
+    items: list[dict[str, Any]] = [
+        {"what": "turbo", "state": "matters", "now": "on", "effect": "falls", "change": "x"},
+        {"what": "SMT", "state": "unknown", "now": "5 µs", "effect": None, "change": None},
+    ]
+    lines = readiness.draw(items, lambda text: [text], 20)
+    assert lines[1:] == [f"~ {'turbo':<18}on", " " * 20 + "falls", " " * 20 + "to change: x",
+                         f"? {'SMT':<18}5 µs"]  # fmt: skip
+    assert "\n".join(readiness.draw(items, lambda text: [text], 20, unicode=False)).isascii()
