@@ -61,7 +61,7 @@ def filled(source: Hsmp) -> list[dict[str, list[int]]]:
     """By package, what is valid."""
     (place,), words = layout.place([(source.block, source.rows)])
     frame = memoryview(bytearray(8 * words))
-    source.fill(frame, place, 5)
+    source.fill(frame, place, iter(range(5, 99)).__next__)
     data, rows = frame.cast("Q"), []
     for row in range(source.rows):
         at, found = place.values + row * source.block.columns, {}

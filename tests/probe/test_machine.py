@@ -28,9 +28,9 @@ def filled(machine: Machine) -> tuple[int, list[int]]:
     """Which columns are valid, and all of them."""
     (place,), words = layout.place([(machine.block, 1)])
     frame = memoryview(bytearray(8 * words))
-    machine.fill(frame, place, 5)
+    machine.fill(frame, place, iter(range(5, 99)).__next__)
     data = frame.cast("Q")
-    assert data[place.head + 4] == wire.ROW_SAMPLED
+    assert list(data[place.head : place.valid]) == [5, 6, 0, 0, wire.ROW_SAMPLED]
     return data[place.valid], list(data[place.values : place.values + machine.block.columns])
 
 

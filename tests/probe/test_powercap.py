@@ -43,7 +43,7 @@ def filled(powercap: Powercap) -> list[dict[str, int]]:
     """By package, what is valid."""
     (place,), words = layout.place([(powercap.block, powercap.rows)])
     frame = memoryview(bytearray(8 * words))
-    powercap.fill(frame, place, 5)
+    powercap.fill(frame, place, iter(range(5, 99)).__next__)
     data, width = frame.cast("Q"), powercap.block.columns
     return [
         {

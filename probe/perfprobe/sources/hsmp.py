@@ -77,12 +77,13 @@ class Hsmp:
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
         self.block = wire.Block("hsmp", "package", counters)
 
-    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
+    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
         for row, socket in enumerate(self._sockets):
             values: list[int | None] = []
+            begun = stamp()
             for message in self._messages:
                 values += self._told(message, row, self._answer(socket, message))
-            put(frame, place, row, now, values)
+            put(frame, place, row, (begun, stamp()), values)
 
     def close(self) -> None:
         if self._mailbox is not None:

@@ -29,9 +29,10 @@ class Machine:
         counters += self._switches(root / CPUS)
         self.block = wire.Block("machine", "machine", counters)
 
-    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
-        read = [read(fd) for fd, read in self._files]
-        put(frame, place, 0, now, [time.process_time_ns(), *read])
+    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+        begun = stamp()
+        values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
+        put(frame, place, 0, (begun, stamp()), values)
 
     def close(self) -> None:
         for fd, _ in self._files:

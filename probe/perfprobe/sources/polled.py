@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from perfprobe import layout, topology, wire
@@ -20,19 +20,24 @@ class Polled(Protocol):
     @property
     def missing(self) -> Sequence[Missing]: ...
 
-    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
-        """The block's rows in the frame. What cannot be read is not valid."""
+    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+        """The block's rows in the frame, with stamps before and after what was read for each. What
+        cannot be read is not valid."""
 
     def close(self) -> None: ...
 
 
 def put(
-    frame: memoryview, place: layout.Place, row: int, now: int, values: Sequence[int | None]
+    frame: memoryview,
+    place: layout.Place,
+    row: int,
+    read: tuple[int, int],
+    values: Sequence[int | None],
 ) -> None:
-    """A row: None stays invalid."""
+    """A row, `read` between these stamps: None stays invalid."""
     words = frame.cast("Q")
     head = place.head + row * wire.HEAD
-    words[head : head + wire.HEAD] = array("Q", [now, now, 0, 0, wire.ROW_SAMPLED])
+    words[head : head + wire.HEAD] = array("Q", [*read, 0, 0, wire.ROW_SAMPLED])
     at = place.values + row * len(values)
     words[at : at + len(values)] = array("Q", [value or 0 for value in values])
     valid = sum(1 << i for i, value in enumerate(values) if value is not None)

@@ -36,7 +36,7 @@ class Polling:
         self, frame: memoryview, places: Mapping[str, layout.Place], stamp: Callable[[], int]
     ) -> None:
         for each in self._sent:
-            each.fill(frame, places[each.block.name], stamp())
+            each.fill(frame, places[each.block.name], stamp)
 
     def close(self) -> None:
         for each in self._polled:

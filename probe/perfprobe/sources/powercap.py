@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,10 +60,12 @@ class Powercap:
         counters = [counter for counter in COUNTERS if counter.key in opened]
         self.block = wire.Block("powercap", "package", counters)
 
-    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
+    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+        keys = [counter.key for counter in self.block.counters]
         for row, zone in enumerate(self._zones_by_row):
-            keys = [counter.key for counter in self.block.counters]
-            put(frame, place, row, now, [zone.read(key) if zone else None for key in keys])
+            begun = stamp()
+            values = [zone.read(key) if zone else None for key in keys]
+            put(frame, place, row, (begun, stamp()), values)
 
     def close(self) -> None:
         for zone in filter(None, self._zones_by_row):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfprobe import layout, wire
@@ -15,6 +16,11 @@ ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
 STOLEN = (FIELDS.index("steal"),)
 LIMIT = 4 << 20
 """The CPU lines come first; the interrupts after them are not needed."""
+ATTEMPTS = 3
+WIDE = 4
+"""Times what a read takes at best: then it was interrupted, and its stamps are worth little."""
+FORGET = 1.01
+"""By so much a frame the best becomes worse: what is slow for good is not interrupted."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
@@ -39,18 +45,19 @@ class ProcStat:
 
     def __init__(self, root: Path, cpus: list[int]) -> None:
         self.rows = len(cpus)
+        self._best = math.inf
         self._row = {b"cpu%d" % cpu: i for i, cpu in enumerate(cpus)}
         try:
             self._fd = os.open(root / "proc/stat", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._fd = -1
 
-    def fill(self, frame: memoryview, place: layout.Place, now: int) -> None:
+    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
         """The block's words in the frame. A CPU that the kernel does not list (it is off) and a
         line that is not as it should be stay invalid."""
         words = frame.cast("Q")
-        text = self._read()
-        heads = array("Q", [now, now, 0, 0, wire.ROW_SAMPLED if text else 0])
+        begun, text, ended = self._timely(stamp)
+        heads = array("Q", [begun, ended, 0, 0, wire.ROW_SAMPLED if text else 0])
         words[place.head : place.valid] = heads * place.rows
         width = len(FIELDS)
         for line in text.split(b"\n"):
@@ -72,6 +79,17 @@ class ProcStat:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def _timely(self, stamp: Callable[[], int]) -> tuple[int, bytes, int]:
+        """A read that was not interrupted, or else the last, with the stamps around it."""
+        self._best *= FORGET
+        for _ in range(ATTEMPTS):
+            begun, text, ended = stamp(), self._read(), stamp()
+            took = max(1, ended - begun)
+            self._best = min(self._best, took)
+            if took <= WIDE * self._best:
+                break
+        return begun, text, ended
 
     def _read(self) -> bytes:
         if self._fd < 0:
