@@ -26,6 +26,7 @@ ON_NS = 30_000_000, 40_000_000  # unlike, so that mixing them up shows: ideally 
 LOAD_NS = 3 * NS
 WAIT_S = 20
 POINTS = 0.02  # of the load test
+WAKE_NS = 15_000  # an interrupt that ends idling, at most, on average
 QUIET = 0.1  # foreign load, of one CPU, above which it says too little
 
 TASK = """
@@ -259,7 +260,9 @@ def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
         )
         assert entries == pytest.approx(usage, abs=3, rel=0.01)
         assert idle == pytest.approx(cpuidle_ns, abs=0.01 * elapsed)
-        assert idle == pytest.approx(ticks_ns, abs=2 * TICK_NS + 0.01 * elapsed)
+        # /proc/stat ends a spell at the interrupt that wakes the CPU, the others behind it.
+        slack = 2 * TICK_NS + 0.01 * elapsed + WAKE_NS * entries
+        assert idle == pytest.approx(ticks_ns, abs=slack)
 
 
 def test_a_cpu_busy_throughout_is_settled(two: tuple[int, int]) -> None:
