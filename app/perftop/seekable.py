@@ -27,8 +27,8 @@ class Recording:
         self._file: BinaryIO = _opened(path)
         self._size = os.fstat(self._file.fileno()).st_size
         self._window, self._at = b"", 0
-        self.damage: str | None = None
-        """Why it ends where it does, if not because it was ended."""
+        self._damages: dict[int, str] = {}
+        """By offset: what was skipped, and why it ends there, if it was not ended."""
         decoder = wire.Decoder()
         try:
             self.hello = self._greeting(decoder, path)
@@ -45,6 +45,16 @@ class Recording:
     def at(self) -> int:
         """Up to where it was looked at."""
         return self._at
+
+    @property
+    def damage(self) -> str | None:
+        """The first that was come upon, and how many more."""
+        if not self._damages:
+            return None
+        more = len(self._damages) - 1
+        places = "place" if more == 1 else "places"
+        told = self._damages[min(self._damages)]
+        return f"{told}; and in {more} more {places}" if more else told
 
     @property
     def first_ns(self) -> int:
@@ -88,7 +98,7 @@ class Recording:
                     yield message
                 at += length
         except wire.WireError as error:
-            self.damage = f"damaged at byte {at}: {error}"
+            self._damages[at] = f"damaged at byte {at}: {error}"
             return next((block for block in self._blocks[::2] if block > at), None)
         return None
 
@@ -116,7 +126,7 @@ class Recording:
         if at + length <= self._size and head:
             return length
         if head:
-            self.damage = f"cut at byte {at}: the last message is not all there"
+            self._damages[at] = f"cut at byte {at}: the last message is not all there"
         return None
 
     def _bytes(self, at: int, count: int) -> bytes:
@@ -158,7 +168,7 @@ class Recording:
                     blocks.extend((at, time_ns))
                 at += length
         except wire.WireError as error:
-            self.damage = f"damaged at byte {at}: {error}"
+            self._damages[at] = f"damaged at byte {at}: {error}"
         return blocks
 
 

@@ -96,6 +96,24 @@ def test_torn_in_the_middle_it_ends_there_unless_an_index_tells_where_to_go_on(
     assert found[-1] == (told[-1] if b"index" in data else told[first - 1])
 
 
+def test_each_damaged_place_is_counted_once(tmp_path: Path) -> None:
+    """However often it is read, and whichever is come upon first."""
+    data = bytearray(GOLDEN.read_bytes())
+    with Recording(GOLDEN) as whole:
+        first, second = whole._blocks[::2][:2]
+    for at in (first, second):
+        data[at + 60] ^= 0x20
+    with opened(tmp_path, bytes(data)) as recording:
+        list(recording.messages(recording.hello.raw_ns + 8_000_000_000))
+        assert recording.damage is not None
+        assert f"byte {second}" in recording.damage
+        assert "more" not in recording.damage
+        list(recording.messages())
+        list(recording.messages())
+        assert f"damaged at byte {first}: " in recording.damage
+        assert recording.damage.endswith("; and in 1 more place")
+
+
 @pytest.mark.parametrize("where", [0.1, 0.5, 0.99])
 def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> None:
     data = bytearray(GOLDEN.read_bytes())
