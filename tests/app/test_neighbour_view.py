@@ -134,7 +134,7 @@ def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await watch(run, 10, (0, 1), 0.75)
-        await sees(run, "lmp  2 threads   on CPU 0-1   runs 1.50 CPUs   waits 25.0 %")
+        await sees(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
         await sees(run, "scheduler   stream (4001)")
         found = lines(run)
         assert any("0  lmp (4100)" in line and "scheduler" in line for line in found)

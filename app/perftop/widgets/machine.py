@@ -159,5 +159,5 @@ def _words(shares: list[tuple[str, float, str]], width: int) -> list[Run]:
     digits = 1 if width >= ROOMY else 0
     runs: list[Run] = []
     for name, share, key in shares:
-        runs += [(f"  {name} ", key), (f"{100 * share:{3 + digits}.{digits}f}", "text")]
+        runs += [(f"  {name} ", key), (f"{100 * share:{3 + 2 * digits}.{digits}f}", "text")]
     return [*runs, (" % ", "dim")]

@@ -148,7 +148,9 @@ def job(one: Job, unit: ClockUnit, width: int) -> list[Run]:
 
 def _on(cpus: list[int], most: int = 24) -> str:
     text = ranges(cpus)
-    return f"CPU {text}" if len(text) <= most else f"{len(cpus)} CPUs"
+    if len(text) > most:
+        return f"{len(cpus)} CPUs"
+    return f"CPU{'s' if len(cpus) > 1 else ''} {text}"
 
 
 def calm(name: str | None, looked_at: list[str], width: int) -> list[list[Run]]:
