@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from perfprobe import wire
@@ -19,6 +21,7 @@ class Cores:
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists
+        self._of = {cpu: i for i, core in enumerate(lists) for cpu in core}
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
         width = max(map(len, lists), default=1)
         rows = [[position[cpu] for cpu in core] for core in lists]
@@ -59,3 +62,7 @@ class Cores:
         """The cores that have one of these CPUs."""
         wanted = {*cpus}
         return np.array([not wanted.isdisjoint(core) for core in self.lists], bool)
+
+    def find(self, asked: Sequence[Sequence[int]]) -> list[int]:
+        """Where each of these is, be it that a sibling of it was not known yet; -1: nowhere."""
+        return [next((self._of[cpu] for cpu in core if cpu in self._of), -1) for core in asked]

@@ -22,7 +22,7 @@ from perftop.interval import Span, Tasks, nothing
 from perftop.metrics import INDEX, METRICS
 from perftop.packing import Layouts, Packer, records
 from perftop.smt import STATES, bounds
-from perftop.trail import CEILING, WEIGHT, Cores, Singles, Times, Trail
+from perftop.trail import CEILING, WEIGHT, Singles, Times, Trail
 
 BYTES = 100_000_000
 """For all of it: ten minutes of 100 ms on 64 CPUs."""
@@ -79,7 +79,6 @@ class History:
         self._layouts = Layouts(hello)
         self._packer = Packer(self._layouts)
         self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
-        self._cores = Cores(hello.cores, self._position)
         self._served: list[str] = []
         """Metrics that this stream has, as they lie in the trail."""
         self._chunks: list[_Chunk] = []
@@ -120,17 +119,15 @@ class History:
         if not self._chunks or self._chunks[-1].bytes > self._budget // PARTS:
             return True
         trail = self._chunks[-1].trail
-        ends = trail.count == trail.room or trail.cores.cores is not sieve.splitter.cores
+        ends = trail.count == trail.room or trail.cores is not sieve.cores
         return isinstance(message, wire.Frame) and ends
 
     def _begin(self, sieve: Sieve) -> None:
-        if self._cores.cores is not sieve.splitter.cores:
-            self._cores = Cores(sieve.splitter.cores, self._position)
         self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
         kept = [INDEX[key] for key in self._served]
-        sample_bytes = Trail(kept, len(self._position), self._cores, 1).nbytes
+        sample_bytes = Trail(kept, len(self._position), sieve.cores, 1).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
-        trail = Trail(kept, len(self._position), self._cores, room)
+        trail = Trail(kept, len(self._position), sieve.cores, room)
         self._sealed += self._chunks[-1].bytes if self._chunks else 0
         self._packer = Packer(self._layouts)
         self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail))

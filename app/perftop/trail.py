@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop.believe import Sample
+from perftop.cores import Cores
 from perftop.counters import Floats
 from perftop.smt import STATES
 
@@ -21,22 +22,6 @@ Times = npt.NDArray[np.int64]
 WEIGHT = len(STATES)
 CEILING = WEIGHT + 1
 """Columns of a core, behind the seconds in its states: seconds in which these are known; Hz."""
-
-
-class Cores:
-    """Which CPUs are a core, while that lasts."""
-
-    def __init__(self, cores: list[list[int]], position: dict[int, int]) -> None:
-        self.cores = cores
-        threads = max((len(core) for core in cores), default=1)
-        padded = [core + core[:1] * (threads - len(core)) for core in cores]
-        self.rows = np.array([[position[cpu] for cpu in core] for core in padded], int)
-        self.rows.shape = (len(cores), threads)
-        self._of = {cpu: i for i, core in enumerate(cores) for cpu in core}
-
-    def find(self, asked: Sequence[Sequence[int]]) -> list[int]:
-        """Where each of these is, be it that a sibling of it was not known yet; -1: nowhere."""
-        return [next((self._of[cpu] for cpu in core if cpu in self._of), -1) for core in asked]
 
 
 class Trail:
@@ -51,7 +36,7 @@ class Trail:
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
-        self._cores: Singles = np.zeros((room, len(cores.cores) + 1, CEILING + 1), np.float32)
+        self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -81,7 +66,7 @@ class Trail:
             np.copyto(self._parts[1, :, i], bottom, where=known, casting="same_kind")
             states = sample.split.states
             known = np.isfinite(states[:, 0])
-            weight = seconds[self.cores.rows].max(axis=1)
+            weight = self.cores.most(seconds)
             cores = self._cores[i, :-1]
             np.copyto(cores[:, :WEIGHT], states * weight[:, None], where=known[:, None],
                       casting="same_kind")  # fmt: skip
