@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from perftop.counters import Floats
+from perftop.counters import Floats, Ints
 from perftop.export import number
 from perftop.session import Interval, Session
 
@@ -16,12 +15,10 @@ from perftop.session import Interval, Session
 class Look:
     """All lists are by place among the rows; a core's values stand with each of its CPUs."""
 
-    def __init__(
-        self, session: Session, interval: Interval, rows: list[int], cores: npt.NDArray[np.intp]
-    ) -> None:
-        self.session, self.interval, self.rows = session, interval, rows
-        self.cores = cores
-        """Position of its core by row; behind the last one where none is known."""
+    def __init__(self, session: Session, interval: Interval) -> None:
+        self.session, self.interval, self.rows = session, interval, session.shown
+        self.cores: Ints = session.sieve.cores.of_cpu[self.rows]
+        """Position of its core by row; -1: none is known."""
 
     def same(self, value: float) -> list[object]:
         """What is told once for all."""
@@ -43,14 +40,6 @@ class Look:
         """By which the states of its core were told."""
         found: Sequence[object] = [*self.interval.split.method, None]
         return [found[core] for core in self.cores.tolist()]
-
-
-def cores(session: Session, rows: list[int]) -> npt.NDArray[np.intp]:
-    """What `Look.cores` holds, as cores are now."""
-    found = np.full(len(session.topology), len(session.splitter.cores), np.intp)
-    for core, cpus in enumerate(session.splitter.cores):
-        found[[session.position[cpu] for cpu in cpus]] = core
-    return found[rows]
 
 
 def _numbers(values: Floats) -> list[object]:

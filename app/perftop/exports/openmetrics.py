@@ -16,8 +16,7 @@ import numpy as np
 from perftop.counters import Floats
 from perftop.exports.fields import ELAPSED, ONLINE, Field
 from perftop.exports.form import Form, Out
-from perftop.exports.look import cores
-from perftop.exports.table import Table
+from perftop.exports.look import Look
 from perftop.failed import Failed
 from perftop.format import ranges
 from perftop.session import Interval, Session
@@ -32,14 +31,13 @@ class OpenMetrics(Form):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
-        self._table = Table(session, measures)
         self._fields = [ELAPSED, ONLINE, *(field for field in measures if field.kind != "text")]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._waiting = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
-        look = self._table.look(interval)
+        look = Look(self._session, interval)
         values = np.array([field.values(look) for field in self._fields], float)
         again = np.ones(len(look.rows), bool)
         again[np.unique(look.cores, return_index=True)[1]] = False
@@ -60,10 +58,9 @@ class OpenMetrics(Form):
             ) from None
 
     def finish(self) -> None:
-        session = self._session
-        self._info(session)
-        cpus = [_labels(**_of_cpu(session, row)) for row in session.shown]
-        labels = {"machine": [""], "cpu": cpus, "core": self._core_labels(session)}
+        self._info()
+        cpus = [_labels(**_of_cpu(self._session, row)) for row in self._session.shown]
+        labels = {"machine": [""], "cpu": cpus, "core": self._core_labels()}
         with self._waiting:
             for i, field in enumerate(self._fields):
                 self._family(i, field, labels[field.scope])
@@ -96,8 +93,8 @@ class OpenMetrics(Form):
         told = zip(self._times, series.tolist(), strict=True)
         self._text("".join(f"{name} {v:.15g} {t:.6f}\n" for t, v in told if math.isfinite(v)))
 
-    def _info(self, session: Session) -> None:
-        hello = session.hello
+    def _info(self) -> None:
+        hello = self._session.hello
         labels = _labels(
             version=hello.perftop, host=hello.host, source=hello.source,
             model=hello.identity.name, kernel=hello.kernel,
@@ -105,14 +102,15 @@ class OpenMetrics(Form):
         self._text("# HELP perftop What was recorded, and by what.\n# TYPE perftop info\n")
         self._samples(f"perftop_info{labels}", np.ones(len(self._times)))
 
-    def _core_labels(self, session: Session) -> list[str]:
+    def _core_labels(self) -> list[str]:
         """A core is told with the first of its CPUs. `cpus` keeps apart those to which the kernel
         gives the same number, or none."""
-        found = []
-        held = cores(session, session.shown).tolist()
+        session, found = self._session, []
+        cores = session.sieve.cores
+        held = cores.of_cpu[session.shown].tolist()
         for place, (core, row) in enumerate(zip(held, session.shown, strict=True)):
-            known = core < len(session.splitter.cores) and held.index(core) == place
-            cpus = session.splitter.cores[core] if known else [session.topology[row].cpu]
+            known = core >= 0 and held.index(core) == place
+            cpus = cores.lists[core] if known else [session.topology[row].cpu]
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
             found.append(_labels(**of_core, cpus=ranges(cpus)))
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perftop.exports import look as looks
 from perftop.exports.fields import ELAPSED, ONLINE, PLACES, TIME, Field
 from perftop.exports.look import Look
 from perftop.exports.reasons import Reasons
@@ -16,24 +15,15 @@ class Table:
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
-        self._cores = looks.cores(session, session.shown)
-        self._grouped = session.splitter.cores
         self.fields = (
             TIME, ELAPSED, *PLACES, ONLINE, *measures,
             Field("suspect", "Why samples were left out.", _suspect, "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._told(), "why", "text"),
         )  # fmt: skip
 
-    def look(self, interval: Interval) -> Look:
-        session = self._session
-        if session.splitter.cores is not self._grouped:
-            self._cores = looks.cores(session, session.shown)
-            self._grouped = session.splitter.cores
-        return Look(session, interval, session.shown, self._cores)
-
     def columns(self, interval: Interval) -> list[Sequence[object]]:
         """In the order of `fields`, one value for each CPU shown."""
-        look = self.look(interval)
+        look = Look(self._session, interval)
         self._missing: list[dict[str, list[str]]] = [{} for _ in look.rows]
         return [self._column(field, look) for field in self.fields]
 
