@@ -91,7 +91,7 @@ def test_a_block_without_rows_is_no_zero(scope: wire.Scope) -> None:
 
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
-@pytest.mark.parametrize("form", ["jsonl", *FORMS])
+@pytest.mark.parametrize("form", FORMS)
 def test_what_a_hotplug_says_of_a_cpu_is_not_trusted(
     tmp_path: Path, row: object, form: str
 ) -> None:

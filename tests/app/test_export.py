@@ -155,7 +155,7 @@ def test_a_place_that_cannot_be_written_is_told(path: Path) -> None:
     assert refused.value.status == 1
 
 
-@pytest.mark.parametrize("form", ["jsonl", *FORMS])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_full_disk_is_told_of_what_was_written(path: Path, form: str) -> None:
     with pytest.raises(Failed, match="cannot write all of /dev/full: No space") as refused:
         run(Options(path, Path("/dev/full"), form, force=True))

@@ -63,7 +63,7 @@ def costs(path: Path, cpus: int) -> list[tuple[str, float, float]]:
     reference = cpu_us(lambda: applied(hello, found))
     rows = [("record", cpu_us(lambda: written(path, hello, found)), reference)]
     rows.append(("read", cpu_us(lambda: read(path)), reference))
-    for form in ("jsonl", *FORMS):
+    for form in FORMS:
         options = Options(path, path.with_name("out"), form, force=True)
         rows.append((f"export {form}", cpu_us(lambda options=options: run(options)), reference))  # type: ignore[misc]
     return [(f"{what}, {cpus} CPUs", mine, other) for what, mine, other in rows]

@@ -189,7 +189,7 @@ def replayed(path: Path, share: float) -> None:
 
 def ways(rng: random.Random) -> Callable[[Path], None]:
     share = rng.random()
-    form = rng.choice((*run.FORMS, "jsonl", "replay", "replay"))
+    form = rng.choice((*run.FORMS, "replay", "replay"))
     return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
 
 
@@ -255,7 +255,7 @@ def fuzz(seconds: float, seed: int, into: Path) -> int:
     cases = [case(spec) for spec in SPECS]
     for spec in (c for c in cases for _ in range(2)):
         (path := into / "case").write_bytes(written(spec))
-        for form in (*run.FORMS, "jsonl"):
+        for form in run.FORMS:
             tried(path, lambda path, form=form: exported(path, form), reached)  # type: ignore[misc]
     bounded()
     end_s, told_s, n = time.monotonic() + seconds, 0.0, 0

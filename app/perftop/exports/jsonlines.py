@@ -16,10 +16,9 @@ _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 
 
 class JsonLines(Form):
-    """Without measures all of them: then a line is what `stat` prints, byte by byte.
-    `stat` has no marks."""
+    """With all measures a line is what `stat` prints, byte by byte. `stat` has no marks."""
 
-    def __init__(self, session: Session, measures: Sequence[Field] | None, out: Out) -> None:
+    def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._measures, self._out = session, measures, out
         self._line(export.hello_line(session))
 
@@ -44,7 +43,7 @@ class JsonLines(Form):
 
     def _only(self, line: export.Line) -> export.Line:
         """With those measures only that were asked for."""
-        if self._measures is None:
+        if len(self._measures) == len(MEASURES):
             return line
         away = _KEYS - {field.key for field in self._measures if field.kind != "count"}
         counts = {field.key for field in self._measures if field.kind == "count"}

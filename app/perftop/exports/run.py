@@ -27,6 +27,7 @@ from perftop.session import Session
 EVERY_NS = 1_000_000_000
 FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
     "csv": Delimited,
+    "jsonl": JsonLines,
     "parquet": Parquet,
     "openmetrics": OpenMetrics,
 }
@@ -59,7 +60,7 @@ def run(options: Options) -> int:
         target = _target(options)
         try:
             with target as out:
-                form = _form(options, session, measures, out)
+                form = FORMS[options.form](session, measures, out)
                 try:
                     _convert(source, Conversion(session, form, every_ns, cpus), out)
                 except BaseException:
@@ -75,12 +76,6 @@ def run(options: Options) -> int:
         print(f"perftop: {options.source or 'stdin'}: {source.damage}", file=sys.stderr)
         return DAMAGED
     return 0
-
-
-def _form(options: Options, session: Session, measures: Sequence[Field], out: BinaryIO) -> Form:
-    if options.form == "jsonl":
-        return JsonLines(session, measures if options.metrics else None, out)
-    return FORMS[options.form](session, measures, out)
 
 
 def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
