@@ -6,6 +6,7 @@ one that came later is in the row's `why`.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -19,6 +20,10 @@ from perftop.smt import STATES
 Line = dict[str, Any]
 MULTIPLEXED = 0.99
 """Of the time; closer to all of it, turns are only those of starting."""
+
+
+def text(line: Line) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
 def number(value: float) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -133,7 +132,7 @@ class Stat:
             self._print([report.episode(session, episode)])
 
     def _line(self, line: export.Line) -> None:
-        self._print([json.dumps(line, ensure_ascii=False, separators=(",", ":"))])
+        self._print([export.text(line)])
 
     def _print(self, lines: list[str]) -> None:
         self._out.write("".join(line + "\n" for line in lines))

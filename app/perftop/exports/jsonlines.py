@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from perftop import export, overall
@@ -38,8 +37,7 @@ class JsonLines(Form):
         self._line(self._only(line))
 
     def _line(self, line: export.Line) -> None:
-        text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
-        self._out.write(f"{text}\n".encode())
+        self._out.write(f"{export.text(line)}\n".encode())
 
     def _only(self, line: export.Line) -> export.Line:
         """With those measures only that were asked for."""
