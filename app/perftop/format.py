@@ -8,10 +8,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from perftop.detect.episode import told
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
@@ -22,6 +20,11 @@ MISSING = "n/a"
 def percent(share: float) -> str:
     """Utilisation and its like: 0.1 %."""
     return f"{100 * share:.1f}" if math.isfinite(share) else MISSING
+
+
+def rough(share: float) -> str:
+    """Of a whole, to a per cent: 80 %."""
+    return f"{100 * share:.0f} %"
 
 
 def clock(hz: float) -> str:
@@ -188,6 +191,44 @@ def _beside(key: str, value: object, limit: object) -> str:
         return text
     number, _, unit = text.rpartition(" ")
     return f"{number} of {told(key, limit).split(' ')[-2]} {unit}"
+
+
+def _seconds(value_s: float) -> str:
+    if value_s < 1e-3:
+        return f"{1e6 * value_s:.0f} us"
+    return f"{1e3 * value_s:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"
+
+
+_NAMES = {
+    "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
+    "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
+    "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",
+    "as_if_clock_changes_of_8.5_us_per_s": "as if by clock changes of 8.5 us,",
+    "error_share": "error up to", "error_of_idle_share": "of idle",
+    "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
+}  # fmt: skip
+"""Of keys that a reader would not understand without."""
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
+    "_w": lambda value: f"{value:.0f} W",
+    "_c": lambda value: f"{value:.0f} °C",
+    "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
+    "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
+    "_s": _seconds,
+}
+"""By the end of a key; of those that fit the first."""
+
+
+def told(key: str, value: object) -> str:
+    """A piece of evidence as text: its key says in which unit a number is."""
+    name = _NAMES.get(key)
+    for end, shown in _UNITS.items():
+        if key.endswith(end) and isinstance(value, int | float):
+            return f"{name or key.removesuffix(end).replace('_', ' ')} {shown(value)}"
+    return f"{name or key.replace('_', ' ') + ':'} {value}"
+
+
+# --- terminals
 
 
 def utf8() -> bool:

@@ -11,11 +11,12 @@ import numpy as np
 from perftop.believe import Sieve
 from perftop.counters import Floats
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode, rough
+from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.signs import SIGNS, Signs
 from perftop.detect.spells import PAUSE_NS, Spell, Spells, gap_ns
 from perftop.detect.standstill import Standstill
+from perftop.format import rough
 
 START, END = 0.003, 0.0015
 """Of the time, beyond what the error may have made. Where nothing is wrong up to 0.0006 of it is

@@ -8,10 +8,11 @@ from perftop.believe import Sieve
 from perftop.cores import Cores
 from perftop.counters import Bools, Floats
 from perftop.detect.detector import Detector
-from perftop.detect.episode import LEVELS, Episode, rough
+from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import PAUSE_NS, Spell, Spells
-from perftop.detect.why import ACTS
+from perftop.detect.why import ACTS, LEVELS
+from perftop.format import rough
 
 START, END = ACTS, ACTS / 2
 """Of the cycles of a core: as where a level is told to be the cause of a drop."""

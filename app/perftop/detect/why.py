@@ -6,8 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from perftop.detect.episode import CAUSES, LEVELS, rough
 from perftop.detect.facts import Facts
+from perftop.format import rough
+
+CAUSES = {
+    "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
+    "running average thermal limit": "thermal", "PROCHOT": "prochot", "VR thermal": "vr",
+    "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
+}  # fmt: skip
+"""By the name of a limit reason; of two seen as often the first. The others limit nothing, or
+nobody knows what."""
+LEVELS = "license_1", "license_2", "license_3"
+"""Counters of cycles for which wide code had the clock lowered."""
 
 ACTS, AT_LIMIT = 0.1, 0.99
 """Of polls or cycles: what limits the clock more seldom takes no START off its mean. Of the power

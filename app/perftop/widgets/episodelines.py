@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.detect.episode import LEVELS
+from perftop.detect.why import LEVELS
 from perftop.format import depth, length, when, where
 from perftop.widgets import alert
 from perftop.widgets.strips import Run, fit, foreign

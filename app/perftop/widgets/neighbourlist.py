@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perftop.company import Task, task
-from perftop.detect.episode import Episode, told
+from perftop.detect.episode import Episode
 from perftop.detect.losses import KIND
 from perftop.detect.neighbours import AWAKE, BUSY
-from perftop.format import length, where
+from perftop.format import length, told, where
 from perftop.watching import KEPT_NS, Moved, Thread, Watching
 from perftop.widgets.strips import foreign
 
