@@ -11,6 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop import theme
+from perftop.format import duration, place, when
 from perftop.widgets import alert, machine
 from perftop.widgets.ready import ink, line
 from perftop.widgets.status import Replay, Status
@@ -91,8 +92,7 @@ def identity(
     room = width - sum(len(text) for text, _ in right) - 2
     hello = session.hello
     cores, cpus = len(session.shown_cores()), len(session.shown)
-    each = f"{hello.sample_ns / 1e9:g}" if hello.sample_ns >= 10**9 else None
-    sample = f"{each} s" if each else f"{hello.sample_ns / 1e6:g} ms"
+    shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
     running = alert.badge(alert.told(session, interval, status))
     pieces: list[tuple[int, list[Run]]] = [
         (0, name),
@@ -101,7 +101,7 @@ def identity(
         (3, [(f"{cores}", "text"), (" cores / ", "dim"), (f"{cpus}", "text"), (" CPUs", "dim")]),
         (2, [(foreign(hello.source), "clock")]),
         (4, _method(interval)),
-        (5, [(_span(status.interval_ns), "text"), (" of ", "dim"), (sample, "text")]),
+        (5, [(shown, "text"), (" of ", "dim"), (sample, "text")]),
         (1, running),
     ]
     return spread(_dotted(pieces, room), right, width)
@@ -123,10 +123,6 @@ def _method(interval: Interval | None) -> list[Run]:
         return []
     names = [name for name in interval.split.method if name is not None and name != "single"]
     return [(max(set(names), key=names.count), "text")] if names else []
-
-
-def _span(ns: int) -> str:
-    return f"{ns / 1e6:g} ms" if ns < 10**9 else f"{ns / 1e9:g} s"
 
 
 def _right(session: Session, interval: Interval | None, status: Status, width: int) -> list[Run]:
@@ -151,8 +147,6 @@ def _right(session: Session, interval: Interval | None, status: Status, width: i
             pieces.append((0, [(text, style)]))
             room = max(room + width // 8, len(text) + 1)
     elif status.paused is not None:
-        from perftop.format import when
-
         pieces.append((0, [(f" PAUSED {when(status.paused)} ", "paused")]))
         room += width // 8
     elif status.silent_s is not None:
@@ -168,8 +162,6 @@ def _right(session: Session, interval: Interval | None, status: Status, width: i
 
 
 def _replay(replay: Replay, interval: Interval, dot: str) -> str:
-    from perftop.format import place, when
-
     first_ns, last_ns = replay.reach_ns
     if replay.seeking_ns is not None:
         does = f"seeking {place(replay.seeking_ns - first_ns)}"
