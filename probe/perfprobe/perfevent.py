@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfprobe import host
+from perfprobe import access, host
 from perfprobe._native import ffi, lib
 from perfprobe.leaves import pinned
 
@@ -153,8 +153,6 @@ def raise_limit() -> None:
 
 # --- why not --------------------------------------------------------------------------------------
 
-CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
-
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
@@ -203,10 +201,10 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 def _forbidden(number: int, root: Path) -> Trouble:
     """The kernel's own check answers EACCES, and a container's filter EPERM."""
     level = (host.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
-    status = host.text(f"{root}/proc/self/status", 1 << 14) or ""
-    filtered = "\nSeccomp:\t2" in status
+    filtered = access.filtered(root)
     by_kernel = not (filtered and number == errno.EPERM)
-    if level.isdigit() and int(level) > 0 and not _capable(status) and by_kernel:
+    capable = access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN)
+    if level.isdigit() and int(level) > 0 and not capable and by_kernel:
         why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
         return Trouble(why, "sysctl kernel.perf_event_paranoid=0, or perftop --sudo")
     if filtered:
@@ -215,15 +213,6 @@ def _forbidden(number: int, root: Path) -> Trouble:
             "run outside the container, or allow perf_event_open and add CAP_PERFMON",
         )
     return Trouble("perf_event_open is refused by a security module", "ask its administrator")
-
-
-def _capable(status: str) -> bool:
-    _, found, rest = status.partition("\nCapEff:\t")
-    try:
-        mask = int(rest.partition("\n")[0], 16) if found else 0
-    except ValueError:
-        return False
-    return bool(mask >> CAP_PERFMON & 1 or mask >> CAP_SYS_ADMIN & 1)
 
 
 def shortage(free: int, root: Path = Path("/")) -> Trouble:
