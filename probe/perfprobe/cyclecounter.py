@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfprobe import access, perfgroup, perfpmu
-from perfprobe.perfevent import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System, Trouble
+from perfprobe import perfgroup, perfpmu
+from perfprobe.perfevent import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
 
 
 def opened(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
     """It counts, in all rings, from now until it is closed. Raises Refused."""
-    pmu = perfpmu.core_of(perfpmu.cores(root), cpu)
-    if pmu is None:
-        raise Refused(Trouble(*access.no_pmu(root)))
+    pmu = perfpmu.core_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
     settled = perfgroup.settle(kernel or System(), [event], cpu, timed=True, root=root)
     if settled.group is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from perfprobe import access, cpuid, host, msr, perfevent, perfpmu
+from perfprobe import cpuid, host, msr, perfevent, perfpmu
 from perfprobe._native import ffi, lib
 from perfprobe.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.perfevent import Event, Refused, System, Trouble
@@ -95,7 +95,7 @@ def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Found:
 
 
 def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
-    pmu = _core_pmu(cpu)
+    pmu = perfpmu.core_at(Path("/"), cpu)
     group = _instructions(pmu, cpu, stack)
     if not group.direct:
         raise Refused(pmu.indirect())
@@ -104,20 +104,12 @@ def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
 
 def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     try:
-        group = _instructions(_core_pmu(cpu), cpu, stack)
+        group = _instructions(perfpmu.core_at(Path("/"), cpu), cpu, stack)
     except Refused as refused:
         why = f"of instructions none can be read ({refused.trouble.why})"
         group = _group(CPU_CLOCK, cpu, stack)
         return f"cpu-clock, a software event: {why}", {"arg": group.address}
     return "instructions", {"arg": group.address}
-
-
-def _core_pmu(cpu: int) -> perfpmu.Pmu:
-    root = Path("/")
-    pmu = perfpmu.core_of(perfpmu.cores(root), cpu)
-    if pmu is None:
-        raise Refused(Trouble(*access.no_pmu(root)))
-    return pmu
 
 
 def _instructions(pmu: perfpmu.Pmu, cpu: int, stack: contextlib.ExitStack) -> perfevent.OpenGroup:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import host
-from perfprobe.perfevent import Trouble
+from perfprobe import access, host
+from perfprobe.perfevent import Refused, Trouble
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -56,6 +56,14 @@ def cores(root: Path) -> list[Pmu]:
 
 def core_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
     return next((pmu for pmu in pmus if pmu.serves(cpu)), None)
+
+
+def core_at(root: Path, cpu: int) -> Pmu:
+    """Raises Refused where there is none."""
+    pmu = core_of(cores(root), cpu)
+    if pmu is None:
+        raise Refused(Trouble(*access.no_pmu(root)))
+    return pmu
 
 
 # --- events ---------------------------------------------------------------------------------------
