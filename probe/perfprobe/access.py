@@ -199,7 +199,7 @@ def _traced(root: Path) -> Check:
 
 
 def _idle(root: Path) -> Check:
-    driver = (host.text(f"{root}/sys/devices/system/cpu/cpuidle/current_driver") or "").strip()
+    driver = (host.text(f"{root}/{host.CPUS}/cpuidle/current_driver") or "").strip()
     if driver in {"", "none"}:
         why = "no cpuidle driver here"
         return Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
@@ -209,7 +209,7 @@ def _idle(root: Path) -> Check:
 def _cpufreq(root: Path) -> Check:
     from perfprobe.sources import cpufreq  # which needs us
 
-    at = f"{root}/sys/devices/system/cpu/cpu0/cpufreq"
+    at = f"{root}/{host.CPUS}/cpu0/cpufreq"
     driver = (host.text(f"{at}/scaling_driver") or "").strip()
     if not driver:
         why = "no cpufreq driver (usual in a guest)"

@@ -9,6 +9,7 @@ from pathlib import Path
 from perfprobe import cpulist
 from perfprobe.wire import Identity
 
+CPUS = "sys/devices/system/cpu"
 SMALL = 4096  # a file of /sys; the kernel prints at most a page
 FIRST_RECORD = 1 << 14  # of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
 ALL_RECORDS = 1 << 24  # 8192 CPUs of 2 KiB
@@ -114,7 +115,7 @@ def _clean(name: str) -> str:
     return " ".join(printable.split())[:256]
 
 
-# --- files, for topology too ----------------------------------------------------------------------
+# --- small files ----------------------------------------------------------------------------------
 
 
 def text(path: str, limit: int = SMALL) -> str | None:

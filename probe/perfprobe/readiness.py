@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe import cpulist, host
+from perfprobe.host import CPUS
 from perfprobe.sources import cpufreq
-from perfprobe.sources.procfs import CPUS
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1

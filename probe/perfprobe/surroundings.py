@@ -53,7 +53,7 @@ def _idle_s(ticks: Sequence[int] | None) -> float | None:
 def _cpuidle_s(root: Path, cpu: int) -> float | None:
     """To the microsecond, unlike /proc/stat. A state's time is added when the CPU leaves it, which
     one that reads its own has done."""
-    where = f"{root}/sys/devices/system/cpu/cpu{cpu}/cpuidle"
+    where = f"{root}/{host.CPUS}/cpu{cpu}/cpuidle"
     texts = [host.text(f"{where}/state{n}/time") for n in host.numbered(where, "state")]
     times = [text.strip() for text in texts if text is not None]
     if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):

@@ -23,7 +23,7 @@ _CLASS_STEP = 0.9
 
 def read(root: Path = Path("/")) -> list[Cpu]:
     """One row for each present CPU, in ascending order; empty if the tree knows of none."""
-    base = f"{root}/sys/devices/system/cpu"
+    base = f"{root}/{host.CPUS}"
     present = _present(root, base)
     online = _online(root, base, present)
     known = frozenset(present)

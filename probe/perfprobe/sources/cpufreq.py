@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfprobe import host
-from perfprobe.sources.procfs import CPUS, Files
+from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
 SLOW_NS = 500_000
@@ -38,7 +38,7 @@ def part(root: Path, rows: Sequence[Cpu]) -> Files:
 
 def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
     cpu = next((row.cpu for row in rows if row.online), 0)
-    path = root / CPUS / f"cpu{cpu}/cpufreq/{name}"
+    path = root / host.CPUS / f"cpu{cpu}/cpufreq/{name}"
     took_ns = []
     try:
         for _ in range(3):
@@ -80,8 +80,8 @@ def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
 
 def turbo_on(root: Path) -> bool | None:
     """As it is now: by intel_pstate, or by the boost switch of the others. None: neither says."""
-    off = host.number(f"{root}/{CPUS}/intel_pstate/no_turbo")
-    boost = host.number(f"{root}/{CPUS}/cpufreq/boost")
+    off = host.number(f"{root}/{host.CPUS}/intel_pstate/no_turbo")
+    boost = host.number(f"{root}/{host.CPUS}/cpufreq/boost")
     if off is None and boost is None:
         return None
     return not off and boost != 0
@@ -89,7 +89,7 @@ def turbo_on(root: Path) -> bool | None:
 
 def governor(root: Path, cpu: int) -> str:
     """Empty: there is none to be seen."""
-    return (host.text(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
+    return (host.text(f"{root}/{host.CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
 
 
 def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
@@ -100,7 +100,7 @@ def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
 
 
 def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
-    return ((row.cpu, f"{root}/{CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
+    return ((row.cpu, f"{root}/{host.CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
 
 
 def _pstates(at: str) -> list[str]:

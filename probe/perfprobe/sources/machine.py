@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfprobe import layout, wire
+from perfprobe import host, layout, wire
 from perfprobe.sources.polled import put
-from perfprobe.sources.procfs import CPUS
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
@@ -26,7 +25,7 @@ class Machine:
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
-        counters += self._switches(root / CPUS)
+        counters += self._switches(root / host.CPUS)
         self.block = wire.Block("machine", "machine", counters)
 
     def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:

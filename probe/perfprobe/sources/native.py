@@ -151,7 +151,7 @@ class Native:
         self._attached.add(cpu)
 
     def _read_online(self) -> str:
-        return host.text(f"{self._root}/{procfs.CPUS}/online") or ""
+        return host.text(f"{self._root}/{host.CPUS}/online") or ""
 
     def _watch_hotplug(self, time_ns: int) -> None:
         """CPUs that came or went since the last frame. The list is one small read."""

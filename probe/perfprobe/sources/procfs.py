@@ -12,8 +12,6 @@ from perfprobe.sampler import FILE, Slot
 from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
-CPUS = "sys/devices/system/cpu"
-
 
 class Files:
     """A part whose columns are numbers in files below the CPU's directory."""
@@ -24,7 +22,7 @@ class Files:
         self.scope = scope
         self.counters = counters
         self.missing: list[Missing] = []
-        self._base = f"{root}/{CPUS}"
+        self._base = f"{root}/{host.CPUS}"
         self._names = names
         self._descriptors = Descriptors()
 
@@ -68,7 +66,7 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
-        base = f"{root}/{CPUS}/cpu{row.cpu}/cpuidle"
+        base = f"{root}/{host.CPUS}/cpu{row.cpu}/cpuidle"
         idle: list[str] = []
         poll: list[str] = []
         for number in host.numbered(base, "state"):
