@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, host, journal, topology
+from perfprobe import cpulist, host, journal, policy, topology
 
 State = Literal["usable", "limited", "not usable"]
 
@@ -207,14 +207,12 @@ def _idle(root: Path) -> Check:
 
 
 def _cpufreq(root: Path) -> Check:
-    from perfprobe.sources import cpufreq  # which needs us
-
     at = f"{root}/{host.CPUS}/cpu0/cpufreq"
     driver = (host.text(f"{at}/scaling_driver") or "").strip()
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
-    governor = cpufreq.governor(root, 0) or "unknown"
+    governor = policy.governor(root, 0) or "unknown"
     return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe import host
-from perfprobe.sources import cpufreq, procstat
+from perfprobe import host, policy
+from perfprobe.sources import procstat
 
 INTERRUPTS_LIMIT = 1 << 23
 """Bytes of /proc/interrupts: a line a vector, 11 for each CPU in it."""
@@ -72,12 +72,12 @@ def seen(
 
 
 def _clock(cpu: int, root: Path) -> Iterator[Seen]:
-    governor = cpufreq.governor(root, cpu)
+    governor = policy.governor(root, cpu)
     if governor and governor != "performance":
         yield Seen(
             "governor", governor, "the core's clock follows the load, or is held low: so do costs"
         )
-    if cpufreq.turbo_on(root):
+    if policy.turbo_on(root):
         yield Seen("turbo", "on", "the core's clock depends on what the other cores do")
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, host
+from perfprobe import cpulist, host, policy
 from perfprobe.host import CPUS
-from perfprobe.sources import cpufreq
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
@@ -59,7 +58,7 @@ def _governor(root: Path) -> Item:
     numbers = host.numbered(f"{root}/{CPUS}", "cpu")
     found: dict[str, list[int]] = {}
     for cpu in numbers:
-        if name := cpufreq.governor(root, cpu):
+        if name := policy.governor(root, cpu):
             found.setdefault(name, []).append(cpu)
     if not found:
         return Item("governor", "unknown", _unsaid(root))
@@ -81,7 +80,7 @@ def _unsaid(root: Path) -> str:
 
 
 def _turbo(root: Path) -> Item:
-    on = cpufreq.turbo_on(root)
+    on = policy.turbo_on(root)
     if on is None:
         return Item("turbo", "unknown", _unsaid(root))
     if not on:

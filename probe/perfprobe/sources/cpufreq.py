@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfprobe import host
+from perfprobe import host, policy
 from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
@@ -58,7 +58,7 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
 def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
     """The fastest each CPU can run with few cores active: with more of them nobody says, so that it
     is only an upper bound. One for each speed: favoured cores are faster."""
-    if turbo_on(root) is False:
+    if policy.turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not tell how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
@@ -76,20 +76,6 @@ def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
         Turbo([Step(1, khz * 1e3)], origin, None if alike else mine)
         for khz, mine in sorted(cpus.items(), reverse=True)
     ], []
-
-
-def turbo_on(root: Path) -> bool | None:
-    """As it is now: by intel_pstate, or by the boost switch of the others. None: neither says."""
-    off = host.number(f"{root}/{host.CPUS}/intel_pstate/no_turbo")
-    boost = host.number(f"{root}/{host.CPUS}/cpufreq/boost")
-    if off is None and boost is None:
-        return None
-    return not off and boost != 0
-
-
-def governor(root: Path, cpu: int) -> str:
-    """Empty: there is none to be seen."""
-    return (host.text(f"{root}/{host.CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
 
 
 def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
