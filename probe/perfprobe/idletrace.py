@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfprobe._native import ffi, lib
+from perfprobe.errnos import checked
 
 LOG_BYTES = 1 << 16  # the verifier's words; the kernel says ENOSPC but keeps what fits
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
@@ -91,18 +92,18 @@ class IdleTrace:
             for cpu in self._cpus if cpus is None else cpus:
                 with suppress(OSError):  # offline, or not in our cpuset
                     os.sched_setaffinity(0, {cpu})
-                    _check(lib.pp_idle_settle(self._open(), cpu))
+                    checked(lib.pp_idle_settle(self._open(), cpu))
         finally:
             os.sched_setaffinity(0, before)
 
     def offline(self, cpu: int) -> None:
         """The CPU went offline: idle from here on. The kernel itself reports nothing then."""
-        _check(lib.pp_idle_offline(self._open(), cpu))
+        checked(lib.pp_idle_offline(self._open(), cpu))
 
     def states(self, core: int) -> States:
         """OSError ENOENT: no such core; EAGAIN: a CPU stood still in the midst of an update."""
         out: Any = ffi.new("pp_idle_states *")
-        _check(lib.pp_idle_read(self._open(), core, out))
+        checked(lib.pp_idle_read(self._open(), core, out))
         neither, lp0, lp1, both = out.ns
         return States(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
 
@@ -112,18 +113,18 @@ class IdleTrace:
         result = lib.pp_idle_busy(self._open(), cpu, out)
         if result == -errno.ENODATA:
             return None
-        _check(result)
+        checked(result)
         return int(out[0])
 
     def entries(self, cpu: int) -> int:
         """How often it went idle, into whichever state."""
         out: Any = ffi.new("uint64_t *")
-        _check(lib.pp_idle_get(self._open(), lib.PP_IDLE_ENTRIES, cpu, out))
+        checked(lib.pp_idle_get(self._open(), lib.PP_IDLE_ENTRIES, cpu, out))
         return int(out[0])
 
     def stats(self) -> Stats:
         out: Any = ffi.new("pp_idle_stats *")
-        _check(lib.pp_idle_get_stats(self._open(), out))
+        checked(lib.pp_idle_get_stats(self._open(), out))
         return Stats(out.clamped, out.clamped_ns, out.dropped, out.missed)
 
     def base(self) -> int:
@@ -139,11 +140,6 @@ class IdleTrace:
         if self._handle is None:
             raise ValueError("the trace is closed")
         return self._handle
-
-
-def _check(result: int) -> None:
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
 
 
 def _text(log: Any) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
+from perfprobe.errnos import checked
 from perfprobe.sources import Unavailable
 
 FREE, ADD, IMUL, ENTER = (
@@ -79,9 +80,7 @@ def run(kind: int, turns: int, marks: int) -> Run:
     """On the CPU that the caller is on. OSError: not on this architecture."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_spell *")
-    result = lib.pp_known_run(kind, turns, c_marks, marks, out)
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
+    checked(lib.pp_known_run(kind, turns, c_marks, marks, out))
     return Run(kind, turns, tuple(c_marks), _spell(out))
 
 

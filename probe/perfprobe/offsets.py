@@ -9,12 +9,12 @@ No assumption is made that both ways take as long.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perfprobe._native import ffi, lib
+from perfprobe.errnos import checked
 from perfprobe.leaves import pinned
 
 EXCHANGES = 2000
@@ -114,9 +114,7 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
 def exchanged(cpu: int, limit_s: float) -> list[Exchange]:
     """Between the CPU that the caller is pinned to and another. OSError: it cannot be."""
     out: Any = ffi.new("pp_exchange[]", EXCHANGES)
-    done = lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out)
-    if done < 0:
-        raise OSError(-done, os.strerror(-done))
+    done = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
     return [Exchange(e.sent, e.seen, e.back) for e in out[0:done]]
 
 

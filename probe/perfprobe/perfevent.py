@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from perfprobe import access, host
 from perfprobe._native import ffi, lib
+from perfprobe.errnos import checked
 from perfprobe.leaves import pinned
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
@@ -81,17 +82,11 @@ class Kernel(Protocol):
     def trial(self, group: Any, cpu: int, own_ns: int) -> Trial: ...
 
 
-def _check(result: int) -> int:
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
-    return result
-
-
 class OpenGroup:
     def __init__(self, fds: Sequence[int], *, timed: bool) -> None:
         out = ffi.new("pp_perf_group **")
         array = ffi.new("int32_t[]", list(fds))
-        _check(lib.pp_perf_group_new(array, len(fds), timed, out))
+        checked(lib.pp_perf_group_new(array, len(fds), timed, out))
         self.handle: Any = out[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
         self.direct = bool(lib.pp_perf_is_direct(self.handle))
@@ -102,13 +97,13 @@ class OpenGroup:
     def place(self, columns: Sequence[int]) -> None:
         self.filled = [column + self._times for column in columns]
         bits = sum(1 << column for column in (*range(self._times), *self.filled))
-        _check(lib.pp_perf_group_place(self.handle, bits))
+        checked(lib.pp_perf_group_place(self.handle, bits))
         self.columns = lib.pp_perf_columns(self.handle)
 
     def read(self) -> list[int]:
         """All columns; those that no event fills hold anything."""
         values = ffi.new("uint64_t[64]")
-        _check(lib.pp_perf_read(self.handle, values))
+        checked(lib.pp_perf_read(self.handle, values))
         return [values[i] for i in range(self.columns)]
 
     def close(self) -> None:
@@ -123,10 +118,10 @@ class System:
         flags = lib.PP_EVENT_KERNEL if event.kernel else 0
         flags |= lib.PP_EVENT_HOST if host_only and event.core else 0
         attr = ffi.new("pp_event *", (event.type, flags, event.config))
-        return _check(lib.pp_perf_open(attr, cpu, leader))
+        return checked(lib.pp_perf_open(attr, cpu, leader))
 
     def enable(self, leader: int) -> None:
-        _check(lib.pp_perf_enable(leader))
+        checked(lib.pp_perf_enable(leader))
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -138,7 +133,7 @@ class System:
         moved = ffi.new("uint64_t[64]")
         out: Any = ffi.new("pp_trial *")
         with pinned(cpu):
-            _check(lib.pp_perf_trial(group.handle, own_ns, moved, out))
+            checked(lib.pp_perf_trial(group.handle, own_ns, moved, out))
         running = (moved[1] / moved[0] if moved[0] else 0.0) if group.timed else 1.0
         counts = [moved[column] for column in group.filled]
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
+from perfprobe.errnos import checked
 
 FILE = lib.PP_FILE
 """Slot kind: the arg-th (from 0) decimal integer in the text of a kernel file."""
@@ -108,12 +109,6 @@ def stamp_now() -> int:
     return lib.pp_stamp()
 
 
-def _check(result: int) -> int:
-    if result < 0:
-        raise OSError(-result, os.strerror(-result))
-    return result
-
-
 class Sampler:
     def __init__(
         self,
@@ -132,7 +127,7 @@ class Sampler:
         kind = lib.PP_STAMP_TSC if self.stamp == "tsc" else lib.PP_STAMP_RAW
         config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof))
         handle = ffi.new("pp_sampler **")
-        _check(lib.pp_new(config, handle))
+        checked(lib.pp_new(config, handle))
         self._sampler = handle[0]
         self._buffer = ffi.new("uint64_t[]", max(words, 1))
         self._delivered = ffi.new("uint32_t *")
@@ -163,12 +158,12 @@ class Sampler:
         flags = wire.ROW_REBASED if rebased else 0
         c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
         sampler = self._open()
-        _check(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
+        checked(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
         self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:
         """Returns when the thread has ended."""
-        _check(lib.pp_detach(self._open(), cpu))
+        checked(lib.pp_detach(self._open(), cpu))
         self._cpus.discard(cpu)
 
     def due(self) -> float:
@@ -181,7 +176,7 @@ class Sampler:
         self._skip(time.monotonic_ns())
         while (now := time.monotonic_ns()) >= (deadline := self._deadline(self._round)):
             give_up = force or now > deadline + self._patience_ns
-            pending = _check(
+            pending = checked(
                 lib.pp_drain(sampler, self._round, self._buffer, give_up, self._delivered)
             )
             if pending and not give_up:
@@ -197,7 +192,7 @@ class Sampler:
     def stats(self, cpu: int) -> Stats:
         """OSError (ENOENT) for a CPU that never was attached."""
         out: Any = ffi.new("pp_stats *")
-        _check(lib.pp_get_stats(self._open(), cpu, out))
+        checked(lib.pp_get_stats(self._open(), cpu, out))
         return Stats(
             out.samples,
             out.overruns,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 from perfprobe import clock, leaves, methods
 from perfprobe._native import ffi, lib
 from perfprobe.cpuid import Leaves
+from perfprobe.errnos import checked
 from perfprobe.methods import BRACKET, Method, Timer
 from perfprobe.perfevent import Refused, Trouble
 from perfprobe.repeat import Limits, Repeated, repeat, together
@@ -117,9 +117,7 @@ def _measure(run: Run) -> None:
     ticks, values = (ffi.new("uint64_t[]", LIMITS.most) for _ in range(2))
 
     def burst(size: int) -> None:
-        code = -lib.pp_timer_run(run.timer.handle, size, ticks, values)
-        if code:
-            raise OSError(code, os.strerror(code))
+        checked(lib.pp_timer_run(run.timer.handle, size, ticks, values))
 
     def measure(size: int) -> float:
         burst(size)
