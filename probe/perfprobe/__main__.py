@@ -227,7 +227,8 @@ def _timers(options: argparse.Namespace) -> int:
 def _selftest(options: argparse.Namespace) -> int:
     import select
 
-    from perfprobe import selftest, serve
+    from perfprobe import serve
+    from perfprobe.selftest import run
 
     if options.source.partition(":")[0] == "sim":
         raise ValueError("selftest --source sim: a simulated machine cannot run code")
@@ -235,12 +236,12 @@ def _selftest(options: argparse.Namespace) -> int:
         raise ValueError(
             "selftest --sysroot: code runs on this machine only, not below a directory"
         )
-    sample = str(selftest.SAMPLE_S)
+    sample = str(run.SAMPLE_S)
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
-            answer = selftest.run(source, lambda: bool(select.select([stop], [], [], 0)[0]))
-        except selftest.Stopped:
+            answer = run.run(source, lambda: bool(select.select([stop], [], [], 0)[0]))
+        except run.Stopped:
             return INTERRUPTED
     print(json.dumps(answer))
     return FAILED if answer["wrong"] else 0

@@ -14,10 +14,10 @@ from typing import Any
 import command
 import pytest
 
-from perfprobe import known, offsets, selftest, wire
+from perfprobe import known, offsets, wire
 from perfprobe.known import Run, Spell
 from perfprobe.offsets import Exchange
-from perfprobe.selftest import clocks, load, verdict
+from perfprobe.selftest import clocks, load, run, verdict
 from perfprobe.selftest.load import Chain, Times
 from perfprobe.selftest.verdict import Check, Seen
 from perfprobe.sources import Unavailable
@@ -170,7 +170,7 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
         monkeypatch.setattr(clocks, "now", lambda: (machine.now, machine.now))
         monkeypatch.setattr(clocks, "same", lambda *_: iter([(clocks.SAME, Seen(1, 0, 0, 1))]))
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-        return selftest.run(machine)
+        return run.run(machine)
 
     return test
 
@@ -315,8 +315,8 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
 
 def test_it_stops_when_asked(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     tested(machine := Machine())
-    with pytest.raises(selftest.Stopped):
-        selftest.run(machine, lambda: True)
+    with pytest.raises(run.Stopped):
+        run.run(machine, lambda: True)
 
 
 def test_no_time_stamp_counter(tested: Tested) -> None:
