@@ -57,6 +57,11 @@ def plain(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
+def many(number: int, what: str) -> str:
+    """1 core, 2 cores."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def when(unix: float) -> str:
     """Local time of day to 0.1 s."""
     tenths = int(unix * 10)

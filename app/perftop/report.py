@@ -14,6 +14,7 @@ from perftop.format import (
     depth,
     evidence,
     length,
+    many,
     percent,
     plain,
     ranges,
@@ -47,16 +48,12 @@ MOST_EACH = 8
 def heading(session: Session) -> list[str]:
     """What is being watched, and what cannot be and why."""
     hello = session.hello
-    cores = _count(len(session.shown_cores()), "core")
-    cpus = _count(len(session.shown), "CPU")
+    cores = many(len(session.shown_cores()), "core")
+    cpus = many(len(session.shown), "CPU")
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     lines += [f"# {text}" for text in missing_text(session)]
     return lines
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def missing_text(session: Session) -> list[str]:
@@ -168,7 +165,7 @@ def _summary(session: Session, tally: Tally, line: Line) -> list[str]:
     """The whole run, from its summary line: minimum, mean, maximum and fifth percentile of every
     measure; and what happened in it."""
     elapsed_s = line["elapsed_s"]
-    samples, cpus = _count(session.frames - 1, "sample"), _count(len(session.shown), "CPU")
+    samples, cpus = many(session.frames - 1, "sample"), many(len(session.shown), "CPU")
     lines = [f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measures(line) + _core_lines(line) + _job_lines(session, line) + _energy_lines(line)
     lines += _each(session, line) if line["run"] is not None else []
@@ -228,7 +225,7 @@ def _each(session: Session, line: Line) -> list[str]:
             cells = [_at(row[key], span, show) for key, show in shows.items()]
             lines.append(_row(_named(row["cpu"], span), cells, [], EACH_WIDTH))
     if left := len(line["cpus"]) - len(cpus):
-        lines.append(f"  … and {_count(left, 'CPU')} more: stat --json tells all")
+        lines.append(f"  … and {many(left, 'CPU')} more: stat --json tells all")
     return [*lines, *_each_core(session, line, {row["cpu"] for row in cpus}), ""]
 
 
@@ -276,7 +273,7 @@ def _core_lines(line: Line) -> list[str]:
         if known:
             parts.append(f"{state} {percent(sum(known) / len(known))} %")
             most = max(most, len(known))
-    return [f"SMT states, mean of {_count(most, 'core')}: {' · '.join(parts)}"] if parts else []
+    return [f"SMT states, mean of {many(most, 'core')}: {' · '.join(parts)}"] if parts else []
 
 
 def _spans(measure: Line | None, show: Show) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from perftop.format import many
+
 _STRENGTH = "PEL other"  # the order in which types are named
 _WIDEST = 72  # of a run of CPUs; a longer one is harder to read than a list
 _UNICODE = {"last": "└─ ", "more": "├─ ", "below": "│  ", "dot": " · "}
@@ -94,26 +96,22 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
     nodes = {core.node for core in cores} - {None}
     types = [core.type or "other" for core in cores]
     threads = sorted({len(core.cpus) for core in cores})
-    parts = [_count(len(packages), "package")] if packages else []
+    parts = [many(len(packages), "package")] if packages else []
     if len(dies) > max(1, len(packages)):
-        parts.append(_count(len(dies), "die"))
+        parts.append(many(len(dies), "die"))
     kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=_STRENGTH.find)]
     told = any(core.type for core in cores)
-    parts.append(_count(len(cores), "core") + (f" ({' + '.join(kinds)})" if told else ""))
-    parts.append(_count(len(cpus), "CPU"))
+    parts.append(many(len(cores), "core") + (f" ({' + '.join(kinds)})" if told else ""))
+    parts.append(many(len(cpus), "CPU"))
     if len(threads) == 1:
-        parts.append(_count(threads[0], "thread") + " a core")
+        parts.append(many(threads[0], "thread") + " a core")
     elif threads:
         parts.append(f"{threads[0]}-{threads[-1]} threads a core")
     if len(caches) > max(1, len(packages)):
-        parts.append(_count(len(caches), "L3 cache"))
+        parts.append(many(len(caches), "L3 cache"))
     if nodes:
-        parts.append(_count(len(nodes), "NUMA node"))
+        parts.append(many(len(nodes), "NUMA node"))
     return parts
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 # --- branches ------------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
         if fold:
             name = f"packages {ranges(c.package or 0 for c in group)}, a core each"
         total = sum(len(core.cpus) for core in group)
-        cells = [name, _count(len(group), "core"), _count(total, "CPU")]
+        cells = [name, many(len(group), "core"), many(total, "CPU")]
         dies = [] if fold else _by(group, lambda core: core.die)
         if len(dies) < 2:
             branches.append(_Branch(cells, _caches(group, caches)))
@@ -199,7 +197,7 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     known = [n for n in ids if n is not None]
     alike = len(cores) > 1 and len(set(ids)) == 1  # a core of each of many packages
     plural = "s" if len(cores) > 1 and not alike else ""
-    label = f"{kind}core{plural} {ranges(known)}" if known else kind + _count(len(cores), "core")
+    label = f"{kind}core{plural} {ranges(known)}" if known else kind + many(len(cores), "core")
     label += " of each" if known and alike else ""
     cpus = _pattern(cores)
     # The k-th core has the k-th CPU of each list: only true if both ascend together.
@@ -208,7 +206,7 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
         return [label, cpus], []
     texts = [f"core {'?' if c.core is None else c.core}: {ranges(c.cpus)}" for c in cores]
     lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), _WIDEST)
-    return [kind + _count(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
+    return [kind + many(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
 
 
 def _pattern(cores: list[_Core]) -> str:

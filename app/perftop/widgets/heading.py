@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 from perftop import theme
-from perftop.format import ranges
+from perftop.format import many, ranges
 from perftop.widgets import bars
 from perftop.widgets.places import Line
 from perftop.widgets.rows import Picture
@@ -55,9 +55,8 @@ def _states(picture: Picture, rows: list[int], width: int) -> list[Run]:
 
 
 def _size(picture: Picture, rows: list[int]) -> list[Run]:
-    n = len(rows)
     what = "core" if picture.places.pairs else "CPU"
-    return [(f"  {n} {what}{'s' if n > 1 else ''}", "dim")]
+    return [("  " + many(len(rows), what), "dim")]
 
 
 def _work(picture: Picture, rows: list[int]) -> list[Run]:

@@ -7,7 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.format import MISSING
+from perftop.format import MISSING, many
 from perftop.widgets import heatcells
 from perftop.widgets.heatplan import Cell
 from perftop.widgets.places import Place, Places
@@ -111,7 +111,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
     """A package as a whole, in the words of the overview; what does not fit is left out."""
     mine = [places.places[i] for i in places.of_package(package)]
     rows = [row for place in mine for row in place.rows if row in places.shown]
-    what = f"{len(mine)} {'core' if places.pairs else 'CPU'}{'s' if len(mine) > 1 else ''}"
+    what = many(len(mine), "core" if places.pairs else "CPU")
     pieces: list[Piece] = [
         (0, [(f" package {'?' if package is None else package}", "bright")]),
         (3, [(what, "dim")]),
