@@ -217,6 +217,8 @@ VIEWS: dict[str, tuple[Place, ...]] = {
     "output": ("app", "monitor", "output"),
 }
 """The places whose keys work in each view; a key of a later place hides that of an earlier one."""
+TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
+"""The order in which Tab goes through the views, and the last line of the screen names them."""
 NONE = "none"
 """What an action without any key has in a keymap: no key is called so."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})

@@ -9,6 +9,7 @@ from fakes import Does, Machine, guest
 from playing import Run, play
 from waiting import until
 
+from perftop.keys import TURN
 from perftop.playhead import Playhead
 from perftop.screens import views
 from perftop.screens.monitor import Monitor
@@ -35,7 +36,7 @@ def test_numbers_and_tab_lead_to_views() -> None:
         for key in ("2", "3", "4", "1", "tab", "shift+tab", "shift+tab", "tab", "enter", "escape"):
             await run.pilot.press(key)
             seen.append(monitor(run).view.id)
-        assert seen == ["heat", "time", "table", "overview", "heat", "overview", views.TURN[-1],
+        assert seen == ["heat", "time", "table", "overview", "heat", "overview", TURN[-1],
                         "overview", "core", "overview"]  # fmt: skip
         assert [v.id for v in monitor(run).query("Canvas").results() if v.display] == ["overview"]
 
@@ -173,7 +174,7 @@ def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
 
 
 def test_every_view_can_be_made() -> None:
-    assert set(views.TURN) | {"core"} == set(NAMES)
+    assert set(TURN) | {"core"} == set(NAMES)
     for name in NAMES:
         assert views.make(name, Choice()).id == name
     with pytest.raises(ValueError, match="none"):

@@ -127,9 +127,8 @@ class Monitor(Paned):
         self.again()
 
     async def action_turn(self, by: int) -> None:
-        names = views.TURN
-        at = names.index(self.view.id or "") if self.view.id in names else 0
-        await self.action_view(names[(at + by) % len(names)])
+        at = keys.TURN.index(self.view.id or "") if self.view.id in keys.TURN else 0
+        await self.action_view(keys.TURN[(at + by) % len(keys.TURN)])
 
     async def action_open(self) -> None:
         if self.view.open():

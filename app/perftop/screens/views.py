@@ -6,9 +6,6 @@ from __future__ import annotations
 from perftop.widgets.canvas import Canvas
 from perftop.widgets.choice import Choice
 
-TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
-"""The order in which Tab goes through them."""
-
 
 def make(name: str, choice: Choice) -> Canvas:
     if name == "overview":

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from textual.strip import Strip
 from textual.widget import Widget
 
-from perftop.keys import KEYS
+from perftop.keys import KEYS, TURN
 from perftop.widgets.ready import ink, line
 from perftop.widgets.strips import Run, shed
 
 _LABELS = {key.id: key.label for key in KEYS}
-_VIEWS = ("overview", "heat", "time", "table", "episodes", "neighbours")
 _FIRST, _LAST = ("quit", "help"), ("pause", "filter", "longer", "theme")
 _REPLAY = (("pause",), ("slower", "faster"), ("step_back", "step_on"),
            ("previous_episode", "next_episode"), ("jump",), ("begin", "finish"))  # fmt: skip
@@ -61,7 +60,7 @@ def keyline(
     there is no room for all, the views are named together."""
     last = _REPLAY if replay else tuple((key,) for key in _LAST)
     views: list[tuple[int, list[Run]]] = []
-    for name in _VIEWS:
+    for name in TURN:
         here = "bright" if name == view else "dim"
         views.append((50, [(captions[name], "key"), (f" {labels[name]}", here)]))
     pieces: list[tuple[int, list[Run]]] = []
@@ -76,6 +75,6 @@ def keyline(
         pieces.append((rank, [(pressed, "key"), (f" {label}", "dim")]))
     room = width - 1
     if sum(sum(len(text) for text, _ in runs) + 2 for _, runs in [*views, *pieces]) > room + 2:
-        ends = captions[_VIEWS[0]], captions[_VIEWS[-1]]
+        ends = captions[TURN[0]], captions[TURN[-1]]
         views = [(3, [("-".join(ends), "key"), (" views", "dim")])]
     return [(" ", "text"), *shed([*views, *pieces], room, 2)]
