@@ -1,4 +1,4 @@
-"""Where messages come from: a probe as a child process, or a file. The same bytes, one interface.
+"""Where messages come from: a probe as a child process.
 
 `async with spawn([...]) as stream: async for message in stream: ...`
 """
@@ -106,11 +106,3 @@ async def attached(process: subprocess.Popen[bytes]) -> AsyncIterator[Stream]:
 async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
     async with attached(launch(argv)) as stream:
         yield stream
-
-
-async def replay(data: bytes, chunk: int = READ_BYTES) -> AsyncIterator[wire.Message]:
-    """A stream that lies in memory, for tests and short captures."""
-    decoder = wire.Decoder()
-    for start in range(0, len(data), chunk):
-        for message in decoder.feed(data[start : start + chunk]):
-            yield message
