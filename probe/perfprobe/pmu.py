@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perfprobe.msr import MsrError, Registers, name
-from perfprobe.uarch_facts import Bank, Budget, Event, Uarch
+from perfprobe.uarch_facts import METHODS, Bank, Budget, Event, Uarch
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS
@@ -26,9 +26,6 @@ SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
 )
 SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers with bits of many counters."""
-
-METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
-"""Ways to tell the SMT states, and the counter each of them needs."""
 
 IN_USE_FIX = (
     "end what counts there (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "

@@ -10,6 +10,7 @@ from dataclasses import replace
 from perfprobe import cpuid
 from perfprobe.cpuid import Leaves
 from perfprobe.uarch_facts import (
+    METHODS,
     Bank,
     Budget,
     Clocks,
@@ -46,7 +47,6 @@ __all__ = [
 ]
 
 AMD = "AuthenticAMD"
-COUNTED = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
 
 
 def find(
@@ -136,7 +136,7 @@ def _fitted(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
     return replace(
         row,
         events=events,
-        methods=tuple(m for m in row.methods if m not in COUNTED or COUNTED[m] in events),
+        methods=tuple(m for m in row.methods if m not in METHODS or METHODS[m] in events),
         licenses={k: e for k, e in row.licenses.items() if _countable(e, budget)},
         budget=budget,
         bank=_bank(row, leaves),

@@ -11,6 +11,8 @@ from perfprobe.cpuid import Feature
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a TSC tick, one of the core crystal, of the 100 MHz bus clock;
 unknown where sources disagree or are silent."""
+METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
+"""Ways to tell the SMT states, and the counter each of them needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from perfprobe import msr
 from perfprobe.msr import MsrError, Registers
-from perfprobe.pmu import METHODS, Plan
+from perfprobe.pmu import Plan
 from perfprobe.programmer import Programmer
 from perfprobe.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
-from perfprobe.uarch_facts import Uarch
+from perfprobe.uarch_facts import METHODS, Uarch
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34

@@ -8,7 +8,8 @@ from pathlib import Path
 from perfprobe import cpuid, host, leaves, perfpmu, uarch
 from perfprobe.cpuid import Leaves
 from perfprobe.perfevent import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
-from perfprobe.uarch import AMD, COUNTED, Uarch
+from perfprobe.uarch import AMD, Uarch
+from perfprobe.uarch_facts import METHODS
 from perfprobe.wire import Counter, Cpu, Multiplier, Rate
 
 # Level 0 is what is left.
@@ -124,11 +125,11 @@ def smt_events(model: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
     return [
         Event(key, pmu_type, event.config, role="smt")
         for method in model.methods
-        if (key := COUNTED.get(method)) and (event := model.events.get(key))
+        if (key := METHODS.get(method)) and (event := model.events.get(key))
         if not event.any_thread or cpuid.anythread(read)
     ]
 
 
 def methods(keys: set[str]) -> list[str]:
     """Of telling the SMT states of a core with siblings, by the counters that there are."""
-    return [*(name for name, key in COUNTED.items() if key in keys), "bounds"]
+    return [*(name for name, key in METHODS.items() if key in keys), "bounds"]
