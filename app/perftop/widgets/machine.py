@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
+from perftop import theme
 from perftop.widgets import bars
 from perftop.widgets.rows import number
 from perftop.widgets.sheet import INVOLUNTARY, STEAL
@@ -101,7 +102,7 @@ def bar(session: Session, interval: Interval, width: int) -> list[Run]:
     low = _mean(interval.split.low[cores])
     if not low:
         return _neither(session, interval, cores, width)
-    words = [("  ", "text"), ("SMT states not counted here: ", "dim"), ("▒", "unknown"),
+    words = [("  ", "text"), ("SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
              (" may be any of them ", "dim")]  # fmt: skip
     words, room = _room(words, width)
     return [(" SMT  ", "dim"), *bars.possible(low, room), *words]
@@ -116,8 +117,8 @@ def _neither(session: Session, interval: Interval, cores: list[int], width: int)
     elif share := _mean(split.low[cores][:, :1]):
         (high,) = _mean(split.high[cores][:, :1])
         between = f"{100 * share[0]:3.0f}–{100 * high:<3.0f}"
-        words = [("  ▒", "unknown"), (" may be either  ", "dim"), ("neither ", "dim"),
-                 (between, "text"), (" % ", "dim")]  # fmt: skip
+        words = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
+                 ("neither ", "dim"), (between, "text"), (" % ", "dim")]  # fmt: skip
     else:
         return [name, ("n/a", "faint")]
     (active,) = _mean(split.active_threads[cores][:, None])
