@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop import theme
-from perftop.counters import Bools, Floats
+from perftop.counters import Bools, Floats, Ints
 from perftop.widgets.strips import Run
-
-Ints = npt.NDArray[np.int64]
 
 KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
         "cyan", "warn", *(f"heat{i}" for i in range(theme.HEAT)))  # fmt: skip

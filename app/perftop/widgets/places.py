@@ -46,7 +46,6 @@ class Places:
         cores = session.splitter.cores
         places = [_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
-        self.cores = cores
         self.shown = frozenset(session.shown)
         """Positions of the CPUs asked for; of their siblings others may be read, too."""
         self.pairs = any(len(core) > 1 for core in cores)
