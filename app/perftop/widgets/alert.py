@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perftop import findings, theme
-from perftop.format import cause, depth, evidence, length, where
+from perftop.format import depth, length, where
+from perftop.widgets import looks
 from perftop.widgets.status import Status
 from perftop.widgets.strips import Run, fit, foreign
 
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from perftop.detect.episode import Episode
     from perftop.session import Interval, Session
 
-_RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}
-_WRONG = frozenset(theme.EPISODES) - {"ramp", "suspect", "offline", "online"}
-"""Kinds of episodes that mean something is wrong."""
 _STATES = frozenset({"suspect", "offline", "online"})
 """Kinds that say how far numbers go, not what the machine does."""
 
@@ -40,7 +38,7 @@ def line(
     running = told(session, interval, status)
     past = interval is not None and status.paused is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
-    if running and severity(running[0]) != "text":
+    if running and looks.severity(running[0]) != "text":
         return _running(session, running, now_ns, width)
     warning = _warning(session, now_ns, width) or _untrusted(session, width)
     if warning or not running:
@@ -58,19 +56,15 @@ def told(session: Session, interval: Interval | None, status: Status) -> list[Ep
             for e in (*found, *session.ended)
             if e.start_ns <= interval.time_ns and (e.end_ns is None or e.end_ns > since_ns)
         ]
-    return sorted(found, key=rank)
+    return sorted(found, key=looks.rank)
 
 
 def badge(running: list[Episode]) -> list[Run]:
     """How many run, under the sign of the worst; nothing while there are none."""
     counted = [e for e in running if e.kind not in _STATES]
-    return [(f"{sign(counted[0])}{len(counted)}", severity(counted[0]))] if counted else []
-
-
-def going(episode: Episode, interval: Interval) -> bool:
-    """It had begun and not ended at this moment."""
-    end_ns = episode.end_ns
-    return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)
+    return (
+        [(f"{looks.sign(counted[0])}{len(counted)}", looks.severity(counted[0]))] if counted else []
+    )
 
 
 def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
@@ -84,33 +78,6 @@ def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
     return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
 
 
-def rank(episode: Episode) -> tuple[int, int]:
-    return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
-
-
-def wrong(episode: Episode) -> bool:
-    """It is of a kind that nobody wants."""
-    return episode.kind in _WRONG
-
-
-def severity(episode: Episode, *, over: bool = False) -> str:
-    """How bad it is, as a style: what is over alarms nobody."""
-    if over:
-        return "text" if wrong(episode) else "dim"
-    return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
-
-
-def sign(episode: Episode) -> str:
-    """The shape of its kind."""
-    return theme.EPISODES.get(episode.kind, "│")
-
-
-def because(episode: Episode) -> str:
-    """Its cause and what that rests on."""
-    parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
-    return foreign(" · ".join(part for part in parts if part))
-
-
 def _running(session: Session, running: list[Episode], now_ns: int, width: int) -> list[Run]:
     """The worse one in a sentence with its evidence, and how many more."""
     worst = running[0]
@@ -122,11 +89,11 @@ def _running(session: Session, running: list[Episode], now_ns: int, width: int) 
     what = foreign(f"{place} {worst.kind} {lasted} {depth(worst.kind, deepest)}".rstrip())
     others = len(running) - len(alike)
     more = f"  and {others} more" if others else ""
-    key, room = severity(worst), width - len(more) - 4
+    key, room = looks.severity(worst), width - len(more) - 4
     shown = fit(what, min(len(what), room))
-    rest = f"  {why}" if (why := because(worst)) else ""
+    rest = f"  {why}" if (why := looks.because(worst)) else ""
     left = max(0, room - len(shown))
-    return [(f" {sign(worst)} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
+    return [(f" {looks.sign(worst)} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
             (more, "text")]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.widgets import alert
+from perftop.widgets import looks
 from perftop.widgets.strips import Run, foreign
 
 if TYPE_CHECKING:
@@ -121,14 +121,14 @@ def episodes(axis: Axis, session: Session) -> list[Episode]:
 
 def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
     """What is drawn later is drawn over it."""
-    return sorted(episodes, key=alert.rank, reverse=True)
+    return sorted(episodes, key=looks.rank, reverse=True)
 
 
 def mark(episode: Episode, shown_ns: int | None = None) -> Run:
     """How an episode is marked, on an axis and in rows: its kind, and how bad it is; a moment at
     which it is over says that, too."""
     over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
-    return alert.sign(episode), alert.severity(episode, over=over)
+    return looks.sign(episode), looks.severity(episode, over=over)
 
 
 def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | None:

@@ -12,9 +12,9 @@ from perftop import smt, theme
 from perftop.format import MISSING, ClockUnit, clock_unit
 from perftop.metrics import METRICS
 from perftop.widgets import axis, coretrack
-from perftop.widgets.alert import going
 from perftop.widgets.choice import Units
 from perftop.widgets.coreplan import NAME, VALUE, Page, Panel
+from perftop.widgets.looks import going
 from perftop.widgets.places import Place
 from perftop.widgets.reader import DROP
 from perftop.widgets.rows import QUIET

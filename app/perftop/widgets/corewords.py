@@ -12,9 +12,9 @@ from perftop.format import when
 from perftop.interval import BESIDE
 from perftop.metrics import METRICS
 from perftop.widgets import axis, coreramp
-from perftop.widgets.alert import because, going
 from perftop.widgets.corenumbers import Scene, method
 from perftop.widgets.coreplan import NAME, VALUE
+from perftop.widgets.looks import because, going
 from perftop.widgets.strips import Run, fit, foreign, shed, width
 
 _NAMES = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perftop import theme
 from perftop.detect.why import LEVELS
 from perftop.format import depth, length, when, where
-from perftop.widgets import alert
+from perftop.widgets import looks
 from perftop.widgets.strips import Run, fit, foreign
 
 if TYPE_CHECKING:
@@ -72,16 +72,16 @@ def line(
 ) -> list[Run]:
     """`kept`: history can still show it."""
     over = episode.end_ns is not None
-    key = alert.severity(episode, over=over)
-    text = key if not over else "text" if kept and alert.wrong(episode) else "dim"
+    key = looks.severity(episode, over=over)
+    text = key if not over else "text" if kept and looks.wrong(episode) else "dim"
     quiet = "dim" if kept else "faint"
     told = (
         (when(session.unix(episode.start_ns)), "start", _START, text if over else "text"),
         (_lasted(session, episode), "length", _LENGTH, text if over else "text"),
-        (f"{alert.sign(episode)} {foreign(episode.kind)}", "kind", _KIND, text),
+        (f"{looks.sign(episode)} {foreign(episode.kind)}", "kind", _KIND, text),
         (place, "where", plan.where, "text" if kept else "dim"),
         (depth(episode.kind, episode.depth), "depth", _DEPTH, text if over else "text"),
-        (alert.because(episode), "why", plan.why, quiet),
+        (looks.because(episode), "why", plan.why, quiet),
     )
     mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
     return [mark, *((_placed(value, name, size), style) for value, name, size, style in told)]
@@ -105,8 +105,8 @@ def arranged(
     keys: dict[str, Callable[[Episode], tuple[float, ...]]] = {
         "start": lambda e: (e.end_ns is not None, -e.start_ns),
         "length": lambda e: (-lasted_ns(session, e), -e.start_ns),
-        "depth": lambda e: (alert.rank(e)[0], -(e.depth or 0.0), -e.start_ns),
-        "kind": lambda e: (alert.rank(e)[0], -e.start_ns),
+        "depth": lambda e: (looks.rank(e)[0], -(e.depth or 0.0), -e.start_ns),
+        "kind": lambda e: (looks.rank(e)[0], -e.start_ns),
     }
     return sorted(episodes, key=keys[order], reverse=reverse)
 

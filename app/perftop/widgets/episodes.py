@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.message import Message
 
 from perftop.format import when
-from perftop.widgets import alert, canvas, episodelines
+from perftop.widgets import canvas, episodelines, looks
 from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.strips import Run, fit
@@ -131,7 +131,7 @@ class Episodes(Cursor):
         if self._refused and session.history is not None and session.history.first_ns is not None:
             since = when(session.unix(session.history.first_ns))
             return [(f" that moment is no longer kept: history begins at {since}", "text")]
-        why = alert.because(self._chosen)
+        why = looks.because(self._chosen)
         return [(" ", "text"), (fit(why, min(len(why), max(1, self.width - 2))), "text")]
 
     def _kept(self, episode: Episode) -> bool:

@@ -1,0 +1,50 @@
+"""How an episode shows wherever it is told of: where among others, its sign, how bad, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perftop import theme
+from perftop.format import cause, evidence
+from perftop.widgets.strips import foreign
+
+if TYPE_CHECKING:
+    from perftop.detect.episode import Episode
+    from perftop.session import Interval
+
+_RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}
+_WRONG = frozenset(theme.EPISODES) - {"ramp", "suspect", "offline", "online"}
+"""Kinds of episodes that mean something is wrong."""
+
+
+def rank(episode: Episode) -> tuple[int, int]:
+    return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
+
+
+def wrong(episode: Episode) -> bool:
+    """It is of a kind that nobody wants."""
+    return episode.kind in _WRONG
+
+
+def severity(episode: Episode, *, over: bool = False) -> str:
+    """How bad it is, as a style: what is over alarms nobody."""
+    if over:
+        return "text" if wrong(episode) else "dim"
+    return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
+
+
+def sign(episode: Episode) -> str:
+    """The shape of its kind."""
+    return theme.EPISODES.get(episode.kind, "│")
+
+
+def because(episode: Episode) -> str:
+    """Its cause and what that rests on."""
+    parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
+    return foreign(" · ".join(part for part in parts if part))
+
+
+def going(episode: Episode, interval: Interval) -> bool:
+    """It had begun and not ended at this moment."""
+    end_ns = episode.end_ns
+    return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)
