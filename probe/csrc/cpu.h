@@ -12,6 +12,7 @@
 #error "_GNU_SOURCE: sched_getcpu"
 #endif
 
+#include <errno.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,6 +43,16 @@ static inline uint64_t pp_clock_ns(clockid_t clock)
 
     clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ns of CLOCK_MONOTONIC; signals do not end it. */
+static inline void pp_sleep_until(uint64_t ns)
+{
+    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u),
+                               .tv_nsec = (long)(ns % 1000000000u)};
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+        ;
 }
 
 #if defined(__x86_64__) && !defined(PP_NO_TSC) /* a test build defines it */

@@ -136,22 +136,13 @@ int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_mark
 
 #endif
 
-static void sleep_until(uint64_t ns)
-{
-    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u),
-                               .tv_nsec = (long)(ns % 1000000000u)};
-
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-        ;
-}
-
 int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
                      uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t start = begin_ns + i * period_ns;
 
-        sleep_until(start);
+        pp_sleep_until(start);
         enter(&spells[i]);
         while (pp_clock_ns(CLOCK_MONOTONIC) < start + on_ns)
             ;

@@ -76,11 +76,8 @@ static uint64_t stamp_ticks(struct run *run)
 static uint64_t sleep_ns(uint64_t ns)
 {
     uint64_t until = pp_clock_ns(CLOCK_MONOTONIC) + ns;
-    struct timespec t = {.tv_sec = (time_t)(until / 1000000000u),
-                         .tv_nsec = (long)(until % 1000000000u)};
 
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-        ;
+    pp_sleep_until(until);
     return pp_clock_ns(CLOCK_MONOTONIC) - until;
 }
 
