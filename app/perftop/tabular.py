@@ -6,15 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from perftop.counters import Floats
+from perftop.counters import Floats, Ints
 from perftop.format import ClockUnit
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
 from perftop.smt import COUNTED, STATES, TRACED
-
-Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +65,11 @@ class Tabular:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._core = np.full(len(session.topology), len(session.splitter.cores), np.intp)
-        """Position of its core by position of the CPU; behind the last one where none is known."""
-        self.first = [row.cpu for row in session.topology]
+        cores = session.sieve.cores
+        self._core = cores.of_cpu
+        held = zip(session.topology, cores.of_cpu.tolist(), strict=True)
+        self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in held]
         """The first CPU of its core; of what is in no known core, itself."""
-        for core, cpus in enumerate(session.splitter.cores):
-            for cpu in cpus:
-                row = session.position[cpu]
-                self._core[row], self.first[row] = core, cpus[0]
         keys = self._can()
         self._counted = tuple(column for column in ALL if column.key in keys)
         self._told = (*self._counted, _TASK)
@@ -115,8 +109,8 @@ class Tabular:
         return found
 
     def arranged(
-        self, rows: Places, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool
-    ) -> Places:
+        self, rows: Ints, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool
+    ) -> Ints:
         """The highest first, names from a to z; what is not known last, whichever way. Equal as
         shown is equal: rows do not change places for what nobody sees."""
         if not column.unit:
@@ -124,10 +118,10 @@ class Tabular:
         scale, digits = column.scale(clock)
         known = np.where(interval.online, self.values(column.key, interval), np.nan)
         values = np.round(known[rows] * scale, digits)
-        found: Places = rows[np.argsort(values if reverse else -values, kind="stable")]
+        found: Ints = rows[np.argsort(values if reverse else -values, kind="stable")]
         return found
 
-    def _by_name(self, rows: Places, interval: Interval, *, reverse: bool) -> Places:
+    def _by_name(self, rows: Ints, interval: Interval, *, reverse: bool) -> Ints:
         names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
         some = sorted((row for row in names if names[row]), key=lambda r: names[r], reverse=reverse)
         return np.array([*some, *(row for row in names if not names[row])], np.intp)

@@ -16,8 +16,9 @@ from perftop.widgets.cursor import Cursor
 from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
+    from perftop.counters import Ints
     from perftop.session import Interval, Session
-    from perftop.tabular import Column, Places, Tabular
+    from perftop.tabular import Column, Tabular
     from perftop.widgets.reader import Reader
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
@@ -33,7 +34,7 @@ class Table(Cursor):
     _reader: Reader | None = None
     _session: Session
     _interval: Interval
-    _rows: Places
+    _rows: Ints
     """Positions of the CPUs that are shown, by topology."""
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
