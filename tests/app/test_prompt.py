@@ -86,6 +86,22 @@ def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
     asyncio.run(go())
 
 
+def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
+    async def go() -> None:
+        app = Small()
+        async with app.run_test(size=(30, 6)) as pilot:
+            prompt = app.query_one(Prompt)
+            prompt.ask("filter", hint="0-15,32  pkg:1  util>80  postgres")
+            await pilot.pause()
+            typed = prompt.query_one(Input)
+            line = typed.render_line(0)
+            assert "\n" not in line.text
+            assert line.text.startswith("0-15,32")
+            assert line.cell_length == typed.size.width
+
+    asyncio.run(go())
+
+
 def test_what_cannot_be_read_is_underlined() -> None:
     async def go() -> None:
         app = Small()

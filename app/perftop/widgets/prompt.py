@@ -6,11 +6,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rich.highlighter import Highlighter
+from rich.segment import Segment
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -91,7 +93,7 @@ class Prompt(Widget):
         self._ascii = ascii_
         self._wrong = _Wrong()
         self._label = Static(markup=False, id="prompt-label")
-        self._input = Input(
+        self._input = _OneLine(
             highlighter=self._wrong, max_length=LONGEST, select_on_focus=False, compact=True
         )
         self._input.cursor_blink = False  # nothing blinks here
@@ -162,6 +164,20 @@ class Prompt(Widget):
 
     def action_stay(self) -> None:
         pass
+
+
+class _OneLine(Input):
+    """Textual breaks a placeholder that does not fit into lines, and hands the break on: on the
+    last row of a terminal the whole screen would scroll."""
+
+    def render_line(self, y: int) -> Strip:
+        strip, kept = super().render_line(y), []
+        for segment in strip:
+            text, broken, _ = segment.text.partition("\n")
+            kept.append(Segment(text, segment.style))
+            if broken:
+                return Strip(kept).adjust_cell_length(self.size.width, self.rich_style)
+        return strip
 
 
 class _Wrong(Highlighter):
