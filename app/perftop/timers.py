@@ -13,6 +13,8 @@ Answer = dict[str, Any]
 INDENT = 20
 """Of the longest name of a method, and a space."""
 COLUMN = 8
+LAST = 10
+"""Of the step, which has its unit with it."""
 WIDE = 112
 """Here all columns fit in both units."""
 BARS = 24
@@ -88,7 +90,8 @@ def _costs(answer: Answer, width: int) -> Iterator[str]:
 
 
 def _row(head: str, cells: list[str]) -> str:
-    return f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN}}" for cell in cells)
+    *first, last = cells
+    return f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN}}" for cell in first) + f"{last:>{LAST}}"
 
 
 def _notes(answer: Answer, width: int) -> Iterator[str]:

@@ -94,6 +94,15 @@ def test_all_in_nanoseconds_too_where_there_is_room() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("width", [80, 112])
+def test_columns_do_not_run_into_each_other(width: int) -> None:
+    fine = method("cpuid;rdtsc", settled=False, mean_ns=5873.9, sigma_ns=5873.9, step_ns=0.385)
+    lines = timers.draw(ANSWER | {"methods": [fine]}, width)
+    row = next(line for line in lines if line.startswith("cpuid;rdtsc"))
+    assert row.split()[-4:] == ["5873.9", "0.385", "ns", "*"]
+    assert max(map(len, lines)) <= width
+
+
 def test_ascii() -> None:
     text = "\n".join(timers.draw(ANSWER, unicode=False))
     assert text.isascii()
