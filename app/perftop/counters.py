@@ -246,6 +246,8 @@ class Counters:
         flags = head[:, 4]
         sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
         read = sampled & (flags & _USELESS == 0)
+        if block.name != "cpu":  # whose rows tell the time, too
+            read &= valid.any(axis=1)  # a CPU that is off has no line in /proc/stat
         if block.scope == "cpu":
             read &= ~self._held(self._baselines[block.name].known, sampled, flags)
         return _Reading(head, valid, values, read)

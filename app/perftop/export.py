@@ -114,6 +114,7 @@ def multiplexed(interval: Interval) -> dict[int, float]:
 
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"
+MANY = "only neither is told of more than two threads"
 
 
 def why_absent(interval: Interval, row: int, key: str) -> str:
@@ -142,7 +143,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
     split = interval.split
     bounds = split.method[core] == "bounds"
     reasons = {r for c in cpus for r in interval.suspect.get(session.position[c], ())}
-    return {
+    line = {
         "package": first.package,
         "core": first.core,
         "cpus": cpus,
@@ -156,6 +157,24 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "turbo_ceiling_high_hz": number(float(interval.ceilings.high_hz[core])),
         "suspect": sorted(reasons),
     }
+    why = _why_no_states(session, interval, core)
+    return line | {"why": why} if why else line
+
+
+def _why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
+    """The bounds of a core stand for themselves."""
+    split, cpus = interval.split, session.splitter.cores[core]
+    known = {"smt": all(map(math.isfinite, split.of(core).values())),
+             "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
+    lacking = [key for key, found in known.items() if not found]
+    if not lacking or split.method[core] == "bounds":
+        return {}
+    rows = [session.position[cpu] for cpu in cpus]
+    worst = next((row for row in rows if row in interval.suspect), rows[0])
+    why = {key: why_absent(interval, worst, key) for key in lacking}
+    if cpus[2:] and known["active_threads"]:
+        why["smt"] = MANY
+    return why
 
 
 def _states(shares: Any) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -336,6 +337,46 @@ def test_lines_are_json_with_the_keys_that_scripts_rely_on() -> None:
     assert {"type", "elapsed_s", "run", "machine", "cpus", "cores", "episodes", "probe_cpu_s",
             "lost", "suspect"} <= set(summary)  # fmt: skip
     assert set(summary["machine"]["util"]) == {"min", "mean", "max", "p5"}
+
+
+def test_a_cpu_that_was_off_keeps_what_the_system_counted_before_and_after() -> None:
+    """Its line in /proc/stat is gone meanwhile, though the file is read all the same."""
+    greeting = made.hello([made.REF], threads=1, stat=STAT)
+    session = Session(greeting)
+    for seq in range(9):
+        off = 3 <= seq < 6
+        if seq in {3, 6}:
+            session.apply(wire.Note("hotplug", 0, data={"cpu": 0, "online": not off}))
+        counts = {f"stat_{field}_s": [None if off else 5 * seq] for field in ("idle", "user")}
+        counts |= {f"stat_{field}_s": [None if off else 0] for field in ("iowait", "steal")}
+        flags = [wire.ROW_OFFLINE if off else wire.ROW_SAMPLED]
+        read = frame(greeting, seq, {"ref": [0], **counts}, flags=flags)
+        stat = made.rows(greeting.blocks[1], 1, counts, [int(seq * TICKS)])
+        session.apply(dataclasses.replace(read, blocks=read.blocks | {"stat": stat}))
+    summary = overall.summary_line(session, {}, 0.9)
+    assert summary["cpus"][0]["idle"]["mean"] == pytest.approx(0.5)
+    assert summary["cpus"][0]["steal"]["mean"] == 0.0
+
+
+def test_states_that_are_not_there_have_their_reason() -> None:
+    def core(session: Session) -> dict[str, object]:
+        line = export.interval_line(session, session.take())
+        found: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
+        return found
+
+    counters = [made.REF, counter("any_thread", "1")]
+    samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
+    many = core(play(made.hello(counters, threads=4), *samples))
+    assert many["why"] == {"smt": "only neither is told of more than two threads"}
+
+    two = made.hello([made.REF, counter("one_thread", "1")])
+    came = Session(two)
+    for seq in range(3):
+        values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
+        flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
+        came.apply(frame(two, seq, values, flags=flags))
+    assert core(came)["why"] == {"smt": export.UNREAD, "active_threads": export.UNREAD}
+    assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
 
 
 def test_percentiles_stay_right_when_samples_are_thinned() -> None:

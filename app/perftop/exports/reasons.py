@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.export import OFF, UNREAD, why_absent
+from perftop.export import MANY, OFF, UNREAD, why_absent
 from perftop.exports.fields import Field
 from perftop.exports.look import Look
 from perftop.metrics import METRICS
@@ -49,7 +49,7 @@ class Reasons:
         if method == "bounds":
             return "only their bounds are known"
         if look.session.splitter.cores[look.cores[place]][2:]:
-            return "only neither is told of more than two threads"
+            return MANY
         return why_absent(look.interval, look.rows[place], "smt")
 
     def _unserved(self, key: str, cpu: int) -> str:
