@@ -337,6 +337,12 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
         (["stat", "--source", "sim", "--watch=-16-bytes-of-name"], 2, "of up to 15 bytes"),
         (["topology", "--sysroot", "/nowhere"], 3, "no CPUs can be found below /nowhere"),
         (["stat", "-i", "٣"], 2, "no length of time"),
+        (["stat", "-i", "100us"], 2, "less than 1 ms"),
+        (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
+        (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
+        (["stats"], 2, "there are live, replay, stat, "),
+        (["topology", "--jsno"], 2, "not understood: --jsno"),
+        (["record", "-o", "-"], 2, "a recording is a file"),
     ],
 )
 def test_refusals(arguments: list[str], status: int, text: str) -> None:
@@ -359,6 +365,16 @@ def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
+
+
+def test_a_dash_is_stdout(tmp_path: Path) -> None:
+    arguments = "stat", "--source", "sim", "-n", "1", "-i", "100ms", "-o", "-"
+    done = command.run(*arguments, cwd=tmp_path)
+    assert "util" in done.stdout
+    assert done.stderr == ""
+    done = command.run(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0", cwd=tmp_path)
+    assert "status 0" in done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_doctor_answers_where_nothing_can_be_read(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import re
+import shlex
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from perftop.failed import USAGE, Failed
@@ -25,17 +28,22 @@ RECORDED = (
     "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
     "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
 )
+RUN = ("live", "stat", "record")
+"""Verbs that do."""
 SHORTEST_NS = 1_000_000
 """Of an interval: below 1 ms the wake-ups themselves are what is measured."""
-_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000}
+_UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
+             "h": 3_600_000_000_000}  # fmt: skip
 
 
 def span_ns(text: str) -> int:
     """`100ms`, `1s`, `2`: a length of time, bare numbers in seconds."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m)?", text)
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
     length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
     if length < SHORTEST_NS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 100ms, 1s or 2")
+        why = "is no length of time such as 100ms, 1s, 2, 5m or 1h"
+        why = "is less than 1 ms" if match else why
+        raise argparse.ArgumentTypeError(f"{text!r} {why}")
     return length
 
 
@@ -71,6 +79,22 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
         return arguments, None
     at = arguments.index("--")
     return arguments[:at], arguments[at + 1 :]
+
+
+def check_words(verbs: Collection[str], arguments: list[str], left: list[str]) -> None:
+    """Raises Failed for words that are no options: whoever comes from perf or turbostat expects
+    them to be a command."""
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
+        text = f"there is no verb {arguments[0]!r}; there are {', '.join(verbs)}"
+        if not difflib.get_close_matches(arguments[0], verbs):
+            text += f"\nto measure a command: perftop stat -- {shlex.join(arguments)}"
+        raise Failed(text, USAGE)
+    if not left:
+        return
+    text = f"not understood: {shlex.join(left)}; `perftop {arguments[0]} --help` tells what is"
+    if not left[0].startswith("-") and arguments[0] in RUN:
+        text += f"\nto measure a command: perftop {arguments[0]} [OPTIONS] -- {shlex.join(left)}"
+    raise Failed(text, USAGE)
 
 
 def check_command(options: argparse.Namespace) -> None:

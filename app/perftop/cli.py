@@ -16,6 +16,7 @@ from perftop.arguments import (
     DefaultConfig,
     Version,
     check_command,
+    check_words,
     count,
     following,
     held,
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         print("perftop: stdout is closed: there is nowhere to write to", file=sys.stderr)
         return 1
     try:
-        options = _parser().parse_args(arguments)
+        options = _parsed(arguments)
         options.command = command
         check_command(options)
         status: int = options.verb(options)
@@ -67,6 +68,15 @@ def _discard() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = _parser()
+    verbs = parser.get_default("verbs")
+    check_words(verbs, arguments, [])
+    options, left = parser.parse_known_args(arguments)
+    check_words(verbs, arguments, left)
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="perftop",
@@ -86,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_record(verbs, watch)
     exporting.add(verbs)
     looking.add(verbs, machine)
+    parser.set_defaults(verbs=tuple(verbs.choices))
     return parser
 
 
@@ -114,7 +125,7 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument("-n", "--count", type=count, metavar="N", help="stop after N intervals")
     stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
     stat.add_argument("--json", action="store_true", help="one JSON object a line")
-    stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, not stdout")
+    stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
     stat.set_defaults(verb=_stat, runs=True)
 
 

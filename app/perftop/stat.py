@@ -158,9 +158,10 @@ def run(options: Options) -> int:
 
 
 def _open(options: Options) -> contextlib.AbstractContextManager[TextIO]:
-    if options.output is not None:
+    to_stdout = options.output == Path("-")
+    if options.output is not None and not to_stdout:
         return options.output.open("w", encoding="utf-8")
-    standard = sys.stdout if options.job is None else sys.stderr
+    standard = sys.stdout if options.job is None or to_stdout else sys.stderr
     if standard is None:  # it was closed; the job is to run all the same
         return Path(os.devnull).open("w", encoding="utf-8")
     return contextlib.nullcontext(standard)

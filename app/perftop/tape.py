@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.failed import Failed
+from perftop.failed import USAGE, Failed
 from perftop.format import length
 from perftop.recording import Recorder, Timed, write_all
 
@@ -19,6 +19,9 @@ MODE = 0o600
 def refuse(path: Path, *, force: bool) -> None:
     """Raises Failed where a recording cannot begin; to be asked before there is anything to record.
     Only a file is ever replaced, never a device or a link."""
+    if path == Path("-"):
+        text = "a recording is a file: -o NAME; the same for a pipe is what perfprobe stream writes"
+        raise Failed(text, USAGE)
     try:
         found = path.lstat()
     except FileNotFoundError:

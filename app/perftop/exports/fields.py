@@ -158,7 +158,8 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, sorted(known | counts), 3, 0.5)
-            text = f"--metrics: no {name!r}" + (f"; there is {', '.join(near)}" if near else "")
+            there = near or [field.key for field in MEASURES if field.kind != "count"]
+            text = f"--metrics: no {name!r}; there is {', '.join(dict.fromkeys(there))}"
             raise Failed(text, USAGE)
     return tuple(
         field
