@@ -111,6 +111,17 @@ class Registers:
         return MsrError(f"{where} cannot be {done}", os.strerror(code), code=code)
 
 
+def _no_driver(root: Path, what: str, code: int) -> MsrError:
+    """Modules are not below a sysroot, nor in a container, whose kernel may have them all the same;
+    a guest's kernel without them has none to load."""
+    modules = Path(f"/lib/modules/{host.kernel()}")
+    found = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/msr.ko*"))
+    if found or host.virtualisation(root) is None:
+        cause = "no /dev/cpu/N/msr: the msr module is not loaded"
+        return MsrError(cause, what, MODULE_FIX if found else f"{MODULE_FIX}, on the host", code)
+    return MsrError("no /dev/cpu/N/msr, and no msr module here to load", what, code=code)
+
+
 def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     code = error.errno or 0
     what = "no register can be read"
@@ -121,7 +132,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
             return MsrError(
                 f"CPU {cpu} is off or not there (no /dev/cpu/{cpu}/msr)", what, code=code
             )
-        return MsrError("no /dev/cpu/N/msr: the msr module is not loaded", what, MODULE_FIX, code)
+        return _no_driver(root, what, code)
     if code in {errno.EACCES, errno.EPERM}:
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"
         return MsrError(cause, what, ROOT_FIX, code)

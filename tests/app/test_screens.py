@@ -17,6 +17,7 @@ import pytest
 from fakes import Does, Feed, Machine
 from playing import INTERVAL_NS, Run, colour, marked, play
 from textual import events
+from textual.widgets import Static
 from waiting import until
 
 from perftop import app as perftop_app
@@ -275,6 +276,19 @@ def test_a_cpu_that_goes_away_is_off() -> None:
         assert row.split() == ["3", "3,7", "off"]
 
     play(Machine(), act)
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_help_goes_on_below_where_it_began(width: int) -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("question_mark")
+        await run.pilot.pause()
+        text = str(run.app.screen.query_one(Static).content)
+        lines = text.splitlines()
+        assert max(map(len, lines)) < width
+        assert not [line for line in lines if line and not line.startswith(" ")]
+
+    play(Machine(), act, (width, 24))
 
 
 def test_help_tells_keys_shapes_and_numbers() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 
-from perfprobe import msr, pmu, topology
+from perfprobe import host, msr, pmu, topology
 from perfprobe import uarch_tables as uarch
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Change, Plan
@@ -75,6 +75,26 @@ def test_which_lock_it_is(fake: FakeKernel, path: str, text: str, cause: str) ->
         device.write(0x186, 1)
     assert caught.value.mend
     assert caught.value.consequence == "registers can be read, not programmed"
+
+
+@pytest.mark.parametrize(
+    ("guest", "module", "mend"),
+    [
+        ("KVM", True, "sudo modprobe msr"),
+        ("KVM", False, None),
+        (None, False, "sudo modprobe msr, on the host"),
+    ],
+)
+def test_only_a_module_that_can_be_there_is_to_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, guest: str | None, module: bool, mend: str | None
+) -> None:
+    monkeypatch.setattr(host, "virtualisation", lambda _: guest)
+    monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
+    monkeypatch.setattr(host, "numbered", lambda *_: [])
+    found = msr._open_trouble(Path("/"), 0, missing)
+    assert found.mend == mend
+    assert "no /dev/cpu/N/msr" in found.cause
 
 
 def test_no_driver(tmp_path: Path) -> None:

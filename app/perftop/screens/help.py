@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -35,6 +38,10 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 
 
+NARROWEST = 20
+"""Columns of text below which it goes on at the left."""
+
+
 class Help(Screen[None]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
@@ -51,11 +58,27 @@ class Help(Screen[None]):
         with VerticalScroll() as scroll:
             if self._ascii:
                 scroll.styles.scrollbar_size_vertical = 0
-            colors = ink(self.app).styles
-            text = Text()
-            for part, key in page(self._session, self._shown):
-                text.append(theme.plain(part) if self._ascii else part, colors[key])
-            yield Static(text)
+            yield Static()
+
+    def on_resize(self, event: events.Resize) -> None:
+        colors = ink(self.app).styles
+        text = Text()
+        for part, key in hung(page(self._session, self._shown), event.size.width - 1):
+            text.append(theme.plain(part) if self._ascii else part, colors[key])
+        self.query_one(Static).update(text)
+
+
+def hung(runs: list[Run], width: int) -> list[Run]:
+    """Lines too long for `width` go on below where their last run began."""
+    made: list[Run] = []
+    column = 0
+    for text, key in runs:
+        whole, ends = text.removesuffix("\n"), text.endswith("\n")
+        if ends and column and column + cell_len(whole) > width > column + NARROWEST:
+            whole = ("\n" + " " * column).join(textwrap.wrap(whole, width - column))
+        made.append((whole + "\n" * ends, key))
+        column = 0 if ends else column + cell_len(text)
+    return made
 
 
 def page(session: Session | None, bindings: list[Binding]) -> list[Run]:
@@ -94,7 +117,7 @@ def _metrics(session: Session) -> list[Run]:
         origin = session.evaluator.origin(key)
         if origin is not None:
             runs += [(f"   {metric.label:<14}", "key"), (f"{metric.help}\n", "text"),
-                     (f"{'':17}{foreign(origin)}\n", "dim")]  # fmt: skip
+                     (f"{'':17}", "dim"), (f"{foreign(origin)}\n", "dim")]  # fmt: skip
     return runs
 
 
@@ -103,4 +126,6 @@ def _missing(session: Session) -> list[Run]:
 
     lines = missing_text(session)
     runs: list[Run] = [("\n Not known here\n", "bright")] if lines else []
-    return [*runs, *((f"   {foreign(line.removeprefix('n/a: '))}\n", "text") for line in lines)]
+    for line in lines:
+        runs += [("   ", "text"), (f"{foreign(line.removeprefix('n/a: '))}\n", "text")]
+    return runs
