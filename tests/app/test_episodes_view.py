@@ -247,7 +247,7 @@ def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert monitor(run).view.id == "core"
         assert monitor(run).choice.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
-        assert run.has("‖ CPU 2 involuntary-halt 0.2 s 1.0 %  clock changes")
+        assert run.has("‖ CPU 2 involuntary-halt 0.2 s of 0.8 s 1.0 %  clock changes")
         assert run.has("‖1")
         await run.pilot.press("escape")
         assert monitor(run).view.id == "episodes"
@@ -297,7 +297,7 @@ def test_keys_go_from_one_to_the_next(name: str) -> None:
             await run.pilot.pause()
             found.append(moment(run) if run.app.status.paused else None)
         assert found == [None, 32, 24, 12, 7, 12]
-        assert run.has("▼ package 0 turbo-drop 0.2 s −0.62 GHz  power limit PL1 · power 150 W")
+        assert run.has("▼ package 0 turbo-drop 0.2 s of 1.0 s −0.62 GHz  power limit PL1 · power")
 
     at_list(act, RAMP, DROP, HALT, STEAL)
 

@@ -113,6 +113,6 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
         taken = path.exists() and not path.is_file()  # /dev/stdout, a pipe: nothing is replaced
         return path.open("wb" if options.force or taken else "xb")
     except FileExistsError:
-        raise Failed(f"{path} is there already: --force replaces it", USAGE) from None
+        raise Failed(f"{path} is there already; --force replaces it") from None
     except OSError as error:
         raise Failed(f"cannot write {path}: {error.strerror or error}") from None
