@@ -367,6 +367,15 @@ def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
     assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
 
 
+def test_a_terminal_of_ascii_gets_ascii() -> None:
+    arguments = command.argv("stat", "--source", "sim", "-n", "1", "-i", "100ms")
+    done = subprocess.run(
+        arguments, capture_output=True, timeout=60, check=True, env=os.environ | {"LC_ALL": "C"}
+    )
+    assert done.stdout.isascii()
+    assert b"SMT states, mean of 8 cores: " in done.stdout
+
+
 def test_a_dash_is_stdout(tmp_path: Path) -> None:
     arguments = "stat", "--source", "sim", "-n", "1", "-i", "100ms", "-o", "-"
     done = command.run(*arguments, cwd=tmp_path)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -17,6 +18,7 @@ from perftop.attend import attend
 from perftop.bracket import Bracket
 from perftop.detect.episode import Episode
 from perftop.failed import Failed
+from perftop.format import in_ascii, utf8
 from perftop.job import Job, Run
 from perftop.measurement import Measurement
 from perftop.session import Session
@@ -48,6 +50,8 @@ class Stat:
         self._session: Session | None = None
         self._measurement = Measurement(options.job)
         self._intervals = 0
+        plain = not options.json and out in {sys.stdout, sys.stderr} and not utf8()
+        self._as_shown: Callable[[str], str] = in_ascii if plain else str
 
     async def consume(self, stream: Stream) -> None:
         """Until the count or duration is reached, the job has ended, or the stream ends."""
@@ -135,7 +139,7 @@ class Stat:
         self._print([export.text(line)])
 
     def _print(self, lines: list[str]) -> None:
-        self._out.write("".join(line + "\n" for line in lines))
+        self._out.write("".join(self._as_shown(line) + "\n" for line in lines))
         self._out.flush()
 
 
