@@ -83,7 +83,7 @@ def _running(session: Session, running: list[Episode], now_ns: int, width: int) 
     worst = running[0]
     alike = [e for e in running if e.kind == worst.kind and e.cause == worst.cause]
     place = where(session.topology, {cpu for e in alike for cpu in e.cpus})
-    lasted = _lasted(alike, now_ns, session.now_ns)
+    lasted = _lasted(alike, now_ns)
     deepest = max((e.depth for e in alike if e.depth is not None), default=None)
     what = foreign(f"{place} {worst.kind} {lasted} {depth(worst.kind, deepest)}".rstrip())
     others = len(running) - len(alike)
@@ -96,11 +96,13 @@ def _running(session: Session, running: list[Episode], now_ns: int, width: int) 
             (more, "text")]  # fmt: skip
 
 
-def _lasted(alike: list[Episode], now_ns: int, newest_ns: int) -> str:
-    """Evidence is of a whole episode: at a moment in its middle both lengths are told."""
+def _lasted(alike: list[Episode], now_ns: int) -> str:
+    """Evidence is of a whole episode: in the middle of one that has ended both lengths are told."""
     start_ns = min(e.start_ns for e in alike)
-    end_ns = max(newest_ns if e.end_ns is None else e.end_ns for e in alike)
-    so_far, whole = (length(at_ns - start_ns) for at_ns in (min(now_ns, end_ns), end_ns))
+    ends_ns = [now_ns if e.end_ns is None else e.end_ns for e in alike]
+    so_far, whole = (
+        length(at_ns - start_ns) for at_ns in (min(now_ns, max(ends_ns)), max(ends_ns))
+    )
     return so_far if so_far == whole else f"{so_far} of {whole}"
 
 
