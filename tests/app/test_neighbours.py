@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import made
@@ -9,6 +10,7 @@ import pytest
 from fakes import Does
 from turning import Turning
 
+from perfprobe import wire
 from perftop.detect.episode import Episode
 from perftop.session import Session
 
@@ -66,6 +68,47 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     play.run(10, tasks={"0": LMP})
     assert play.running == []
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
+
+
+def test_of_one_that_has_work_half_of_the_time_only_that_half_counts() -> None:
+    play = Play()
+    play.does(c0=Does(0.6, ipc=2.0), c2=REST)
+    play.run(41, tasks={"0": LMP})
+    play.does(c0=Does(0.6, ipc=1.5), c2=Does(1.0, ipc=0.4))
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    (found,) = play.running
+    assert found.evidence["sibling_active_share"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
+def test_who_may_have_had_all_of_its_time_before_is_not_taken_for_the_victim(
+    share: float, count: int
+) -> None:
+    """The loss begins in the middle of what the record is about."""
+    play = Play()
+    play.does(**ALONE)
+    play.run(46, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(14, tasks={"0": [4000, "lmp", share], "2": STREAM})
+    assert len(play.running) == count
+
+
+def test_each_cpu_has_a_share_of_its_own_in_what_goes_on() -> None:
+    play = Play()
+    play.does(**ALONE, c1=Does(1.0, ipc=2.0), c3=REST)
+    play.run(41, tasks={"0": LMP, "1": LMP})
+    play.does(**TOGETHER)
+    play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM})
+    (first,) = play.running
+    share = play.session.neighbours.share
+    assert share(first, 0) == pytest.approx(0.25, abs=0.01)
+    assert [share(first, cpu) for cpu in (1, 3, 99)] == [None] * 3
+    play.does(c1=Does(1.0, ipc=1.0), c3=Does(1.0, ipc=0.4))
+    play.run(20, tasks={"0": LMP, "1": LMP, "2": STREAM, "3": STREAM})
+    first, second = play.running
+    assert (first.cpus, second.cpus) == ([0], [1])
+    assert share(first, 0) == pytest.approx(0.25, abs=0.01)
+    assert share(second, 1) == pytest.approx(0.5, abs=0.01)
 
 
 def test_another_program_that_is_slower_loses_nothing() -> None:
@@ -134,6 +177,17 @@ def test_steal_hurts_only_who_has_work() -> None:
     play.does(c0=Does(0.7))
     play.run(10)
     assert play.ended[0].end_ns == 19 * SAMPLE_NS
+
+
+def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
+    play = Play(changes={"virtualisation": "kvm"})
+    play.does(c0=Does(0.7, steal=0.3))
+    play.run(20)
+    (found,) = play.running
+    assert found.evidence["who"] == "another guest of kvm, or a cap on this one"
+    play.machine.broken = {0}
+    play.run(3)
+    assert found.evidence["instructions jumped"] == 3
 
 
 # --- a watched job
@@ -282,6 +336,31 @@ def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None
     for found in play.running:
         assert (found.cause, found.confidence) == ("package", "inferred")
         assert found.evidence["turbo drop"] == "power-pl1"
+
+
+def test_a_ceiling_that_was_not_known_before_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play(changes={"watch": "lmp"}, ceiling_hz=3.4e9)
+    frame = play.machine.frame
+
+    def unread(seq: int, **more: Any) -> wire.Frame:
+        found = frame(seq, **more)
+        rows = found.blocks["package"]
+        blocks = found.blocks | {"package": replace(rows, head=bytes(len(rows.head)))}
+        return replace(found, blocks=blocks)
+
+    play.does(c0=Does(1.0, hz=3.4e9))
+    with monkeypatch.context() as patched:
+        patched.setattr(play.machine, "frame", unread)
+        watched(play, 41, 1.0, 0.0, tasks={"0": LMP})
+    play.does(c0=Does(1.0, hz=3.1e9), c1=Does(1.0, hz=3.1e9))
+    drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
+    play.session.detector.running.append(drop)
+    watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    (found,) = play.running
+    assert found.evidence["before_hz"] == pytest.approx(3.4e9, rel=0.01)
+    assert not found.evidence.keys() & {"ceiling_hz", "ceiling_before_hz"}
 
 
 def test_a_clock_that_falls_while_nobody_came_is_no_neighbour() -> None:

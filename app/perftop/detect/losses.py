@@ -82,7 +82,7 @@ class Losses:
         if self.quiet and not fresh.any():
             return []
         self._open(fresh, since_ns)
-        self._add(self.open & known, lost, np.where(known, weights, 0.0), time_ns)
+        self._add(self.open & known, lost, weights, time_ns)
         return self._close(self._over(known, time_ns))
 
     def begin(self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int) -> list[Loss]:
