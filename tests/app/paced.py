@@ -28,8 +28,8 @@ def flags(key: str, *parts: str) -> Counter:
 
 class Paced:
     """Cores of two threads in one package. A counter moves by its rate each second, a gauge has
-    its value; of several rates each is for a row, those of flags are shares of a hundred polls a
-    sample. What is not named stays as it was told last."""
+    its value; of several rates each is for a row, those of flags are shares of the polls, of which
+    a sample has a hundred or KEY_polls. What is not named stays as it was told last."""
 
     def __init__(
         self,
@@ -70,8 +70,9 @@ class Paced:
             if counter.kind == "gauge":
                 sums[:, first] = rate / counter.scale
             elif counter.kind == "flags":
-                sums[:, first] += 100
-                sums[:, first + 1 : first + counter.columns] += 100 * rate
+                polls = self.rates.get(f"{counter.key}_polls", 100)
+                sums[:, first] += polls
+                sums[:, first + 1 : first + counter.columns] += polls * rate
             else:
                 sums[:, first] += rate * ns / 1e9 / counter.scale
             first += counter.columns

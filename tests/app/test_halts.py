@@ -121,6 +121,7 @@ ALL = [0.98 * TSC] * 4
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 0.2, "ref": ALL}),
     ("unknown", "unknown", {"cpu": [SMI]}, {"smi": 10, "ref": [0.8 * TSC] * 4}),  # 20 ms each
     ("unknown", "unknown", {"package": PCU}, {"pcu_ticks": 1e9, "pcu_transition": 5e6}),
+    ("unknown", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
     ("unknown", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # who knows what its steps are
     ("unknown", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
 ])  # fmt: skip
@@ -135,6 +136,11 @@ def test_the_cause_is_what_explains_most_of_it(
     assert {type(value) for value in episode.evidence.values()} <= {int, float, str}
 
 
+def test_a_sign_explains_no_more_than_all_of_it() -> None:
+    walk = losing(paced(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
+    assert walk.running[0].evidence["duty set in register 19AH"] == "100 % of the loss"
+
+
 def test_short_samples_are_taken_together() -> None:
     """10 ms each, of which every third has a packet."""
     ns = S // 10
@@ -145,7 +151,9 @@ def test_short_samples_are_taken_together() -> None:
     start, end = walk.go(60, ns=ns, ref=TSC, cycles=3e9).spans()[0]
     assert start == pytest.approx(4.0, abs=0.8)
     assert end == pytest.approx(10.0, abs=0.8)
-    assert walk.ended[0].depth == pytest.approx(0.02, rel=0.2)
+    (episode,) = walk.ended
+    assert episode.depth == pytest.approx(0.02, rel=0.2)
+    assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08  # once, and not eight times
 
 
 def test_a_gap_and_a_jump_of_time_end_it_before() -> None:

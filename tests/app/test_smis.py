@@ -45,12 +45,14 @@ def test_it_lasts_from_the_first_to_the_last_and_is_as_deep_as_they_are_many() -
     assert walk.spans() == [(3, 9)]
     (episode,) = walk.ended
     assert (episode.depth, episode.cpus) == (5, [0, 1, 2, 3])
+    assert episode.evidence == {"SMIs_per_s": 8.3}
     assert walk.detector.running == []
 
 
 def test_after_a_second_without_one_the_next_is_another() -> None:
     walk = Walk().go(1).go(0, samples=PAUSE - 1).go(1).go(0, samples=PAUSE).go(1)
     assert walk.spans() == [(0, PAUSE + 1), (2 * PAUSE + 1, None)]
+    assert [e.depth for e in (*walk.ended, *walk.detector.running)] == [2, 1]
 
 
 def test_a_cpu_that_was_not_read_for_a_while_has_no_smis_of_its_own() -> None:

@@ -105,6 +105,12 @@ def test_with_two_samples_asked_for_one_alone_is_nothing() -> None:
     assert walk.spells.quiet
 
 
+def test_what_was_part_of_one_that_is_over_begins_anew() -> None:
+    walk = Walk(after=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
+    assert walk.spans() == [(0, 2)]
+    assert walk.go([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
+
+
 def test_a_share_that_goes_to_and_fro_is_one_that_is_as_deep_as_its_mean() -> None:
     walk = Walk(pause=3)
     for _ in range(20):

@@ -17,6 +17,7 @@ HZ = 3.0e9
 PAUSE = PAUSE_NS // S
 REASONS = flags("limit_reasons", "PROCHOT", "thermal", "PL1")
 PACKAGE = flags("package_thermal", "thermal", "PROCHOT", "power limit")
+CRITICAL = flags("package_thermal", "thermal", "critical temperature")
 CORE = flags("core_thermal", "thermal", "PROCHOT", "power limit")
 MODULATION = made.counter("modulation", "1", kind="gauge")
 CPU = [made.REF, made.CYCLES, IDLE, STEAL]
@@ -62,6 +63,14 @@ def test_a_status_that_comes_and_goes_is_one_episode() -> None:
     assert episode.depth == pytest.approx(0.25 * 0.75, abs=0.01)
 
 
+def test_where_nobody_polled_nothing_is_known() -> None:
+    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
+    walk.go(4, limit_reasons_polls=0)
+    assert walk.spans() == [(4, None)]
+    walk.go(PAUSE, limit_reasons=[0, 0, 0], limit_reasons_polls=100)
+    assert walk.spans() == [(4, 12)]
+
+
 def test_a_sample_alone_is_the_edge_of_something_else() -> None:
     walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 1, 0])
     assert walk.go(3, limit_reasons=[0, 0, 0]).spans() == []
@@ -70,6 +79,7 @@ def test_a_sample_alone_is_the_edge_of_something_else() -> None:
 @pytest.mark.parametrize(("counter", "rates", "cause", "cpus"), [
     (REASONS, [1, 0.5, 0], "prochot", [0, 1, 2, 3]),
     (PACKAGE, [1, 0, 0], "thermal", [0, 1, 2, 3]),
+    (CRITICAL, [0, 1], "thermal", [0, 1, 2, 3]),
     (CORE, [[0, 0, 0], [0.3, 0, 0]], "thermal", [1, 3]),
     (CORE, [[0, 0.3, 0], [0, 0, 0]], "prochot", [0, 2]),
     (REASONS, [0, 0, 1], None, []),  # a power limit: no business of ours
@@ -90,9 +100,12 @@ def test_whose_status_it_is_and_which(
 def test_modulation_is_as_deep_as_the_register_asks_where_nothing_else_tells(
     register: int, depth: float | None
 ) -> None:
-    walk = Paced(KIND, [made.CYCLES, MODULATION]).go(4, cycles=HZ, modulation=[0, register, 0, 0])
+    walk = Paced(KIND, [made.CYCLES, MODULATION]).go(6, cycles=HZ, modulation=[0, register, 0, 0])
     told = [(e.cause, e.cpus, e.depth) for e in walk.running]
     assert told == ([] if depth is None else [("modulation", [1, 3], depth)])
+    for episode in walk.running:
+        duty = {"duty_by_register_19AH_share": 1 - (depth or 0)}
+        assert episode.evidence == {"modulation_status_share": 1} | duty
 
 
 def test_where_nothing_tells_what_it_costs_its_depth_is_not_known() -> None:
