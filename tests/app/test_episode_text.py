@@ -12,7 +12,7 @@ from fakes import Machine, seen
 from perfprobe.wire import Cpu
 from perftop import overall, report
 from perftop.detect.episode import Episode
-from perftop.format import cause, depth, evidence, length, where
+from perftop.format import cause, depth, evidence, length, told, where
 from perftop.summary import Tally
 
 S = 1_000_000_000
@@ -106,6 +106,18 @@ def test_evidence_stands_beside_its_limit() -> None:
     assert evidence("x", {"power_limit_w": 150}) == "power limit 150 W"
     both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
     assert evidence("x", both) == "busy 2.48 of 3.10 GHz"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [("t90_s", 0.0005, "90 % within 500 us"), ("t90_s", 0.0123, "90 % within 12 ms"),
+     ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
+     ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
+     ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
+     ("told_s", "so", "told s: so")],
+)  # fmt: skip
+def test_evidence_is_told_in_the_unit_of_its_key(key: str, value: object, text: str) -> None:
+    assert told(key, value) == text
 
 
 # --- stat
