@@ -135,8 +135,11 @@ def test_hulls_lie_below_and_above_every_step(
     exact = [steps.at(n) for n in counts]
     assert (np.interp(counts, *steps.below(least, most)) <= np.array(exact) + 1).all()
     assert (np.interp(counts, *steps.above(least, most)) >= np.array(exact) - 1).all()
-    for corners in (steps.below(least, most), steps.above(least, most)):
+    for sign, corners in ((1, steps.below(least, most)), (-1, steps.above(least, most))):
         assert [corners[1][0], corners[1][-1]] == [exact[0], exact[-1]]
+        assert corners[1] == [steps.at(int(n)) for n in corners[0]], "they touch it"
+        bends = np.diff(sign * np.interp(counts, *corners), 2)
+        assert (bends >= -1).all(), "one is convex, the other concave"
 
 
 def test_siblings_weigh_by_how_long_each_ran() -> None:
@@ -173,6 +176,11 @@ def test_core_types_have_a_table_each_and_count_for_it() -> None:
     assert ghz(found.low_hz) == [5.0, 5.0, 3.5, 3.5]
 
 
+def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
+    (first, second), _ = tables([table([(1, 40)], cpus=[0, 1]), table([(1, 30)])], range(4))
+    assert (first.cpus.tolist(), second.cpus.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
+
+
 def test_what_cpufreq_says_is_an_upper_bound_only() -> None:
     of = turbo([cpufreq(38)], cores=2)
     found = ceilings(of, [1, 1], [1, 1])
@@ -200,7 +208,7 @@ def test_one_base_clock_is_not_that_of_every_core_type() -> None:
 
 
 @pytest.mark.parametrize("nonsense", [
-    [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, -5)],
+    [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, 0)], [(1, -5)],
     [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MOST_STEPS + 2)],
 ])  # fmt: skip
 def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) -> None:
@@ -209,6 +217,11 @@ def test_a_table_that_makes_no_sense_is_none(nonsense: list[tuple[int, float]]) 
     assert np.isnan(bounds).all()
     steps, _ = tables([table(nonsense), table([(1, 30)])], [0, 1])
     assert len(steps) == 1
+
+
+def test_a_table_may_be_as_long_as_any() -> None:
+    (steps,), _ = tables([table([(n, 30) for n in range(1, MOST_STEPS + 1)])], [0])
+    assert len(steps.hz) == MOST_STEPS
 
 
 def test_exact_ceilings_go_before_tables() -> None:
@@ -222,12 +235,12 @@ def test_exact_ceilings_go_before_tables() -> None:
 # --- caps
 
 
-def capped(**moved: Any) -> list[tuple[float, str]]:
+def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
     gauges = {key: counted.gauge(key) for key in keys if key in moved}
     hello = made.hello(
         [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
-        turbo=[table([(1, 40), (2, 30)])], base_hz=BASE,
+        turbo=[table([(1, 40), (2, 30)]), *more], base_hz=BASE,
     )  # fmt: skip
     for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
         there = [gauges[key] for key in places if key in gauges]
@@ -250,6 +263,9 @@ def test_caps_each_with_what_sets_it() -> None:
     assert capped(turbo_disabled=0, tdp_base_hz=1.6e9) == none, "turbo goes beyond any base clock"
     assert capped(turbo_disabled=1, tdp_base_hz=1.6e9) == [(1.6, "turbo off, config-TDP")] * 2
     assert capped(max_perf_pct=50) == [(2.0, "max_perf_pct")] * 2
+    favoured, slow = cpufreq(46, cpus=[0, 2]), cpufreq(30, cpus=[1, 3])
+    percent = "max_perf_pct"
+    assert capped(favoured, slow, max_perf_pct=50) == [(2.3, percent), (2.0, percent)]
     assert capped(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
 
 
