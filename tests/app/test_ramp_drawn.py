@@ -118,6 +118,9 @@ def test_no_answer() -> None:
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
     )
     assert "not steady (in 5)" in " ".join(words.facts(said, found, 200))
+    apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
+    said = answer(*apart)
+    assert "went from 1.80 to 3.00 GHz in any of 2" in words.sentence(said, runs.together(said))
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -189,6 +192,20 @@ def test_a_counted_clock_is_told_as_one() -> None:
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     said = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
     assert "; none without cycles" in " ".join(words.facts(said, runs.together(said), 400))
+
+
+@pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
+                                                 (3.3e9, "−9.1 %")])  # fmt: skip
+def test_wide_code_is_told_beside_scalar_code(scalar_hz: float, told: str) -> None:
+    clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]
+    halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
+    phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
+    said = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
+    text = "\n".join(words.facts(said, runs.together(said), 400))
+    assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {told}\n" in text
+    if told == "no different":
+        cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
+        assert cost in text
 
 
 def test_a_table_of_cpus() -> None:

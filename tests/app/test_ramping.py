@@ -98,6 +98,8 @@ def test_the_stamp_is_not_the_chain() -> None:
     found = told(run(FINE, stamp=400))
     assert found.levels[0].hz == pytest.approx(3e9, rel=2e-3)
     assert found.lost == pytest.approx(0, abs=1e-3)
+    gaps = told(run(FINE, HALTS, stamp=400)).gaps
+    assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
 def test_a_late_drop_is_a_drop_and_no_longer_ramp() -> None:
@@ -283,6 +285,15 @@ def test_halts_that_come_back_are_the_ramps() -> None:
     assert found[0].at_s == pytest.approx(120e-6, abs=6e-6)
     assert found[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
     assert runs.together(answer(*made[:2], *[run(FINE)] * 3)).halts == []
+
+
+@pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
+def test_gaps_that_lie_far_apart_for_their_time_are_not_the_same(
+    apart_s: float, count: int
+) -> None:
+    """At 2 ms that is by more than 20 us and 2 %."""
+    made = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
+    assert len(runs.together(answer(*made, run(FINE))).halts) == count
 
 
 @pytest.mark.parametrize("count", range(8))
