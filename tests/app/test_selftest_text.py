@@ -137,6 +137,20 @@ def test_no_link_no_fifo_no_stranger(place: Path, tmp_path: Path) -> None:
         assert findings.verdict("b-1") is None
 
 
+def test_where_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, cache, home = (tmp_path / name for name in ("runtime", "cache", "home"))
+    end = Path("perftop") / "selftest.json"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    for said, base in ((str(runtime), runtime), ("not/absolute", cache), ("", cache)):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", said)
+        assert findings.file() == base / end
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert findings.file() == cache / end
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert findings.file() == home / ".cache" / end
+
+
 def probe(answer: object, status: int) -> list[str]:
     code = f"import sys; print({json.dumps(answer)!r}); sys.exit({status})"
     return [sys.executable, "-c", code]
