@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +16,12 @@ import command
 import pytest
 
 from perfprobe import known, offsets, wire
+from perfprobe.idletrace import States
 from perfprobe.known import Run, Spell
 from perfprobe.offsets import Exchange
-from perfprobe.selftest import clocks, load, run, verdict
+from perfprobe.selftest import clocks, declared, load, run, verdict, working
 from perfprobe.selftest.load import Chain, Times
+from perfprobe.selftest.tape import Tape
 from perfprobe.selftest.verdict import Check, Seen
 from perfprobe.sources import Unavailable
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
@@ -28,7 +31,8 @@ HZ = 1_000_000_000
 CALL = 700, 900
 """Instructions and cycles of a system call of this machine."""
 KEYS = ("instructions", "kernel_instructions", "cycles", "kernel_cycles", "ref")
-SECONDS = ("idle_s", "busy_s", "both_s", "lp0_s", "lp1_s", "neither_s")
+SECONDS = ("idle_s", "busy_s", "stat_idle_s", "both_s", "lp0_s", "lp1_s", "neither_s")
+WAITING = "stat_iowait_s"
 LATENCY = 3
 START = 2.0**40 - 1e6
 """In the midst of the first loop counters of 40 bits begin anew."""
@@ -46,12 +50,14 @@ class Machine:
         self.frames: list[Frame] = []
         self.now = 0
         self.seq = 0
-        self.truth: list[Truth] = [dict.fromkeys((*KEYS, *SECONDS), START) for _ in range(2)]
+        self.truth: list[Truth] = [
+            dict.fromkeys((*KEYS, *SECONDS, WAITING), START) for _ in range(2)
+        ]
         self.tries = 0
         keys = [key for key in KEYS if key not in lacking]
         cpu = [Counter(key, key, "", "made up", bits=40) for key in keys]
-        cpu += [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[:2]]
-        core = [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[2:]]
+        cpu += [Counter(key, key, "s", "made up", scale=1e-9) for key in (*SECONDS[:3], WAITING)]
+        core = [Counter(key, key, "s", "made up", scale=1e-9) for key in SECONDS[3:]]
         rows = [Cpu(n, True, 0, 0, 0, n, 0, 0, None, [0, 1]) for n in range(2)]
         self.hello = Hello(
             "0", "made up", "h", "6", 0, 0, SAMPLE, rows, [[0, 1]], [[0, 1]],
@@ -95,6 +101,8 @@ class Machine:
         awake = max(float(at_work) * (1 - self.rationed), self.others)
         truth["busy_s"] += ns * awake
         truth["idle_s"] += ns * (1 - awake)
+        truth["stat_idle_s"] += ns * (1 - awake) * 0.75
+        truth[WAITING] += ns * (1 - awake) * 0.25
         truth["ref"] += ns * awake
         for key in KEYS[:4]:
             stranger = 0.0 if key.startswith("kernel") else 1.5e0 * self.others
@@ -188,13 +196,92 @@ def test_right_counters_are_trusted(tested: Tested) -> None:
     assert not by_counter(answer, "unusable") | by_counter(answer, "close")
     assert answer["wrong"] == []
     assert machine.tries == 3  # each load once
+    assert answer["unchecked"] == []
+    assert {c["origin"] for c in answer["checks"] if c["counter"] != "tsc"} == {"made up"}
+    assert {c["origin"] for c in answer["checks"] if c["counter"] == "tsc"} == {"RDTSC"}
     assert json.dumps(answer)
+
+
+@pytest.mark.parametrize("flags", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
+def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> None:
+    """Every third, which would be far off."""
+    machine = Machine()
+    frame = machine._frame
+
+    def with_gaps() -> None:
+        frame()
+        if machine.seq % 3 == 0:
+            made = machine.frames.pop()
+            for name, rows in made.blocks.items():
+                head = array("Q", rows.head)
+                head[4 :: wire.HEAD] = array("Q", [flags] * (len(head) // wire.HEAD))
+                nothing = bytes(len(rows.values))
+                made.blocks[name] = wire.Rows(head.tobytes(), rows.valid, nothing)
+            machine.frames.append(made)
+
+    machine._frame = with_gaps  # type: ignore[method-assign]
+    assert {*KEYS, *SECONDS} <= by_counter(tested(machine), "trusted")
+
+
+def test_what_a_tick_of_mperf_may_be() -> None:
+    machine = Machine()
+    for changes, expected in (
+        ({}, [1.0]),
+        ({"base_hz": Rate(8e8, "made up")}, [1.0, 1.25]),
+        ({"multipliers": [wire.Multiplier("mperf", 2.0, "made up")]}, [2.0]),
+        ({"base_hz": Rate(8e8, "made up"), "tsc_hz": None}, [1.0]),
+    ):
+        machine.hello = dataclasses.replace(machine.hello, **changes)
+        assert working.factors(Tape(machine), "mperf") == expected
+        assert working.factors(Tape(machine), "ref") == [1.0]
+        machine = Machine()
+
+
+def test_the_rate_is_held_against_a_longer_time() -> None:
+    hello = dataclasses.replace(Machine().hello, tsc_hz=Rate(2.0e9, "made up"))
+    ((check, seen),) = clocks.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
+    assert seen.expected == pytest.approx(2.0002e9)
+    assert seen.measured == 2.0e9
+    assert verdict.judge(check, seen) == "close"
+    assert not [*clocks.rate(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
+
+
+@pytest.mark.parametrize(("lp1", "expected"), [(1.0, "trusted"), (0.5, "unusable")])
+def test_cpus_taken_for_siblings(
+    monkeypatch: pytest.MonkeyPatch, lp1: float, expected: str
+) -> None:
+    """The first works from 1 to 3 s, the second from 2 to 5 s; the trace says so or not."""
+    at = {0.0: (0, 0, 0, 0), 5.0: (0, 5e9, 0, 0), 15.0: (6e9, 6e9, 2e9 * lp1, 1e9)}
+    now = 0.0
+
+    class Trace:
+        def __init__(self, _: object) -> None:
+            pass
+
+        def states(self, _: int) -> States:
+            neither, lp0, lp1_, both = map(int, at[now])
+            return States(neither, lp0, lp1_, both, unknown=0, known=True)
+
+    monkeypatch.setattr(declared, "IdleTrace", Trace)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: int(now * 1e9))
+    it = declared.Declared((4, 6))
+    now = 5.0
+    it.begin()
+    now = 15.0
+    spans = {4: (10**9, 3 * 10**9), 6: (2 * 10**9, 5 * 10**9)}
+    spells = {cpu: [Spell(*span, *span, span[1] - span[0], cpu)] for cpu, span in spans.items()}
+    assert not [*it.see(Times({4: spells[4]}, {4: 0.0}))]
+    found = {c.counter: verdict.judge(c, s) for c, s in it.see(Times(spells, {4: 0.01, 6: 0.01}))}
+    right = {"neither_s": "trusted", "lp0_s": "trusted", "both_s": "trusted"}
+    assert found == right | {"lp1_s": expected}
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize(
-    "key", ["instructions", "cycles", "ref", "idle_s", "busy_s", "both_s", "lp1_s", "neither_s"]
-)
+    "key",
+    ["instructions", "cycles", "ref", "idle_s", "busy_s", "stat_idle_s", "both_s", "lp1_s",
+     "neither_s"],
+)  # fmt: skip
 def test_dead_half_and_double(tested: Tested, key: str, factor: float) -> None:
     answer = tested(Machine({key: factor}))
     assert key in answer["wrong"]
