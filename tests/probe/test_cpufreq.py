@@ -44,6 +44,12 @@ def test_clock_and_cap_are_in_khz(four: Path) -> None:
     part.close()
 
 
+def test_a_cpu_that_is_off_is_not_asked(four: Path) -> None:
+    trees.lists(four, "0-3", "1-3")
+    files(four, range(1, 4), scaling_max_freq=3_000_000)
+    assert keys(four) == ["max_hz"]
+
+
 def test_what_is_slow_or_not_there_has_a_reason(
     four: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,15 @@ def test_a_run_is_marked_and_bounded() -> None:
         known.run(99, 1, 1)
 
 
+def test_turns_between_marks_that_lie_unevenly() -> None:
+    marks = (100, 110, 130, 200, 1000, 1100)
+    run = known.Run(known.ADD, 10, marks, known.Spell(0, 1200, 0, 1200, 1200, 0))
+    for stamp, passed in ((100, 0), (105, 5), (130, 20), (165, 25), (600, 35), (1050, 45)):
+        assert run.turns_between(100, stamp) == passed
+    assert run.turns_between(100, 1100) == 50
+    assert run.turns_between(165, 1101) is run.turns_between(99, 165) is None
+
+
 def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
     """3 on Intel since Nehalem and on AMD Zen, 4 or 5 on small cores. Not a time: a ratio of two
     chains, of each the quickest of many."""

@@ -82,6 +82,15 @@ def test_a_clock_that_was_set_has_no_offset() -> None:
     assert bounds([]) is None
 
 
+def test_a_coarse_clock_is_bounded_by_its_step_on_both_sides() -> None:
+    rows = [Exchange(1000, 1300, 1600), Exchange(2000, 2310, 2590)]
+    fine, coarse = bounds(rows, 1.0), bounds(rows, 25.0)
+    assert fine is not None
+    assert coarse is not None
+    assert (fine.low, fine.high) == (-281, 301)
+    assert (coarse.low, coarse.high) == (-305, 325)
+
+
 def test_all_of_few_cpus_and_some_of_many() -> None:
     assert offsets.chosen([0, 3, 5]) == [0, 3, 5]
     many = offsets.chosen(range(0, 2048, 2))
@@ -108,8 +117,8 @@ def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     cpu = min(os.sched_getaffinity(0))
     (gone,) = offsets.measure([cpu, 65000], 1.0, 2e9)
     assert (gone.offset_ticks, gone.why) == (None, "it went off, or we may not run on it")
-    rows = offsets.measure([65000, cpu], 1.0, 2e9)
-    assert str(rows[0].why).startswith("CPU 65000: ")
+    (none,) = offsets.measure([65000, cpu], 1.0, 2e9)
+    assert str(none.why).startswith("CPU 65000: ")
 
     class Silent:
         def pp_exchange_stamps(self, *_: object) -> int:
@@ -118,4 +127,9 @@ def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(offsets, "lib", Silent())
     (silent,) = offsets.measure([cpu, cpu], 1.0, 2e9)
     assert "did not answer" in str(silent.why)
+    rows = [*played([(1, 50, 50)], 0, 1.0, (0, 0)), *played([(1, 50, 50)], 5000, 1.0, (0, 0))]
+    monkeypatch.setattr(offsets, "exchanged", lambda *_: rows)
+    (set_,) = offsets.measure([cpu, cpu], 1.0, 2e9)
+    assert (set_.exchanges, set_.offset_ticks) == (2, None)
+    assert "no constant offset" in str(set_.why)
     assert lib.pp_current_cpu() >= 0

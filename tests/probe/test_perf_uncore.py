@@ -46,6 +46,16 @@ def test_core_and_package_counters(tmp_path: Path) -> None:
     assert not kernel.groups[-1].timed
 
 
+def test_each_sleep_of_a_package_has_its_name(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    fakeperf.pmu(tmp_path, "cstate_pkg", 21, mask="0")
+    levels = (2, 3, 6, 7, 8, 9, 10)
+    for n in levels:
+        fakeperf.events(tmp_path, "cstate_pkg", **{f"c{n}_residency": n})  # type: ignore[arg-type]
+    part = opened(tmp_path, planner, fakeperf.Kernel())[-1]
+    assert (part.scope, has(part)) == ("package", [f"package_c{n}" for n in levels])
+
+
 def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path, mask="0,1")

@@ -65,3 +65,18 @@ def test_governors_that_differ_are_named_with_their_cpus(tmp_path: Path) -> None
     found = item(tmp_path, "governor")
     assert found.state == "matters"
     assert found.now == "performance on CPUs 0-1, powersave on CPUs 2"
+
+
+@pytest.mark.parametrize(("file", "now", "then"), [
+    ("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0"),
+])  # fmt: skip
+def test_turbo_is_switched_where_it_was_found(
+    tmp_path: Path, file: str, now: str, then: str
+) -> None:
+    trees.put(tmp_path, f"{CPUS}/{file}", now)
+    assert item(tmp_path, "turbo").change == f"echo {then} | sudo tee /{CPUS}/{file}"
+
+
+def test_slack_is_told_in_microseconds(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/self/timerslack_ns", "50000\n")
+    assert item(tmp_path, "timer slack").now == "50 µs"

@@ -130,6 +130,22 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         assert 900 <= inside <= 990, (sizes[:4], inside)
 
 
+@pytest.mark.parametrize("freedom", [*range(1, 21), 1000])
+def test_few_rounds_are_believed_as_far_as_student_says(freedom: int) -> None:
+    """By summing up his density within the error."""
+    rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
+    mean, n = weighted(rounds), freedom + 1
+    sigma = math.sqrt(sum((one - mean) ** 2 for _, one in rounds) / freedom / n)
+    found = error(rounds)
+    assert found is not None
+    scale = math.exp(math.lgamma(n / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    width = found / sigma / 5000
+    within = 2 * width * scale * sum(
+        (1 + ((i + 0.5) * width) ** 2 / freedom) ** (-n / 2) for i in range(5000)
+    )  # fmt: skip
+    assert within == pytest.approx(0.95, abs=2e-3)
+
+
 def test_another_run_lies_within_the_error_as_often_as_is_said() -> None:
     """Five parts each, of a value that wanders from part to part."""
     chance = random.Random(7)

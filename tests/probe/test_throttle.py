@@ -44,3 +44,11 @@ def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
 def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
     machine(tmp_path)
     assert throttle.parts(tmp_path, topology.read(tmp_path)) == []
+
+
+def test_a_cpu_that_is_off_is_not_asked(tmp_path: Path) -> None:
+    machine(tmp_path)
+    trees.lists(tmp_path, "0-3", "1-3")
+    trees.put(tmp_path, f"{trees.CPU}/cpu1/{AT}/core_throttle_count", "3\n")
+    (core,) = throttle.parts(tmp_path, topology.read(tmp_path))
+    assert [c.key for c in core.counters] == ["core_throttles"]

@@ -26,7 +26,7 @@ from perfprobe import disturbance, leaves, methods, placing, timers, timing
 from perfprobe._native import lib
 from perfprobe.methods import METHODS, Method
 from perfprobe.repeat import Repeated
-from perfprobe.sources import Unavailable
+from perfprobe.sources import Unavailable, procstat
 from perfprobe.spread import BEYOND, histogram, spread, step, trimmed_mean
 from perfprobe.wire import Cpu, Rate
 
@@ -267,6 +267,7 @@ def test_interrupts_of_one_cpu() -> None:
     }  # fmt: skip
     assert disturbance.interrupts(BEFORE, 1) == {}
     assert disturbance.interrupts("", 0) == {}
+    assert disturbance.interrupts(" CPU0\nXYZ: 5 name\nMIS: 0\n", 0) == {"name": 5}
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -294,6 +295,23 @@ def test_what_disturbed_is_named(tmp_path: Path) -> None:
         "steal": "10 % of CPU 2",
         "hypervisor": "there is one",
     }
+
+
+def test_an_interrupt_that_was_not_there_before_has_come_as_often_as_it_says() -> None:
+    before = disturbance.Moment(0, {"old": 7}, {})
+    after = disturbance.Moment(0, {"old": 9, "new": 1}, {})
+    (row,) = disturbance.seen(0, [], before, after, Path("/nothing"))
+    assert row["found"] == "3 on CPU 0: 2 old, 1 new"
+
+
+@pytest.mark.parametrize(("busy", "told"), [(1, []), (3, ["3 % busy"])])
+def test_what_the_kernel_itself_takes_of_a_sibling_is_not_told(busy: int, told: list[str]) -> None:
+    idle = [0] * len(procstat.FIELDS)
+    after = idle.copy()
+    after[0], after[procstat.ASLEEP[0]] = busy, 100 - busy
+    then, now = (disturbance.Moment(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
+    rows = disturbance.seen(0, [1], then, now, Path("/nothing"))
+    assert [row["found"] for row in rows] == told
 
 
 def test_a_quiet_machine_has_nothing_to_name(tmp_path: Path) -> None:
