@@ -49,7 +49,7 @@ def test_cpus_by_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["8", "pkg9", "core0-1", "util>3", "", "0,,1", "type:", "-1", "!0"]
+    "text", ["8", "pkg9", "core0-1", "util>3", "", "0,,1", "type:", "-1", "!0", "5-3"]
 )
 def test_cpus_that_are_not_there_are_refused(path: Path, text: str) -> None:
     with pytest.raises(Failed, match="--cpus") as refused:
@@ -250,6 +250,22 @@ def test_what_can_be_read_is_handed_over(
         same = max(i for i, x in enumerate(told) if b'"interval"' in x)
     assert same > 5
     assert told[:same] == whole[:same]
+
+
+@pytest.mark.parametrize(("damage", "text"), [(_cut, ""), (_torn, "damaged behind byte")])
+def test_what_can_be_read_of_a_damaged_pipe_is_handed_over(
+    path: Path, damage: Callable[[bytes], bytes], text: str
+) -> None:
+    whole = export(path, "jsonl").splitlines()
+    argv = command.argv("export", "-", "--format", "jsonl")
+    done = subprocess.run(
+        argv, input=damage(stream(FOUND)), capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 4
+    assert done.stderr.decode().startswith(f"perftop: stdin: {text}")
+    told = done.stdout.splitlines()
+    assert told[:6] == whole[:6]
+    assert b'"summary"' in told[-1]
 
 
 def test_what_comes_behind_damage_is_handed_over_too(path: Path) -> None:

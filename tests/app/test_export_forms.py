@@ -24,6 +24,8 @@ from pyarrow import parquet
 
 from perfprobe import wire
 from perftop import stat
+from perftop.exports.command import Command
+from perftop.session import Session
 
 EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")
@@ -137,6 +139,14 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
         assert run["sys_s"] is None
 
 
+@pytest.mark.parametrize(("watch", "told"), [("7", True), ("8", False), ("lmp", False)])
+def test_where_it_ran_is_told_if_it_was_watched(watch: str, told: bool) -> None:
+    command = Command(Session(made.hello(watch=watch)))
+    assert command.footprint is None
+    command.take(wire.Note("run-start", 1, data={"pid": 7}))
+    assert (command.footprint is not None) is told
+
+
 def test_jsonl_of_some_measures(recording: Path) -> None:
     data = export(recording, "jsonl", metrics=["util", "smt", "power_w", "cycles_count"])
     lines = [json.loads(line) for line in data.splitlines()]
@@ -185,6 +195,22 @@ def test_reasons_are_those_of_the_stream(tmp_path: Path) -> None:
     assert "=the watchdog has it" in first["why"]
     assert "ipc=no;" in first["why"]
     assert "ipc=no;" not in second["why"]
+    assert "smi_count=no counter smi on this source" in first["why"]
+
+
+def test_how_much_of_the_time_was_counted(tmp_path: Path) -> None:
+    turns = [wire.Counter(f"perf_{key}_s", key, "s", "perf", scale=1e-9)
+             for key in ("enabled", "running")]  # fmt: skip
+    greeting = made.hello([*turns, made.REF])
+    cpus = len(greeting.topology)
+    frames = []
+    for seq in range(12):
+        ns = seq * made.SAMPLE_NS
+        running = [ns // 4, *[ns] * (cpus - 1)]
+        values = {"perf_enabled_s": [ns] * cpus, "perf_running_s": running, "ref": [ns] * cpus}
+        frames.append(made.frame(greeting, seq, values))
+    first, second = rows(export(record(tmp_path / "recording", [greeting, *frames])))[:2]
+    assert (float(first["counted_ratio"]), float(second["counted_ratio"])) == (0.25, 1.0)
 
 
 # --- Parquet

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from fakes import Does, Machine, seen
 
-from perftop import footprint
+from perftop import footprint, overall
 from perftop.footprint import Footprint
 from perftop.watching import Watching
 
@@ -30,11 +31,11 @@ def test_time_goes_to_the_cpu_where_it_ran_last() -> None:
     job = Job()
     job.look((ROOT, ROOT, 3, 30))
     job.look((ROOT, ROOT, 3, 90), (101, 101, 5, 40))
-    seen = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
+    found = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
     # 30 ms of the first were before it was let go; a child's are all the job's.
-    assert seen.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
-    assert seen.seen_s == pytest.approx(0.201)
-    assert seen.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
+    assert found.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
+    assert found.seen_s == pytest.approx(0.201)
+    assert found.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
 
 
 def test_a_record_counts_once() -> None:
@@ -66,3 +67,17 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         job.look((tid, tid, 0, 1))
     assert len(job.footprint._run_ns) == 8
     assert job.footprint.seen_s == pytest.approx(0.04)
+
+
+def test_the_summary_tells_its_cpus_from_the_rest() -> None:
+    does = {cpu: Does(0.2 * (cpu + 1)) for cpu in range(4)}
+    session, _ = seen(Machine(cores=2, does=does), 20)
+    job = Job()
+    job.look((101, 101, 1, 0))
+    line = overall.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
+    assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2, 3])
+    assert line["job"]["seen_s"] == pytest.approx(0.1)
+    assert line["job"]["util"]["mean"] == pytest.approx(0.4, rel=1e-3)
+    assert line["rest"]["util"]["mean"] == pytest.approx((0.2 + 0.6 + 0.8) / 3, rel=1e-3)
+    line = overall.summary_line(session, {}, 2.0, None, Job().footprint)
+    assert (line["job"], line["rest"]) == (None, None)
