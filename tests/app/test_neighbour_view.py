@@ -105,6 +105,19 @@ def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
     play(crowded(), act)
 
 
+def test_each_cpu_of_one_episode_has_lost_its_own_share() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("6")
+        run.feed.machine.does |= {0: Does(0.7, steal=0.3), 1: Does(0.9, steal=0.1)}
+        await run.intervals(10)
+        await sees(run, "hypervisor")
+        shares = [line.split() for line in lines(run) if "hypervisor" in line]
+        assert ["30.0" in row for row in shares] == [True, False]
+        assert ["10.0" in row for row in shares] == [False, True]
+
+    play(crowded(), act)
+
+
 # --- a watched job
 
 
@@ -164,6 +177,15 @@ def test_a_job_without_threads_is_said_to_have_none() -> None:
         await sees(run, "lmp  nothing is told of its threads yet")
         await run.intervals(2, records={"watched": {"threads": {}, "more": 0}})
         await sees(run, "lmp  no thread of that name or number runs")
+
+    play(crowded(changes={"watch": "lmp"}), act)
+
+
+def test_a_thread_on_a_cpu_that_nobody_knows_is_counted_all_the_same() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("6")
+        await watch(run, 5, (0, 99), 1.0)
+        await sees(run, "lmp  2 threads   on CPU 0   runs 2.00 CPUs")
 
     play(crowded(changes={"watch": "lmp"}), act)
 
