@@ -171,6 +171,20 @@ def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
         assert recording.damage is None
 
 
+def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -> None:
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in FOUND[:-1]:
+        recorder.write(message)
+    at = recorder.bytes
+    recorder.write(FOUND[-1])
+    torn = out.data[: at + 20] + at.to_bytes(8, "little")
+    with opened(tmp_path, torn) as recording:
+        assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]
+        assert recording.damage is not None
+        assert recording.damage.startswith(f"cut at byte {at}:")
+
+
 # --- files of older versions: they keep opening, and are never made anew
 
 GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
