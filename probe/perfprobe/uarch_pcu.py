@@ -51,7 +51,7 @@ _GRANITE = {
 _BY_MODEL: Mapping[int, Mapping[str, int]] = {
     0x2D: _SANDY,
     0x3E: _IVY,
-    **dict.fromkeys((0x3F, 0x4F), _HASWELL),
+    **dict.fromkeys((0x3F, 0x4F, 0x56), _HASWELL),
     0x55: _SKYLAKE,
     **dict.fromkeys((0x6A, 0x6C), _ICE),
     **dict.fromkeys((0x8F, 0xCF), _SAPPHIRE),

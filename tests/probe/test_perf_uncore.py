@@ -116,6 +116,7 @@ def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
     ("model", "keys"),
     [
         (0x3F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+        (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
         (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
         (0xAD, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
     ],
