@@ -354,6 +354,12 @@ def test_a_limit_that_is_off_at_the_start(tmp_path: Path) -> None:
     assert why["power_limit2_w"] == "it is off (MSR 610H bit 47)"
 
 
+def test_a_unit_of_time_that_is_not_told(tmp_path: Path) -> None:
+    """As turbostat has it: 0 means the usual 2^-10 s."""
+    hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
+    assert place(hello, "power_throttled_s")[2].scale == 2.0**-10
+
+
 def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", model="zen3")
     energy = place(hello, "energy_j")[2]

@@ -32,6 +32,8 @@ HWP = {
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
 """Name and first bit."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
+USUAL_TIME = 10
+"""The unit of time is 2**-10 s also where the register says 0 (turbostat, rapl_probe_intel)."""
 
 THRESHOLDS = {6, 8}
 """Status bits that hold nothing back: the OS asked to be told of a temperature."""
@@ -175,7 +177,8 @@ def _power(uarch: Uarch, device: Registers) -> Found:
         found.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
     if rapl.throttled is not None:
         name = "held back by power limits"
-        found.append(_sum("power_throttled_s", name, "s", rapl.throttled, units >> 16 & 0xF))
+        shift = units >> 16 & 0xF or USUAL_TIME
+        found.append(_sum("power_throttled_s", name, "s", rapl.throttled, shift))
     return [*found, *_power_limits(rapl, uarch, device, 2.0 ** -(units & 0xF))]
 
 
