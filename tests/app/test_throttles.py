@@ -96,6 +96,7 @@ def test_whose_status_it_is_and_which(
 
 @pytest.mark.parametrize(("register", "depth"), [
     (0b11110, 0.125), (0b11100, 0.25), (0b10010, 0.875), (0b01110, None), (0b10000, None),
+    (0b11111, 0.0625), (0b10001, 0.9375),  # in sixteenths, where CPUID announces it
 ])  # fmt: skip
 def test_modulation_is_as_deep_as_the_register_asks_where_nothing_else_tells(
     register: int, depth: float | None

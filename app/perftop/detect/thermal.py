@@ -18,7 +18,8 @@ HOT = {
 FLAGS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATED = 1 << 4
 """Of register 19AH: the OS, or firmware, has the core stand still part of the time; for how much
-say bits 3:1, in eighths."""
+say bits 3:0, in sixteenths. CPUs of which CPUID.06H:EAX bit 5 does not say so know eighths only,
+in bits 3:1: bit 0 is reserved there, and 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Modulation:
             level = np.rint(table.moved[:, self._column.first] / table.ticks)
         known = np.isfinite(level)
         bits = np.where(known, level, 0).astype(int)
-        duty = (bits >> 1 & 7) / 8
+        duty = (bits & 15) / 16
         # No duty at all is reserved: nobody says what it does.
         asked = np.where((bits & MODULATED != 0) & (duty > 0), 1 - duty, 0.0)
         return np.where(known, asked, np.nan)
