@@ -23,6 +23,9 @@ GAUGES = ("ceiling_hz", "e_ceiling_hz")
 counter is for."""
 SLEEPS = ("core_c3", "core_c6", "core_c7")
 """In these a core does not count as active; in C1 it does."""
+SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
+"""Whose C6 counter goes on in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): core types of
+hybrids, and Alder Lake-N, which has no others."""
 TRACE = 0.001
 """Of the time. Less is the skew of reads, and moves no mean."""
 CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
@@ -64,6 +67,9 @@ class Turbo:
         self._tables, self._bounds = tables(hello.turbo, list(position))
         self._gauges = [column for key in GAUGES if (column := self._column(key, "package"))]
         self._sleeps = [column for key in SLEEPS if (column := self._column(key, "core"))]
+        who = hello.identity
+        small = (who.vendor, who.family, who.model) in SMALL_MODELS
+        self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
         told = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
         told += [self._having(column.counter) for column in self._gauges]
         self.cpus: Bools = np.any(told, axis=0)
@@ -176,12 +182,16 @@ class Turbo:
         counters = self._counters
         rate = counters.hello.tsc_hz
         slept = np.zeros(len(self._told))
+        keys = {column.counter.key for column in self._sleeps}
         for column in self._sleeps:
             table = delta.tables[column.block]
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
                 share = table.moved[:, column.first] / (rate.hz if rate else np.nan) / seconds
-            slept += np.append(share, np.nan)[self._cores.told]
+            by_core = np.append(share, np.nan)[self._cores.told]
+            if column.counter.key == "core_c7" and "core_c6" in keys:
+                by_core = np.where(self._small[self._cores.rows[:, 0]], 0.0, by_core)
+            slept += by_core
         return 1 - slept
 
     # --- what else holds it back

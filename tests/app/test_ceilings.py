@@ -88,6 +88,24 @@ def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does
     assert ghz(ceilings(turbo([table(XEON)]), run, run).low_hz[:1]) == [3.5]
 
 
+@pytest.mark.parametrize(("kind", "model", "awake"), [
+    ("P", 0x97, 0.2), ("E", 0x97, 0.5), ("L", 0xAA, 0.5), (None, 0xBE, 0.5), (None, 0x5E, 0.2),
+])  # fmt: skip
+def test_what_small_cores_count_as_c6_is_also_their_c7(
+    kind: str | None, model: int, awake: float
+) -> None:
+    plain = made.hello(
+        [made.REF, made.CYCLES], cores=2, threads=1, core=[SLEEP, made.counter("core_c7")],
+        turbo=[table([(1, 40), (2, 30)])], base_hz=BASE,
+    )  # fmt: skip
+    rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
+    identity = wire.Identity("GenuineIntel", 6, model)
+    found = Sieve(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
+    slept = {"core_c6": [0.0, 0.5 * made.TSC_HZ], "core_c7": [0.0, 0.3 * made.TSC_HZ]}
+    low = ceilings(found, [1.0, awake], **slept).low_hz
+    assert low[0] == pytest.approx(4e9 - awake * 1e9)
+
+
 def test_wake_ups_of_idle_cores_move_the_ceiling_by_as_much_as_they_last() -> None:
     """Were all idle ones awake at once, for 0.3 % of the time: 3.4 GHz, and 2.8 in that time."""
     awake = [1.0] * 8 + [0.003] * 16
