@@ -158,3 +158,4 @@ PC_DEEP = (
     *PC,
     *(Residency(f"pc{n}", "package", msr) for n, msr in ((8, 0x630), (9, 0x631), (10, 0x632))),
 )
+DEEP = (C3, C6, C7, *PC_DEEP)
