@@ -107,8 +107,18 @@ _GRACEMONT = replace(
 _REDWOOD_COVE = replace(_GOLDEN_COVE, licenses={})
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
 _LION_COVE = replace(_CRESTMONT, turbo=parts.TRL)
-# Known from event lists alone.
-_LISTED = replace(_INTEL, smt=None, events=parts.TSC_ONLY, rapl=parts.RAPL, bclk_hz=100e6)
+# Events from their lists; registers as Lunar Lake's (turbostat, and the cstate PMU).
+_LISTED = replace(
+    _INTEL,
+    smt=None,
+    events=parts.TSC_ONLY,
+    turbo=parts.TRL,
+    residencies=(parts.C1, parts.C6, parts.C7, *parts.PC_DEEP),
+    rapl=parts.RAPL,
+    bclk_hz=100e6,
+    uses_base_clock_for_aperf=True,
+)
+_LISTED_E = replace(_LISTED, turbo=parts.TRL_E)
 _SIERRA = replace(
     _SPR,
     smt=1,
@@ -181,15 +191,15 @@ _INTEL_ROWS = (
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
     *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
     *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
-    *_hybrid(_LISTED, _LISTED, "Panther Lake", 0xCC),
-    *_hybrid(_LISTED, _LISTED, "Wildcat Lake", 0xD5, 0xE5),
-    *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED, "Nova Lake", 0x01, 0x03)),
+    *_hybrid(_LISTED, _LISTED_E, "Panther Lake", 0xCC),
+    *_hybrid(_LISTED, _LISTED_E, "Wildcat Lake", 0xD5, 0xE5),
+    *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED_E, "Nova Lake", 0x01, 0x03)),
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
     _row(_SPR, "Emerald Rapids", 0xCF),
     _row(_SPR, "Granite Rapids", 0xAD, 0xAE),
     _row(_SIERRA, "Sierra Forest", 0xAF),
     _row(_SIERRA, "Grand Ridge", 0xB6),
-    _row(_SIERRA, "Clearwater Forest", 0xDD, turbo=None, residencies=()),
+    _row(_SIERRA, "Clearwater Forest", 0xDD),
     _row(_PHI, "Knights Landing", 0x57),
     _row(_PHI, "Knights Mill", 0x85),
     _row(_GOLDMONT_PLUS, "Goldmont Plus", 0x7A),

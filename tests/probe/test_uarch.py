@@ -555,10 +555,11 @@ def test_whose_mperf_runs_at_the_base_clock() -> None:
     tweaked = {
         *(0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6, 0x66, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7),
         *(0x97, 0x9A, 0xBE, 0xB7, 0xBA, 0xBF, 0xD7, 0xAA, 0xAC, 0xB5, 0xBD, 0xC5, 0xC6),
+        *(0xCC, 0xD5, 0xE5),
     }
     for family, model, side, *_ in MODELS:
         found = find(INTEL, family, model, 0, machine(V5), side)
-        assert found.uses_base_clock_for_aperf is (family == 6 and model in tweaked), found.name
+        assert found.uses_base_clock_for_aperf is (family == 18 or model in tweaked), found.name
 
 
 # --- registers -----------------------------------------------------------------------------------
@@ -576,6 +577,7 @@ TURBO: dict[int, tuple[str, tuple[int, ...], int | None]] = {
     0x8F: ("groups", (0x1AD,), 0x1AE),
     0xAD: ("groups", (0x1AD,), 0x1AE),
     0xAF: ("groups", (0x1AD,), 0x1AE),
+    0xDD: ("groups", (0x1AD,), 0x1AE),
     0x8C: ("per-count", (0x1AD,), None),
     0x57: ("knl", (0x1AD,), None),
 }
@@ -588,12 +590,18 @@ def test_turbo(model: int) -> None:
     assert (turbo.layout, turbo.ratios, turbo.counts) == TURBO[model]
 
 
-def test_turbo_of_hybrids_and_of_ex() -> None:
-    e = find(INTEL, 6, 0x97, 0, core_type="E").turbo
-    p = find(INTEL, 6, 0x97, 0, core_type="P").turbo
+@pytest.mark.parametrize(
+    ("family", "model"), [(6, 0x97), (6, 0xBD), (6, 0xCC), (6, 0xD5), (6, 0xE5), (18, 1), (18, 3)]
+)
+def test_turbo_of_hybrids(family: int, model: int) -> None:
+    e = find(INTEL, family, model, 0, core_type="E").turbo
+    p = find(INTEL, family, model, 0, core_type="P").turbo
     assert e is not None
     assert p is not None
     assert (e.ratios, p.ratios) == ((0x650,), (0x1AD,))
+
+
+def test_turbo_of_ex() -> None:
     assert find(INTEL, 6, 0x2E, 0).turbo is None
     assert find(INTEL, 6, 0x2F, 0).turbo is None
 
@@ -609,6 +617,7 @@ CORE_STATES = {
     0x6A: [0x660, 0x3FD],
     0x8F: [0x660, 0x3FD],
     0xAF: [0x660, 0x3FD, 0x664],
+    0xDD: [0x660, 0x3FD, 0x664],
     0x57: [0x3FF],
     0x1C: [],
 }
@@ -618,6 +627,14 @@ CORE_STATES = {
 def test_core_states(model: int) -> None:
     states = [r for r in find(INTEL, 6, model, 0).residencies if r.scope != "package"]
     assert [state.msr for state in states] == CORE_STATES[model]
+
+
+@pytest.mark.parametrize(("family", "model"), [(6, 0xBD), (6, 0xCC), (6, 0xD5), (18, 1)])
+def test_core_states_of_new_hybrids(family: int, model: int) -> None:
+    for side in "PE":
+        states = find(INTEL, family, model, 0, core_type=side).residencies
+        assert [r.msr for r in states if r.scope == "core"] == [0x660, 0x3FD, 0x3FE]
+        assert {0x60D, 0x3F9, 0x632} <= {r.msr for r in states}
 
 
 def test_package_states() -> None:
