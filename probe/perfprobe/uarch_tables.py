@@ -145,6 +145,11 @@ _GOLDMONT_PLUS = replace(
     methods=parts.SINGLE,
     events=parts.UNSTATED,
     budget=Budget(4, 3),
+    turbo=parts.TRL,
+    # turbostat adds C7, which the kernel has not: perhaps it is in C6 as on other small cores.
+    residencies=(parts.C1, parts.C3, parts.C6, *parts.PC_DEEP),
+    rapl=parts.RAPL,
+    bclk_hz=100e6,
     crystals_hz=(19.2e6,),
 )
 _BONNELL = replace(

@@ -542,6 +542,14 @@ def test_which_crystal_is_open_without_a_base_frequency() -> None:
     assert rates[1].origin == "CPUID.15H 276/2 x 24 MHz, the crystal by model"
 
 
+def test_base_of_goldmont_plus() -> None:
+    leaves = machine(V4_GONE, (171, 3, 0))
+    found = find(INTEL, 6, 0x7A, 1, leaves)
+    assert [rate.hz for rate in base_hz(found, leaves, 11 << 8)] == [1.1e9]
+    assert found.rapl is not None
+    assert found.rapl.limits == 0x610
+
+
 def test_base() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
     found = base_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
@@ -580,6 +588,7 @@ TURBO: dict[int, tuple[str, tuple[int, ...], int | None]] = {
     0xDD: ("groups", (0x1AD,), 0x1AE),
     0x8C: ("per-count", (0x1AD,), None),
     0x57: ("knl", (0x1AD,), None),
+    0x7A: ("per-count", (0x1AD,), None),
 }
 
 
@@ -619,6 +628,7 @@ CORE_STATES = {
     0xAF: [0x660, 0x3FD, 0x664],
     0xDD: [0x660, 0x3FD, 0x664],
     0x57: [0x3FF],
+    0x7A: [0x660, 0x3FC, 0x3FD],
     0x1C: [],
 }
 
