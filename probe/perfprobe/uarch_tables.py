@@ -196,8 +196,8 @@ _INTEL_ROWS = (
     *_hybrid(_REDWOOD_COVE, _CRESTMONT, "Arrow Lake-U", 0xB5),
     *_hybrid(_LION_COVE, _CRESTMONT, "Lunar Lake", 0xBD),
     *_hybrid(_LION_COVE, _CRESTMONT, "Arrow Lake", 0xC5, 0xC6),
-    *_hybrid(_LISTED, _LISTED_E, "Panther Lake", 0xCC),
-    *_hybrid(_LISTED, _LISTED_E, "Wildcat Lake", 0xD5, 0xE5),
+    *_hybrid(_LISTED, _LISTED_E, "Panther Lake", 0xCC, 0xE5),
+    *_hybrid(_LISTED, _LISTED_E, "Wildcat Lake", 0xD5),
     *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED_E, "Nova Lake", 0x01, 0x03)),
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
     _row(_SPR, "Emerald Rapids", 0xCF),

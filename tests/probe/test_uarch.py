@@ -141,7 +141,7 @@ MODELS: list[tuple[int, int, str | None, str, Perfmon, int | None, tuple[str, ..
     (6, 0xCC, "P", "Panther Lake", V6, None, SOFT),
     (6, 0xCC, "E", "Panther Lake", V6, None, SOFT),
     (6, 0xD5, "P", "Wildcat Lake", V6, None, SOFT),
-    (6, 0xE5, "E", "Wildcat Lake", V6, None, SOFT),
+    (6, 0xE5, "E", "Panther Lake", V6, None, SOFT),
     (18, 0x01, "P", "Nova Lake", V6, None, SOFT),
     (18, 0x03, "E", "Nova Lake", V6, None, SOFT),
     (6, 0x8F, None, "Sapphire Rapids", V5, 2, ONE_DIST),
