@@ -23,9 +23,10 @@ LEAST_SHARE = 0.02
 """Of the span that must have been counted: below it, skew and quanta weigh too much."""
 LEAST_EVIDENCE = 3
 """Samples of a core that must speak: one may be a disturbance."""
-TIGHT = 0.04
+TIGHT = 0.03
 """Bounds this close to each other, relatively, leave no room for another candidate: the closest
-ones known, of a 24 and a 25 MHz crystal, lie 4.3 % apart."""
+ones known, of a 24 and a 25 MHz crystal, lie 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120),
+and MARGIN goes off on both sides."""
 BLUR_S = 300e-6
 """Siblings may be read this far from each other; what they counted in between is not the same."""
 REFUSED_SHARE = 0.5

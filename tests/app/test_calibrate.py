@@ -77,6 +77,15 @@ def test_evidence_settles() -> None:
     assert session.splitter.calibrations["one_thread"].state == "settled"
 
 
+def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
+    """A base clock of 3 GHz: 125 with a crystal of 24 MHz, 120 with one of 25."""
+    found = calibrations([Multiplier("x", factor, "made") for factor in (125.0, 120.0)])["x"]
+    found.observe(np.full(20, 119.9), np.full(20, 124.6))
+    assert (found.factor, found.state) == (125.0, "uncalibrated")
+    found.observe(np.full(20, 119.9), np.full(20, 123.0))
+    assert (found.factor, found.state) == (120.0, "settled")
+
+
 def test_no_candidate_that_fits_is_no_split() -> None:
     alone: list[Shares] = [(0.6, 0.0, 0.0), (0.4, 0.0, 0.0)] * 4
     session, interval = play("one_thread", 84.0, [100.0, 1.0], MIXED + alone)
