@@ -20,13 +20,14 @@ SCALED = ("ref_p", "one_thread", "any_thread", "distributed")
 
 Belief = Literal["tsc", "crystal", "four", "base"]
 
-# Best first. Where an event's tick is stated, the TSC's own rate does not stand alone.
+# Best first; tables are wrong often enough that all four are candidates of what needs a multiplier.
+# Where an event's tick is stated, the TSC's own rate does not stand alone.
 _BELIEFS: dict[Tick, tuple[Belief, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
-    "crystal": ("crystal", "four", "tsc"),
-    "xclk": ("base", "tsc"),
-    "unknown": ("tsc", "crystal", "base"),
+    "crystal": ("crystal", "four", "tsc", "base"),
+    "xclk": ("base", "tsc", "crystal", "four"),
+    "unknown": ("tsc", "crystal", "base", "four"),
 }
 
 

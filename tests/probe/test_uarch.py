@@ -400,7 +400,7 @@ def test_skylake_sp() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
     found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     for key in ("ref_p", "one_thread", "any_thread"):
-        assert factors(found, key) == [84, 1]
+        assert factors(found, key) == [84, 1, 21]
     first = found[0]
     assert first.why == (
         "core crystal: CPUID.15H 168/2; 25 MHz crystal: 4 x base ratio 21, MSR CEH"
@@ -412,7 +412,7 @@ def test_skylake_sp() -> None:
 def test_xeon_w_of_24_mhz_under_the_same_model() -> None:
     leaves = machine(V4, (276, 2, 0), 3300)
     found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
-    assert factors(found, "one_thread") == [138, 132, 1]
+    assert factors(found, "one_thread") == [138, 132, 1, 33]
 
 
 def test_ice_lake_sp() -> None:
@@ -421,10 +421,13 @@ def test_ice_lake_sp() -> None:
     assert [(m.counter, m.factor) for m in found] == [
         ("ref_p", 96),
         ("ref_p", 1),
+        ("ref_p", 24),
         ("one_thread", 96),
         ("one_thread", 1),
+        ("one_thread", 24),
         ("distributed", 96),
         ("distributed", 1),
+        ("distributed", 24),
     ]
 
 
@@ -432,8 +435,8 @@ def test_sapphire_rapids_has_two_units_under_one_code() -> None:
     leaves = machine(V5, (176, 2, 25_000_000), 2200)
     found = multipliers(find(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
     assert factors(found, "ref_p") == [1, 88]
-    assert factors(found, "one_thread") == [88, 1]
-    assert factors(found, "distributed") == [88, 1]
+    assert factors(found, "one_thread") == [88, 1, 22]
+    assert factors(found, "distributed") == [88, 1, 22]
     assert factors(found, "any_thread") == []
 
 
@@ -450,32 +453,32 @@ def test_alder_lake_has_them_on_p_cores_alone() -> None:
 def test_skylake_client() -> None:
     leaves = machine(V4, (334, 2, 0), 4000)
     found = multipliers(find(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
-    assert factors(found, "one_thread") == [167, 160, 1]
+    assert factors(found, "one_thread") == [167, 160, 1, 40]
 
 
 @pytest.mark.parametrize("model", [0x2D, 0x3E, 0x3F, 0x4F])
 def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
     leaves = machine(V3)
     found = find(INTEL, 6, model, 1, leaves)
-    assert factors(multipliers(found, leaves, 0x80838F3011800), "any_thread") == [24, 1]
-    assert factors(multipliers(found, leaves, 0x80838F3011800), "one_thread") == [24, 1]
+    assert factors(multipliers(found, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
+    assert factors(multipliers(found, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
     # Without the MSR the TSC tells; without either, nothing is better than a wrong guess.
-    assert factors(multipliers(found, leaves, None, 2.394e9), "one_thread") == [24, 1]
+    assert factors(multipliers(found, leaves, None, 2.394e9), "one_thread") == [24, 1, 96]
     assert multipliers(found, leaves, None) == []
 
 
 def test_nehalem_is_to_be_calibrated() -> None:
     leaves = machine(V3)
     found = find(INTEL, 6, 0x1A, 5, leaves)
-    assert factors(multipliers(found, leaves, 22 << 8), "any_thread") == [1, 22]
-    assert factors(multipliers(found, leaves, None, 2.933e9), "any_thread") == [1, 22]
+    assert factors(multipliers(found, leaves, 22 << 8), "any_thread") == [1, 22, 88]
+    assert factors(multipliers(found, leaves, None, 2.933e9), "any_thread") == [1, 22, 88]
     assert factors(multipliers(found, leaves, None), "any_thread") == [1]
 
 
 def test_xeon_phi() -> None:
     leaves = machine(V3_NARROW, x06=(0, 0, 1, 0))
     found = find(INTEL, 6, 0x57, 1, leaves)
-    assert factors(multipliers(found, leaves, 14 << 8), "any_thread") == [1, 14]
+    assert factors(multipliers(found, leaves, 14 << 8), "any_thread") == [1, 14, 56]
     assert {m.counter for m in multipliers(found, leaves, 14 << 8)} == {"ref_p", "any_thread"}
     assert found.budget == Budget(2, 3, 40, 40)
     assert find(INTEL, 6, 0x57, 1, unreadable).budget == Budget(2, 3, 40, 40)
