@@ -38,6 +38,15 @@ def test_it_lasts_as_long_as_the_code_is_wide() -> None:
     assert episode.evidence["SIMD"] == "level 1 in 100 % of cycles"
 
 
+def test_each_thread_counts_what_the_core_does() -> None:
+    """Also one that is halted: its count is no second one (Intel's metrics halve their sum)."""
+    walk = paced().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
+    assert walk.running[0].evidence["SIMD"] == "level 1 in 50 % of cycles"
+    assert paced().go(4, license_1=[0.7 * START * HZ, 0, 0.7 * START * HZ, 0]).spans() == []
+    both = paced().go(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
+    assert both.running[0].evidence["SIMD"] == "level 1 in 50 % of cycles"
+
+
 def test_less_keeps_it_going_than_begins_it() -> None:
     assert wide(paced(), 0.9 * START).spans() == []
     walk = wide(wide(paced(), 1.1 * START), 1.1 * END)

@@ -216,6 +216,14 @@ def test_what_one_core_says_is_not_said_of_another() -> None:
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
+def test_what_a_halted_thread_counts_of_its_core_counts_once() -> None:
+    found = sieve()
+    tally = Tally(found.counters, COUNTED)
+    moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
+    sums = tally.sums(counted.delta(found.counters, moved), found.cores)
+    assert [Facts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
+
+
 def test_what_is_counted_for_the_machine_is_told_of_all_its_cores() -> None:
     hello = made.hello(cores=2, threads=1, packages=[[0], [1]])
     hello.blocks.append(Block("machine", "machine", [counted.gauge("temperature_c")]))

@@ -13,6 +13,9 @@ from perftop.cores import Cores
 from perftop.counters import Column, Counters, Delta, Floats
 
 CYCLES, TICKS = "cycles", "pcu_ticks"
+LEVEL = "license_"
+"""Each thread counts these cycles of its whole core, also while it is halted itself: Intel's
+metrics for Skylake-SP halve the sum of two."""
 
 
 class Bit(NamedTuple):
@@ -67,7 +70,8 @@ class Tally:
             moved = self._moved(entry, delta)
             nothing = np.zeros((1, entry.width))
             mine = np.concatenate([moved, nothing])[rows]
-            mine = mine[:, 0] if rows.shape[1] == 1 else mine.sum(axis=1)
+            both = mine.max if entry.column.counter.key.startswith(LEVEL) else mine.sum
+            mine = mine[:, 0] if rows.shape[1] == 1 else both(axis=1)
             out[:, entry.place : entry.place + entry.width] = mine
         return out
 
@@ -94,7 +98,7 @@ class Tally:
 
 def _whole(key: str) -> str | None:
     """What a counter is a share of, where that is not time."""
-    return CYCLES if key.startswith("license_") else TICKS if key.startswith("pcu_") else None
+    return CYCLES if key.startswith(LEVEL) else TICKS if key.startswith("pcu_") else None
 
 
 class Facts:

@@ -13,6 +13,7 @@ from perftop.detect.seen import Seen
 from perftop.detect.spells import PAUSE_NS, Spell, Spells
 from perftop.detect.why import ACTS, LEVELS
 from perftop.format import rough
+from perftop.metrics import INDEX
 
 START, END = ACTS, ACTS / 2
 """Of the cycles of a core: as where a level is told to be the cause of a drop."""
@@ -41,15 +42,15 @@ class Licenses:
         if not self._levels:
             return []
         cores = seen.cores
-        levels = [cores.total(self._level(seen, key)) for key in self._levels]
-        wide = np.sum(levels, axis=0)
-        if self._spells.quiet and not wide.any():
+        levels = np.array([np.nan_to_num(cores.most(self._level(seen, k))) for k in self._levels])
+        if self._spells.quiet and not levels.any():
             return []
         cycles, run_s = seen.ran()
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.minimum(wide / cycles, 1.0)
+            levels = np.minimum(levels / cores.most(seen.sample.values.top[INDEX["busy_hz"]]), 1.0)
+        share = np.minimum(levels.sum(axis=0), 1.0)
         share[self._dropping(cores)] = 0.0
-        more = [run_s, cycles, run_s * seen.ceiling_hz, *levels]
+        more = [run_s, cycles, run_s * seen.ceiling_hz, *np.nan_to_num(levels * cycles)]
         times = seen.since_ns, seen.time_ns
         ended = self._spells.step(share, cycles, cores.group, cores.lists, *times, more)
         for spell in self._spells.running:
@@ -57,6 +58,7 @@ class Licenses:
         return ended
 
     def _level(self, seen: Seen, key: str) -> Floats:
+        """By CPU, of its whole core: see facts.LEVEL."""
         moved = self._counters.moved(seen.sample.delta, key)
         assert moved is not None, key
         return moved
