@@ -31,7 +31,7 @@ _THREE = (
     "Kaby Lake", "Comet Lake", "Cascade Lake", "Cooper Lake", "Cannon Lake", "Ice Lake",
     "Tiger Lake", "Rocket Lake", "Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Zen",
 )  # fmt: skip
-_THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake")
+_THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
 """Cores whose 64-bit multiplication takes STEP_CYCLES. Small cores take longer, some by model."""
 
 

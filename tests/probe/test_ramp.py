@@ -148,6 +148,7 @@ def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> No
     ("Alder Lake", "P", 3), ("Alder Lake", "E", None), ("Alder Lake-N", None, None),
     ("Sierra Forest", None, None), ("Knights Landing", None, None),
     ("Goldmont Plus", None, None), ("unknown (X)", None, None), ("Lunar Lake", "P", None),
+    ("Arrow Lake", "P", 3), ("Arrow Lake", "E", None), ("Arrow Lake-U", "P", 3),
 ])  # fmt: skip
 def test_cycles_are_told_only_where_they_are_known(
     name: str, core_type: str | None, cycles: int | None
