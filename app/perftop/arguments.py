@@ -87,13 +87,13 @@ def check_words(verbs: Collection[str], arguments: list[str], left: list[str]) -
     if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
         text = f"there is no verb {arguments[0]!r}; there are {', '.join(verbs)}"
         if not difflib.get_close_matches(arguments[0], verbs):
-            text += f"\nto measure a command: perftop stat -- {shlex.join(arguments)}"
+            text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
         raise Failed(text, USAGE)
     if not left:
         return
     text = f"not understood: {shlex.join(left)}; `perftop {arguments[0]} --help` tells what is"
     if not left[0].startswith("-") and arguments[0] in RUN:
-        text += f"\nto measure a command: perftop {arguments[0]} [OPTIONS] -- {shlex.join(left)}"
+        text += f"; to measure a command: perftop {arguments[0]} [OPTIONS] -- {shlex.join(left)}"
     raise Failed(text, USAGE)
 
 
