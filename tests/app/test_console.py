@@ -66,7 +66,7 @@ def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
         assert printed.read().split() == [b"%d" % n for n in range(1, 5001)]
 
 
-@pytest.mark.parametrize("script", ["sleep 60 & exit 4", "(while :; do echo x; done) & exit 4"])
+@pytest.mark.parametrize("script", ["sleep 60 & exit 4", "timeout --foreground 60 yes & exit 4"])
 def test_who_is_left_behind_there_is_not_waited_for(script: str) -> None:
     async def go(to: int) -> int:
         tty.job.go()
