@@ -201,7 +201,7 @@ _INTEL_ROWS = (
     *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED_E, "Nova Lake", 0x01, 0x03)),
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
     _row(_SPR, "Emerald Rapids", 0xCF),
-    _row(_SPR, "Granite Rapids", 0xAD, 0xAE),
+    _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),  # they are in TPMI
     _row(_SIERRA, "Sierra Forest", 0xAF),
     _row(_SIERRA, "Grand Ridge", 0xB6),
     _row(_SIERRA, "Clearwater Forest", 0xDD),

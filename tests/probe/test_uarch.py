@@ -674,7 +674,7 @@ def test_limit_reasons() -> None:
     assert haswell is not None
     assert haswell.msr == 0x690
     assert haswell.parts[7:11] == ("bit 7", "electrical", "core power", "PL1")
-    for model in (0x1A, 0x2D, 0x3E, 0x4F, 0x56, 0x57, 0x7A, 0x1C):
+    for model in (0x1A, 0x2D, 0x3E, 0x4F, 0x56, 0x57, 0x7A, 0x1C, 0xAD, 0xAE):
         assert find(INTEL, 6, model, 0).limits is None
 
 
