@@ -367,13 +367,18 @@ def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
     assert done.stderr == "perftop: cannot write stdout: No space left on device\n"
 
 
-def test_a_terminal_of_ascii_gets_ascii() -> None:
-    arguments = command.argv("stat", "--source", "sim", "-n", "1", "-i", "100ms")
+@pytest.mark.parametrize("around", [False, True])
+def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
+    """Also of a command that is recorded."""
+    what = ["record", "-o", str(tmp_path / "a")] if around else ["stat", "-n", "1", "-i", "100ms"]
+    job = ["--", "sleep", "0.2"] if around else []
+    arguments = command.argv(*what, "--source", "sim", *job)
     done = subprocess.run(
         arguments, capture_output=True, timeout=60, check=True, env=os.environ | {"LC_ALL": "C"}
     )
-    assert done.stdout.isascii()
-    assert b"SMT states, mean of 8 cores: " in done.stdout
+    told = done.stderr if around else done.stdout
+    assert told.isascii()
+    assert b"SMT states, mean of 8 cores: " in told
 
 
 def test_a_dash_is_stdout(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from perftop.app import Opener, PerfTopApp
 from perftop.config import Config
 from perftop.console import INTERRUPT, QUIT, Console
 from perftop.failed import Failed
-from perftop.format import length, utf8
+from perftop.format import in_ascii, length, utf8
 from perftop.job import Run, raw_ns
 from perftop.messages import Printed
 from perftop.printout import Printout
@@ -236,7 +236,8 @@ def run(
 ) -> int:  # fmt: skip
     """The exit status: the command's own. Failed if it could not be run, the stream gave out or we
     did."""
-    app = AroundApp(console, lambda: attached(probe), interval_ns, config, ascii_=not utf8())
+    plain = not utf8()
+    app = AroundApp(console, lambda: attached(probe), interval_ns, config, ascii_=plain)
     asyncio.run(_run(app, mouse=mouse))
     done, failure = app.ran, app.failure
     if done is not None and done.failed is not None:
@@ -244,8 +245,9 @@ def run(
     said = app.ended_recording()
     lines = [f"perftop: {said}"] if said else []
     lines += app.measurement.summary if app.measurement is not None else []
+    text = "\n".join(lines)
     with contextlib.suppress(OSError):  # the status is the command's, whoever hears the rest
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        print(in_ascii(text) if plain else text, file=sys.stderr, flush=True)
     if failure is not None and (failure.status or done is None):
         raise Failed(str(failure), (done and done.status) or failure.status)
     return done.status if done is not None else app.return_code or STOPPED

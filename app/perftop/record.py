@@ -15,6 +15,7 @@ from perftop import marks
 from perftop.attend import attend
 from perftop.bracket import Bracket
 from perftop.failed import Failed
+from perftop.format import in_ascii, utf8
 from perftop.job import Job
 from perftop.measurement import Beside
 from perftop.runnotes import RunNotes
@@ -78,7 +79,8 @@ class Record:
             self._end()
         finally:
             if self._command is not None:
-                self._say("".join(f"{line}\n" for line in self._command.summary()))
+                text = "".join(f"{line}\n" for line in self._command.summary())
+                self._say(text if utf8() else in_ascii(text))
 
     def _end(self) -> None:
         tape, command = self._tape, self._command
