@@ -98,7 +98,8 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
     trimmed = f"{100 * answer['trimmed']:g} %"
     text = (
         f"mean and σ without the lowest and the highest {trimmed}; ±: with"
-        f" {100 * answer['confidence']:g} % confidence another run's mean is no farther away"
+        f" {100 * answer['confidence']:g} % confidence another run's mean is no farther away,"
+        " if all else stays as it is"
     )
     yield from _wrapped("", text, width, 2)
     stamps = number(answer["bracket_ticks"])
