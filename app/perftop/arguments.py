@@ -81,19 +81,25 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def check_words(verbs: Collection[str], arguments: list[str], left: list[str]) -> None:
-    """Raises Failed for words that are no options: whoever comes from perf or turbostat expects
-    them to be a command."""
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
-        text = f"there is no verb {arguments[0]!r}; there are {', '.join(verbs)}"
-        if not difflib.get_close_matches(arguments[0], verbs):
-            text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
-        raise Failed(text, USAGE)
+def check_verb(verbs: Collection[str], arguments: list[str]) -> None:
+    """Raises Failed for a first word that is none: whoever comes from perf or turbostat expects it
+    to be a command."""
+    verb = arguments[0]
+    if verb.startswith("-") or verb in verbs:
+        return
+    text = f"there is no verb {verb!r}; there are {', '.join(verbs)}"
+    if not difflib.get_close_matches(verb, verbs):
+        text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
+    raise Failed(text, USAGE)
+
+
+def check_rest(verb: str, left: list[str]) -> None:
+    """Raises Failed for words that the verb has no use for; they may be a command, too."""
     if not left:
         return
-    text = f"not understood: {shlex.join(left)}; `perftop {arguments[0]} --help` tells what is"
-    if not left[0].startswith("-") and arguments[0] in RUN:
-        text += f"; to measure a command: perftop {arguments[0]} [OPTIONS] -- {shlex.join(left)}"
+    text = f"not understood: {shlex.join(left)}; `perftop {verb} --help` tells what is"
+    if not left[0].startswith("-") and verb in RUN:
+        text += f"; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     raise Failed(text, USAGE)
 
 

@@ -16,7 +16,8 @@ from perftop.arguments import (
     DefaultConfig,
     Version,
     check_command,
-    check_words,
+    check_rest,
+    check_verb,
     count,
     following,
     held,
@@ -70,10 +71,9 @@ def _discard() -> None:
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
-    verbs = parser.get_default("verbs")
-    check_words(verbs, arguments, [])
+    check_verb(parser.get_default("verbs"), arguments)
     options, left = parser.parse_known_args(arguments)
-    check_words(verbs, arguments, left)
+    check_rest(arguments[0], left)
     return options
 
 
