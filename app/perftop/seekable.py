@@ -13,6 +13,7 @@ import msgpack
 
 from perfprobe import wire
 from perftop.failed import DAMAGED, Failed
+from perftop.format import many
 from perftop.recording import INDEX, Timed, Unpacking
 
 WINDOW = 1 << 20
@@ -52,9 +53,8 @@ class Recording:
         if not self._damages:
             return None
         more = len(self._damages) - 1
-        places = "place" if more == 1 else "places"
         told = self._damages[min(self._damages)]
-        return f"{told}; and in {more} more {places}" if more else told
+        return f"{told}; and in {many(more, 'more place')}" if more else told
 
     @property
     def first_ns(self) -> int:

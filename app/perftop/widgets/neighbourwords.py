@@ -8,7 +8,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.format import MISSING, ClockUnit, percent, ranges
+from perftop.format import MISSING, ClockUnit, many, percent, ranges
 from perftop.widgets.rows import number
 from perftop.widgets.strips import Run, fit, shed
 
@@ -122,7 +122,7 @@ def job(one: Job, unit: ClockUnit, width: int) -> list[Run]:
         looks = "  nothing is told of its threads yet"
         return [(f" {one.name}", "bright"), (looks if one.threads is None else none, "dim")]
     moved = one.moved
-    threads = f"{one.threads} thread{'s' if one.threads > 1 else ''}"
+    threads = many(one.threads, "thread")
     pieces: list[tuple[int, list[Run]]] = [
         (0, [(f" {one.name}", "bright"), (f"  {threads}", "text")]),
         (3, [("on ", "dim"), (_on(one.cpus), "text")]),
