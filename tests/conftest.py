@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,22 @@ def _swift(monkeypatch: pytest.MonkeyPatch) -> None:
     if "textual" in sys.modules:
         monkeypatch.setattr("textual.pilot.wait_for_idle", quiet)
         monkeypatch.setattr("textual.app.wait_for_idle", quiet)
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts Python programs, and ends them."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(code: str, *arguments: str | bytes) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

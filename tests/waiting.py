@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from perfprobe import wire
+
+if TYPE_CHECKING:
+    from perfprobe.sources.native import Native
 
 MOST_S = 10.0
 SOON_S = 0.035
@@ -34,3 +39,14 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
         if not loop._ready and left_s > SOON_S:
             break
         await asyncio.sleep(0 if loop._ready else max(0.0, left_s))
+
+
+def heard(source: Native, wanted: Callable[[wire.Frame], Any]) -> Any:
+    """What the first frame gives that gives something."""
+    deadline = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < deadline, "it was never told"
+        time.sleep(max(0, source.due() - time.monotonic()))
+        for message in source.poll():
+            if isinstance(message, wire.Frame) and (found := wanted(message)):
+                return found

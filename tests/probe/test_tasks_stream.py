@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trees
+from waiting import heard
 
 from perfprobe import details, tasks, wire
 from perfprobe.sources import native
@@ -27,35 +28,6 @@ THREAD
 """
 
 
-@pytest.fixture
-def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts Python programs, and ends them."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(code: str, *arguments: str | bytes) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", code, *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def frames(source: native.Native, found: Callable[[wire.Frame], bool]) -> wire.Frame:
-    deadline = time.monotonic() + 30
-    while True:
-        assert time.monotonic() < deadline, "it was never told"
-        time.sleep(max(0, source.due() - time.monotonic()))
-        for message in source.poll():
-            if isinstance(message, wire.Frame) and found(message):
-                return message
-
-
 @pytest.mark.parametrize("how", ["burn()", "threading.Thread(target=burn).start()"])
 def test_a_busy_child_is_named_on_its_cpu(
     how: str, child: Callable[..., subprocess.Popen[bytes]]
@@ -64,11 +36,11 @@ def test_a_busy_child_is_named_on_its_cpu(
     busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
     source = native.open_os(Path("/"), 20_000_000, None)
 
-    def named(frame: wire.Frame) -> bool:
+    def named(frame: wire.Frame) -> wire.Frame | None:
         pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
-        return bool(pid == busy.pid)
+        return frame if pid == busy.pid else None
 
-    frame = frames(source, named)
+    frame = heard(source, named)
     source.close()
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
@@ -87,9 +59,9 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
     trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
     source = native.open_os(tmp_path, 10_000_000, None)
     assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
-    first = frames(source, lambda frame: "tasks" in frame.records)
+    first = heard(source, lambda frame: "tasks" in frame.records and frame)
     trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6))
-    second = frames(source, lambda frame: bool(frame.records.get("tasks")))
+    second = heard(source, lambda frame: frame.records.get("tasks") and frame)
     source.close()
     assert first.seq > 1
     assert first.records == {"tasks": {}, "others": {}}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from waiting import heard
 
 from perfprobe import wire
 from perfprobe.sources import Unavailable, native
@@ -32,45 +32,15 @@ while True: pass
 """
 
 
-@pytest.fixture
-def burn() -> Iterator[Callable[[int, str], subprocess.Popen[bytes]]]:
-    """Keeps a CPU busy under a name of its own."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(cpu: int, comm: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", BURN, str(cpu), comm]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def until(source: native.Native, wanted: Callable[[wire.Frame], Any]) -> Any:
-    """What the first frame gives that gives something."""
-    deadline = time.monotonic() + 30
-    while True:
-        assert time.monotonic() < deadline, "it was never told"
-        time.sleep(max(0, source.due() - time.monotonic()))
-        for message in source.poll():
-            if isinstance(message, wire.Frame) and (found := wanted(message)):
-                return found
-
-
 def test_two_on_one_cpu_and_one_is_watched(
-    burn: Callable[[int, str], subprocess.Popen[bytes]],
+    child: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     cpu = max(os.sched_getaffinity(0))
     source = native.open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
     assert source.hello.watch == "pt-watched"
     nobody = {"threads": {}, "more": 0}
-    until(source, lambda frame: frame.records.get("watched") == nobody)
-    job, noisy = burn(cpu, "pt-watched"), burn(cpu, "pt-noisy")
+    heard(source, lambda frame: frame.records.get("watched") == nobody)
+    job, noisy = (child(BURN, str(cpu), name) for name in ("pt-watched", "pt-noisy"))
     tid = str(job.pid)
 
     def told(frame: wire.Frame) -> Any:
@@ -81,18 +51,18 @@ def test_two_on_one_cpu_and_one_is_watched(
         names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
         return names.items() >= {job.pid: "pt-watched", noisy.pid: "pt-noisy"}.items()
 
-    began_ns, first = until(source, told)
-    ended_ns, last = until(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
+    began_ns, first = heard(source, told)
+    ended_ns, last = heard(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
     assert last[:3] == [job.pid, "pt-watched", cpu]
     ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
     # Who always wants the CPU either has it or waits; both lag by a tick or a turn.
     assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
     assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
     assert last[6] > first[6], "it is made to give way"
-    until(source, both)
+    heard(source, both)
     job.kill()
     job.wait()
-    until(source, lambda frame: frame.records.get("watched") == nobody)
+    heard(source, lambda frame: frame.records.get("watched") == nobody)
     source.close()
 
 
