@@ -18,10 +18,10 @@ from textual.binding import BindingType
 
 from perfprobe import wire
 from perftop import crash, keys, marks, theme
+from perftop.base.text import utf8
 from perftop.config import Config
 from perftop.cost import Cost
 from perftop.failed import Failed
-from perftop.format import utf8
 from perftop.messages import Jumped, Marked, Refreshed
 from perftop.playhead import Playhead
 from perftop.screens.monitor import Monitor

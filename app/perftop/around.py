@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from perftop.app import Opener, PerfTopApp
+from perftop.base.text import in_ascii, utf8
+from perftop.base.times import length
 from perftop.config import Config
 from perftop.console import INTERRUPT, QUIT, Console
 from perftop.failed import Failed
-from perftop.format import in_ascii, length, utf8
 from perftop.job import Run, raw_ns
 from perftop.messages import Printed
 from perftop.printout import Printout

@@ -13,8 +13,9 @@ import numpy as np
 
 from perfprobe import wire
 from perftop import gates
+from perftop.base.arrays import Bools
 from perftop.cores import Cores
-from perftop.counters import Bools, Counters, Delta
+from perftop.counters import Counters, Delta
 from perftop.evaluate import Evaluator, Values
 from perftop.smt import Split, Splitter
 from perftop.turbo import Ceilings, Turbo

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfprobe import wire
-from perftop.counters import Bools, Floats
+from perftop.base.arrays import Bools, Floats
 from perftop.job import Job, Run, raw_ns
 
 PATIENCE = 20

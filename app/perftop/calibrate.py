@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from perfprobe import wire
-from perftop.counters import Bools, Floats
+from perftop.base.arrays import Bools, Floats
 
 MARGIN = 0.005
 """Of the factor: read skew and tick quanta move a bound by less in the spans that are looked at."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfprobe import wire
-from perftop.counters import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 
 
 def packages(hello: wire.Hello) -> Ints:

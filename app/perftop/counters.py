@@ -17,15 +17,10 @@ import copy
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from perfprobe import wire
+from perftop.base.arrays import Bools, Floats, Words
 from perftop.limits import TIMES, Limits
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from perftop import readiness
-from perftop.format import in_ascii, machine
+from perftop.base.text import in_ascii, machine
 
 Answer = dict[str, Any]
 MARKS = {"usable": "✓", "limited": "~", "not usable": "✗"}

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.base.arrays import Bools, Floats
+from perftop.counters import Counters, Delta
 from perftop.metrics import INDEX, METRICS, Metric, Quantities, Variant
 
 

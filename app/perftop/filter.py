@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop import format as text_of
-from perftop.counters import Bools, Floats
+from perftop.base.arrays import Bools, Floats
+from perftop.base.text import safe
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
 from perftop.smt import STATES
@@ -295,4 +296,4 @@ def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) 
 
 def _cut(text: str) -> str:
     """What was typed, fit for a message."""
-    return text_of.safe(text, 16)
+    return safe(text, 16)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.base.arrays import Bools, Floats
+from perftop.counters import Counters, Delta
 from perftop.limits import MAX_IPC
 
 SLACK = 0.01

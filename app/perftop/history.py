@@ -15,8 +15,8 @@ from itertools import chain
 import numpy as np
 
 from perfprobe import wire
+from perftop.base.arrays import Floats
 from perftop.believe import Sample, Sieve, State
-from perftop.counters import Floats
 from perftop.evaluate import ratio
 from perftop.interval import Span, Tasks, nothing
 from perftop.metrics import INDEX, METRICS

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perftop import whole
+from perftop.base.arrays import Bools, Floats
 from perftop.believe import Sample, Sieve
-from perftop.counters import Bools, Delta, Floats
+from perftop.counters import Delta
 from perftop.evaluate import Values
 from perftop.metrics import COUNTS
 from perftop.smt import Split

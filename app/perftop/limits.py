@@ -10,7 +10,7 @@ import numpy.typing as npt
 from perfprobe import wire
 
 if TYPE_CHECKING:
-    from perftop.counters import Bools, Floats, Words
+    from perftop.base.arrays import Bools, Floats, Words
 
 MAX_HZ = 10e9
 """No clock is faster; a counter of cycles that moved more has been rewritten, not wrapped."""

@@ -130,7 +130,7 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
     import json
     import shutil
 
-    from perftop.format import utf8
+    from perftop.base.text import utf8
 
     width = shutil.get_terminal_size((100, 24)).columns
     print(json.dumps(answer) if as_json else "\n".join(draw(answer, width, unicode=utf8())))

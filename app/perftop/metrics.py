@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.counters import Counters, Delta, Floats
+from perftop.base.arrays import Floats
+from perftop.counters import Counters, Delta
 
 
 class Quantities:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from perftop.format import when
+from perftop.base.times import when
 from perftop.session import Interval, Session
 
 HINT = "12:03:05, 12:03, -30s or -2m"

@@ -15,7 +15,7 @@ import msgpack
 import numpy as np
 
 from perfprobe import wire
-from perftop.counters import Words
+from perftop.base.arrays import Words
 
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perftop.format import in_ascii
+from perftop.base.text import in_ascii
 
 MARKS = {"ready": "✓", "matters": "~", "unknown": "?"}
 ASCII_MARKS = {"ready": "+", "matters": "~", "unknown": "?"}

@@ -13,9 +13,9 @@ from pathlib import Path
 from perfprobe import wire
 from perftop import marks
 from perftop.attend import attend
+from perftop.base.text import in_ascii, utf8
 from perftop.bracket import Bracket
 from perftop.failed import Failed
-from perftop.format import in_ascii, utf8
 from perftop.job import Job
 from perftop.measurement import Beside
 from perftop.runnotes import RunNotes

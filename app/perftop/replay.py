@@ -21,9 +21,9 @@ from textual.worker import Worker
 from perfprobe import wire
 from perftop import keys
 from perftop.app import PerfTopApp
+from perftop.base.text import utf8
 from perftop.config import Config
 from perftop.cost import Cost
-from perftop.format import utf8
 from perftop.messages import Jumped, Marked, Sought
 from perftop.passage import END_NS, Pace, Passage, reach
 from perftop.search import BATCH_S, BREATH_S, Search

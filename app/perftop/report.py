@@ -6,23 +6,13 @@ import math
 import shlex
 from collections.abc import Callable, Sequence
 
+from perftop.base.text import ranges, safe
+from perftop.base.times import length, when
 from perftop.detect.episode import Episode
 from perftop.export import Line, multiplexed
-from perftop.format import (
-    cause,
-    clock,
-    depth,
-    evidence,
-    length,
-    many,
-    percent,
-    plain,
-    ranges,
-    safe,
-    when,
-    where,
-)
+from perftop.format import clock, many, percent, plain
 from perftop.metrics import METRICS
+from perftop.output.episode_words import cause, depth, evidence, where
 from perftop.session import Interval, Session
 from perftop.smt import STATES
 from perftop.summary import Tally

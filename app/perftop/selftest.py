@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perftop import findings, launch, looking
-from perftop.format import in_ascii, ranges
+from perftop.base.text import in_ascii, ranges
 
 Answer = dict[str, Any]
 MARKS = {"trusted": "✓", "close": "~", "disturbed": "?", "unusable": "✗", "not there": " "}

@@ -11,12 +11,12 @@ import dataclasses
 
 from perfprobe import wire
 from perftop import marks, whole
+from perftop.base.times import length
 from perftop.believe import Sieve
 from perftop.counters import asleep_ns
 from perftop.detect.detection import Detection
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
-from perftop.format import length
 from perftop.history import TASKS_NS, History
 from perftop.interval import Interval, Span, Tasks, nothing
 from perftop.metrics import METRICS

@@ -18,7 +18,8 @@ import numpy as np
 
 from perfprobe import wire
 from perftop import calibrate
-from perftop.counters import Bools, Counters, Delta, Floats
+from perftop.base.arrays import Bools, Floats
+from perftop.counters import Counters, Delta
 from perftop.evaluate import Values
 
 STATES = ("neither", "lp0", "lp1", "both")

@@ -15,10 +15,10 @@ from typing import TextIO
 from perfprobe import wire
 from perftop import export, report
 from perftop.attend import attend
+from perftop.base.text import in_ascii, utf8
 from perftop.bracket import Bracket
 from perftop.detect.episode import Episode
 from perftop.failed import Failed
-from perftop.format import in_ascii, utf8
 from perftop.job import Job, Run
 from perftop.measurement import Measurement
 from perftop.session import Session

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from perfprobe import wire
-from perftop.counters import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.limits import MAX_HZ
 
 MOST_TABLES, MOST_STEPS = 256, 64

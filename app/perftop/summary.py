@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from perftop.counters import Floats
+from perftop.base.arrays import Floats
 from perftop.detect.episode import Episode
 from perftop.evaluate import Values
 from perftop.metrics import INDEX, METRICS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.counters import Floats, Ints
+from perftop.base.arrays import Floats, Ints
 from perftop.format import ClockUnit
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perftop.base.arrays import Floats
 from perftop.believe import Sample
 from perftop.cores import Cores
-from perftop.counters import Floats
 from perftop.smt import STATES
 
 Singles = npt.NDArray[np.float32]

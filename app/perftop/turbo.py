@@ -14,8 +14,9 @@ from functools import lru_cache
 import numpy as np
 
 from perfprobe import wire
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.cores import Cores
-from perftop.counters import Bools, Column, Counters, Delta, Floats, Ints
+from perftop.counters import Column, Counters, Delta
 from perftop.steps import Corners, Steps, tables
 
 GAUGES = ("ceiling_hz", "e_ceiling_hz")

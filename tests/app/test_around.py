@@ -15,8 +15,8 @@ from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
 from perftop.around import AroundApp
+from perftop.base.times import length
 from perftop.console import Console
-from perftop.format import length
 from perftop.screens.monitor import Monitor
 from perftop.widgets.canvas import Canvas
 from perftop.widgets.output import Output

@@ -11,8 +11,9 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
 from perftop import overall, report
+from perftop.base.times import length
 from perftop.detect.episode import Episode
-from perftop.format import cause, depth, evidence, length, told, where
+from perftop.output.episode_words import cause, depth, evidence, told, where
 from perftop.summary import Tally
 
 S = 1_000_000_000

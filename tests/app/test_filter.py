@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from perfprobe.wire import Cpu, Note
 from perftop import format as text_of
+from perftop.base.text import ranges
 from perftop.evaluate import Values
 from perftop.filter import HELP, MOST, FilterError, parse
 from perftop.metrics import INDEX, METRICS
@@ -58,7 +59,7 @@ def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTE
     assert chosen is not None
     mask = chosen.cpus(session, interval)
     assert mask.dtype == bool
-    return text_of.ranges(session.topology[row].cpu for row in np.flatnonzero(mask))
+    return ranges(session.topology[row].cpu for row in np.flatnonzero(mask))
 
 
 @pytest.mark.parametrize(

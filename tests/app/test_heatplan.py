@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop import theme
-from perftop.widgets import heatcells, heatplan, strips
-from perftop.widgets.heatcells import OFF, UNKNOWN
+from perftop.draw import heat_ramp
+from perftop.draw.heat_ramp import OFF, UNKNOWN
+from perftop.widgets import heatplan, strips
 from perftop.widgets.heatplan import Group
 from perftop.widgets.places import Places
 
@@ -124,20 +125,20 @@ def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[s
 
 
 def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
-    assert heatcells.halves(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
-    assert heatcells.halves(3, 3, 2, False) == (("██", "heat3"),)
-    assert strips.text(heatcells.halves(0, 11, 4, True)) == "__@@"
+    assert heat_ramp.halves(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
+    assert heat_ramp.halves(3, 3, 2, False) == (("██", "heat3"),)
+    assert strips.text(heat_ramp.halves(0, 11, 4, True)) == "__@@"
 
 
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
-    made_ = {heatcells.halves(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
+    made_ = {heat_ramp.halves(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
     nothing_known = 0 if ascii_ else 2  # off and unknown: told as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 
 def test_in_ascii_the_level_is_told_without_colour() -> None:
-    texts = {strips.text(heatcells.halves(u, l, 2, True)) for u in LEVELS for l in LEVELS}
+    texts = {strips.text(heat_ramp.halves(u, l, 2, True)) for u in LEVELS for l in LEVELS}
     plain = {theme.plain(text) for text in texts}
     assert len(plain) == len(LEVELS) ** 2
     assert all(text.isascii() for text in plain)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.wire import Block, Frame, Note, Rows
-from perftop.counters import Words
+from perftop.base.arrays import Words
 from perftop.packing import Layout, Layouts, Packer, pack, records, unpack
 
 WORD = st.one_of(

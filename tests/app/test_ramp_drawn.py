@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chains import answer, run
 
-from perftop.format import in_ascii
+from perftop.base.text import in_ascii
 from perftop.ramping import picture, plot, runs, source, trace, words
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]

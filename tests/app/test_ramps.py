@@ -17,7 +17,7 @@ from perftop.detect.climb import BUSY, GAIN
 from perftop.detect.episode import Episode
 from perftop.detect.ramps import AWAKE, HOLD_NS, LONGEST_NS, REST_NS, Clocks, Ramps
 from perftop.detect.spells import GAP_NS
-from perftop.format import evidence
+from perftop.output.episode_words import evidence
 
 S = made.SAMPLE_NS
 GHZ = 1e9

@@ -23,9 +23,9 @@ from waiting import until
 from perftop import app as perftop_app
 from perftop import crash
 from perftop.app import PerfTopApp
+from perftop.base.text import utf8
 from perftop.config import Config
 from perftop.failed import Failed
-from perftop.format import utf8
 from perftop.screens.help import Help
 from perftop.widgets.grid import CoreGrid
 

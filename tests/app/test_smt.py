@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.wire import Multiplier
-from perftop.counters import Floats
+from perftop.base.arrays import Floats
 from perftop.session import Interval, Session
 from perftop.smt import TOLERANCE, bounds, states
 

@@ -19,7 +19,7 @@ from perftop.filter import parse
 from perftop.format import clock_unit
 from perftop.metrics import METRICS
 from perftop.screens.monitor import Monitor
-from perftop.widgets import cells, strips
+from perftop.widgets import cells, strips, tableplan
 from perftop.widgets.table import Table
 
 GHZ = clock_unit("GHz", math.nan)
@@ -55,19 +55,19 @@ def at_table(
     return play(machine, go, size, **more)
 
 
-def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[cells.Plan, cells.Page]:
+def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[tableplan.Plan, tableplan.Page]:
     """All columns, without an app."""
     session, interval = seen(machine, **more)
     of = tabular.Tabular(session)
-    slots = [cells.slot(column, GHZ) for column in of.columns()]
-    page = cells.Page(
+    slots = [tableplan.slot(column, GHZ) for column in of.columns()]
+    page = tableplan.Page(
         {"cpu": [str(row.cpu) for row in session.topology]},
         {slot.key: of.values(slot.key, interval).tolist() for slot in slots if not slot.left},
         interval.online.tolist(),
         frozenset(interval.suspect),
         [True] * len(session.topology),
     )
-    return cells.plan(cells.names(page), slots, 0, width), page
+    return tableplan.plan(tableplan.names(page), slots, 0, width), page
 
 
 def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
@@ -177,9 +177,9 @@ def test_nothing_moves_when_values_change() -> None:
     st.integers(1, 200),
 )
 def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, width: int) -> None:
-    stay = [cells.Slot("cpu", "cpu", 6)]
-    slots = [cells.Slot(str(i), "x", wide) for i, wide in enumerate(widths)]
-    plan = cells.plan(stay, slots, left, width)
+    stay = [tableplan.Slot("cpu", "cpu", 6)]
+    slots = [tableplan.Slot(str(i), "x", wide) for i, wide in enumerate(widths)]
+    plan = tableplan.plan(stay, slots, left, width)
     keys = [slot.key for slot in slots]
     assert plan.before + len(plan.slots) + plan.after == len(slots)
     assert [s.key for s in plan.slots] == keys[plan.before : plan.before + len(plan.slots)]

@@ -12,7 +12,7 @@ from fakes import Does, Machine, guest, seen, tasks
 from perfprobe.wire import Note
 from perftop import theme
 from perftop.detect.episode import Episode
-from perftop.format import evidence
+from perftop.output.episode_words import evidence
 from perftop.widgets import alert, bars, columns, machine, rows, strips, top
 from perftop.widgets.heading import heading
 from perftop.widgets.places import Line, Places

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.believe import Sieve
 from perftop.company import Company, accused
-from perftop.counters import Bools, Floats, Ints
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.losses import Losses

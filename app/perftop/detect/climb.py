@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perftop.counters import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 
 BUSY = 0.5
 """Of the time since it woke: the clock of a core that works less is governed by its load."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.believe import Sieve
 from perftop.cores import Cores
-from perftop.counters import Bools, Delta, Floats, Ints
+from perftop.counters import Delta
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.facts import Facts, Tally

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.cores import Cores
-from perftop.counters import Column, Counters, Delta, Floats
+from perftop.counters import Column, Counters, Delta
 
 CYCLES, TICKS = "cycles", "pcu_ticks"
 LEVEL = "license_"

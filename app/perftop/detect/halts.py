@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.believe import Sieve
-from perftop.counters import Floats
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen

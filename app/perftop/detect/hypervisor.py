@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Ints
 from perftop.believe import Sieve
-from perftop.counters import Bools, Ints
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.losses import Losses

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats
 from perftop.believe import Sieve
 from perftop.cores import Cores
-from perftop.counters import Bools, Floats
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perftop.counters import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.spells import gap_ns

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Bools
 from perftop.believe import Sieve
 from perftop.company import Company
 from perftop.cores import packages
-from perftop.counters import Bools
 from perftop.detect.budget import Budget
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode

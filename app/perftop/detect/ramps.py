@@ -15,9 +15,9 @@ from statistics import median
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.believe import Sieve
 from perftop.cores import Cores
-from perftop.counters import Bools, Floats, Ints
 from perftop.detect import climb
 from perftop.detect.climb import WAVER, Climb, Ramp
 from perftop.detect.episode import Episode

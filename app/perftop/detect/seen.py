@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.believe import Sample
 from perftop.cores import Cores
-from perftop.counters import Floats
 from perftop.metrics import INDEX
 
 

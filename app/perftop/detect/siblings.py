@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.believe import Sieve
 from perftop.company import Company, Task, accused
-from perftop.counters import Bools, Floats, Ints
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.losses import Loss, Losses

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.believe import Sieve
 from perftop.cores import packages
-from perftop.counters import Floats
 from perftop.detect.seen import Seen
 from perftop.detect.standstill import SMALL_IDLE
 from perftop.detect.thermal import Modulation, Thermal

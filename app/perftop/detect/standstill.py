@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats
 from perftop.believe import Sieve
-from perftop.counters import Bools, Floats
 from perftop.detect.seen import Seen
-from perftop.detect.steals import TICK_S
 from perftop.metrics import INDEX
 
 SMALL_IDLE = 0.05
@@ -66,3 +65,7 @@ class Standstill:
             table = seen.sample.delta.tables[self._entries.block]
             guessed = ENTRY_S * table.moved[:, self._entries.first]
         return np.where(self._exact | ~np.isfinite(guessed), 0.0, np.minimum(guessed, idle_s))
+
+
+TICK_S = 0.01
+"""Of /proc/stat on every x86 kernel, whatever its own tick is."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from perftop.base.arrays import Bools, Floats
 from perftop.believe import Sieve
-from perftop.counters import Bools, Floats
 from perftop.detect.detector import Detector
 from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import Spells
+from perftop.detect.standstill import TICK_S
 from perftop.metrics import INDEX
 
-TICK_S = 0.01
-"""Of /proc/stat on every x86 kernel, whatever its own tick is."""
 START, END = 0.04, 0.02
 """Less than a tick in 250 ms is what neighbours on a well-kept host take now and then."""
 TICKS = 3

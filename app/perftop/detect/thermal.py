@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.believe import Sieve
-from perftop.counters import Column, Floats
+from perftop.counters import Column
 from perftop.detect.seen import Seen
 
 HOT = {

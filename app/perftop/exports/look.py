@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perftop.counters import Floats, Ints
+from perftop.base.arrays import Floats, Ints
 from perftop.export import number
 from perftop.session import Interval, Session
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perftop.counters import Floats
+from perftop.base.arrays import Floats
 from perftop.ramping.trace import SMOOTH, Gap, Trace, gaps, traces
 
 BAND = 0.02

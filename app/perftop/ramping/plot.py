@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perftop.counters import Floats
-from perftop.format import in_ascii
+from perftop.base.arrays import Floats
+from perftop.base.text import in_ascii
 from perftop.ramping.climb import Climb
 from perftop.ramping.runs import Ramp
 from perftop.ramping.trace import Trace

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from perftop.counters import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 
 SMOOTH = 5
 """Chunks in a running median: two that are off in a row leave no trace."""

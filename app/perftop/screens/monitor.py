@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perftop import keys
-from perftop.format import duration, when
+from perftop.base.times import duration, when
 from perftop.messages import Jumped, Marked, Refreshed
 from perftop.screens import views
 from perftop.screens.narrowing import Narrowing

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perftop import findings, theme
-from perftop.format import depth, length, where
+from perftop.base.times import length
+from perftop.output.episode_words import depth, where
 from perftop.widgets import looks
 from perftop.widgets.status import Status
 from perftop.widgets.strips import Run, fit, foreign

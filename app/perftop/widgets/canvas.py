@@ -13,11 +13,10 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from perftop import theme
-from perftop.widgets.cells import nothing
 from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.places import ORDERS, Places
 from perftop.widgets.ready import Ready, ink, line
-from perftop.widgets.strips import Run
+from perftop.widgets.strips import Run, foreign
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session
@@ -215,3 +214,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         super().notify_style_update()
         if self.is_mounted:
             self.lay_out()
+
+
+def nothing(text: str) -> list[Run]:
+    """Instead of lines, where this filter lets nobody through."""
+    return [(" no CPU matches ", "text"), (foreign(text), "bright")]

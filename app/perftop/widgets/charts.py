@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop import theme
-from perftop.counters import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.widgets.strips import Run
 
 KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",

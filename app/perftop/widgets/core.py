@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 
-from perftop.format import duration
+from perftop.base.times import duration
 from perftop.keys import bindings, caption
 from perftop.widgets import axis, canvas
 from perftop.widgets.canvas import Canvas

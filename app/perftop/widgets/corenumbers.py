@@ -17,9 +17,8 @@ from perftop.widgets.coreplan import NAME, VALUE, Page, Panel
 from perftop.widgets.looks import going
 from perftop.widgets.places import Place
 from perftop.widgets.reader import DROP
-from perftop.widgets.rows import QUIET
 from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL
-from perftop.widgets.strips import Run, fit, foreign, width
+from perftop.widgets.strips import QUIET, Run, fit, foreign, width
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

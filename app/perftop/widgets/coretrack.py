@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perftop.counters import Bools, Floats
+from perftop.base.arrays import Bools, Floats
 from perftop.smt import STATES, bounds
 from perftop.widgets.places import Place
+from perftop.widgets.reader import joint
 from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
@@ -110,15 +111,6 @@ class Track:
         util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
         kernel = np.fmin(util, np.nan_to_num(system))
         return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
-
-
-def joint(values: Floats, weights: Floats) -> Floats:
-    """Weighted means along the last axis, of what is known."""
-    known = np.isfinite(values) & np.isfinite(weights)
-    total = np.where(known, weights, 0.0).sum(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: Floats = np.where(known, values * weights, 0.0).sum(axis=-1) / total
-    return mean
 
 
 def now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from perfprobe import wire
 from perftop import smt, theme
+from perftop.base.times import when
 from perftop.detect.episode import Episode
-from perftop.format import when
 from perftop.interval import BESIDE
 from perftop.metrics import METRICS
 from perftop.widgets import axis, coreramp

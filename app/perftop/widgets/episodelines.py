@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perftop import theme
+from perftop.base.times import length, when
 from perftop.detect.why import LEVELS
-from perftop.format import depth, length, when, where
+from perftop.output.episode_words import depth, where
 from perftop.widgets import looks
 from perftop.widgets.strips import Run, fit, foreign
 

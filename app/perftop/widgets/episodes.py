@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.message import Message
 
-from perftop.format import when
+from perftop.base.times import when
 from perftop.widgets import canvas, episodelines, looks
 from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.cursor import Cursor

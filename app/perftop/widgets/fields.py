@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perftop.counters import Floats
+from perftop.base.arrays import Floats
 from perftop.format import ClockUnit, clock_unit
 from perftop.metrics import METRICS
 from perftop.smt import STATES

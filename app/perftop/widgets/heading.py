@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import isnan
 
 from perftop import theme
-from perftop.format import many, ranges
+from perftop.base.text import ranges
+from perftop.format import many
 from perftop.widgets import bars
 from perftop.widgets.places import Line
 from perftop.widgets.rows import Picture

@@ -8,7 +8,7 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop import theme
-from perftop.format import ranges
+from perftop.base.text import ranges
 from perftop.keys import bindings
 from perftop.widgets import canvas, heatcells, heatplan, heatwords
 from perftop.widgets.canvas import Canvas

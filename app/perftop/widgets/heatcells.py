@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from perftop import theme
+from perftop.draw.heat_ramp import OFF, halves, whole
 from perftop.widgets.heatplan import Cell
 from perftop.widgets.strips import Run
 
-UNKNOWN, OFF = -1, -2
-"""Instead of a level."""
-DENSITY = "_:;=+co*#&%@"
-"""The ramp in ASCII: the denser the higher; none of them means something else."""
-FAINT = 3
-"""Steps of the ramp below this are too near to the ground for letters."""
 NUMBER = 4
 """Columns of the cells into which values are written."""
-_SIGN: dict[int, Run] = {UNKNOWN: ("–", "faint"), OFF: (theme.NEITHER, "neither")}
 _GAP: Run = (" ", "text")
 
 
@@ -76,34 +69,6 @@ def _one(shades: Shades, at: int, wide: int, *, told: bool) -> tuple[Run, ...]:
     if told and wide == NUMBER and level >= 0:
         return ((f"{shades.numbers[at]:>3}".ljust(NUMBER), shades.inks[level]),)
     return whole(level, wide, shades.ascii_)
-
-
-@lru_cache(maxsize=256)
-def whole(level: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
-    if level < 0:
-        sign, key = _SIGN[level]
-        return ((f"{sign:^{wide}}", key),)
-    if ascii_:
-        return ((DENSITY[level] * wide, f"heat{max(FAINT, level)}"),)
-    return ((theme.BOTH * wide, f"heat{level}"),)
-
-
-@lru_cache(maxsize=1024)
-def halves(upper: int, lower: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
-    """Two values in one line: above each other, or in ASCII beside each other."""
-    if ascii_:
-        return (*whole(upper, wide // 2, ascii_), *whole(lower, wide // 2, ascii_))
-    if upper == lower or max(upper, lower) < 0:
-        return whole(max(upper, lower), wide, ascii_)
-    if min(upper, lower) >= 0:
-        return ((theme.LP0 * wide, f"heat{upper}/heat{lower}"),)
-    shape = theme.LP0 if upper >= 0 else theme.LP1
-    known: Run = (shape * max(1, wide - 1), f"heat{max(upper, lower)}")
-    return (known, _SIGN[min(upper, lower)]) if wide > 1 else (known,)
-
-
-def ramp(*, ascii_: bool) -> list[Run]:
-    return [whole(level, 1, ascii_)[0] for level in range(theme.HEAT)]
 
 
 def marks(outliers: Sequence[int], suspects: Sequence[int], chosen: int | None,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perftop.draw.heat_ramp import OFF
 from perftop.format import MISSING, ClockUnit, clock_unit
 from perftop.widgets.choice import Choice
 from perftop.widgets.fields import Field, Scale, fields, scale
-from perftop.widgets.heatcells import OFF
 from perftop.widgets.outliers import Outlier, Peers
 from perftop.widgets.reader import DROP
 from perftop.widgets.sheet import AWAKE

@@ -7,12 +7,11 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from perftop import theme
+from perftop.draw import heat_ramp
 from perftop.format import MISSING, many
-from perftop.widgets import heatcells
 from perftop.widgets.heatplan import Cell
 from perftop.widgets.places import Place, Places
-from perftop.widgets.rows import task
-from perftop.widgets.strips import Run, fit, foreign, shed, spread, width
+from perftop.widgets.strips import Run, fit, foreign, shed, spread, task, width
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session
@@ -47,7 +46,7 @@ def legend(heat: Heat, places: Places, cell: Cell, size: int, *, ascii_: bool) -
     low, high = heat.text(heat.scale.low), heat.text(heat.scale.high)
     if heat.field.unit == "ratio":
         low, high = (f"{100 * end:.0f}" for end in (heat.scale.low, heat.scale.high))
-    steps = heatcells.ramp(ascii_=ascii_)
+    steps = heat_ramp.ramp(ascii_=ascii_)
     if size < NARROW and not ascii_:
         steps = steps[1::2]
     ramp = [(f"{low} ", "dim"), *steps, (f" {high} {heat.unit.name}".rstrip(), "dim")]

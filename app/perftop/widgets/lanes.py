@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perftop import theme
-from perftop.counters import Floats
+from perftop.base.arrays import Floats
+from perftop.draw import heat_ramp
 from perftop.smt import STATES
-from perftop.widgets import charts, heatcells
+from perftop.widgets import charts
 from perftop.widgets.fields import Field, Scale, scale
 from perftop.widgets.strips import Run
 
@@ -126,7 +127,7 @@ def _strip(codes: bytes, wide: int, *, ascii_: bool) -> list[Run]:
 @lru_cache(maxsize=2)
 def _cells(*, ascii_: bool) -> list[Run]:
     """What a cell looks like, by the level of its upper and of its lower half."""
-    levels = range(heatcells.UNKNOWN, theme.HEAT)
+    levels = range(heat_ramp.UNKNOWN, theme.HEAT)
     return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
 
 
@@ -134,9 +135,9 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if max(upper, lower) < 0:
         return " ", "text"
     if not ascii_:
-        return heatcells.halves(upper, lower, 1, ascii_)[0]
-    shape, _ = heatcells.whole(upper, 1, ascii_)[0]
-    return shape, f"heat{max(heatcells.FAINT, upper)}"
+        return heat_ramp.halves(upper, lower, 1, ascii_)[0]
+    shape, _ = heat_ramp.whole(upper, 1, ascii_)[0]
+    return shape, f"heat{max(heat_ramp.FAINT, upper)}"
 
 
 def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.format import cause, evidence
+from perftop.output.episode_words import cause, evidence
 from perftop.widgets.strips import foreign
 
 if TYPE_CHECKING:

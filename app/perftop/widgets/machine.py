@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from perftop import theme
 from perftop.widgets import bars
-from perftop.widgets.rows import number
 from perftop.widgets.sheet import INVOLUNTARY, STEAL
-from perftop.widgets.strips import Run, shed
+from perftop.widgets.strips import Run, number, shed
 
 if TYPE_CHECKING:
-    from perftop.counters import Floats
+    from perftop.base.arrays import Floats
     from perftop.session import Interval, Session
 
 ROOMY = 110

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perftop.base.times import length
 from perftop.company import Task, task
 from perftop.detect.episode import Episode
 from perftop.detect.losses import KIND
 from perftop.detect.neighbours import AWAKE, BUSY
-from perftop.format import length, told, where
+from perftop.output.episode_words import told, where
 from perftop.watching import KEPT_NS, Moved, Thread, Watching
 from perftop.widgets.strips import foreign
 

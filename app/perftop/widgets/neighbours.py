@@ -6,7 +6,8 @@ from math import nan
 from typing import TYPE_CHECKING, ClassVar
 
 from perftop import theme
-from perftop.format import clock_unit, when
+from perftop.base.times import when
+from perftop.format import clock_unit
 from perftop.widgets import canvas
 from perftop.widgets import neighbourwords as words
 from perftop.widgets.choice import Choice

@@ -8,9 +8,9 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from perftop import theme
-from perftop.format import MISSING, ClockUnit, many, percent, ranges
-from perftop.widgets.rows import number
-from perftop.widgets.strips import Run, fit, shed
+from perftop.base.text import ranges
+from perftop.format import MISSING, ClockUnit, many, percent
+from perftop.widgets.strips import Run, fit, number, shed
 
 if TYPE_CHECKING:
     from perftop.widgets.neighbourlist import Job, Runner, Victim

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perftop.counters import Floats
+from perftop.base.arrays import Floats
 from perftop.widgets.fields import Field
 from perftop.widgets.sheet import AWAKE
 

@@ -10,14 +10,14 @@ from math import isnan, nan
 from typing import TYPE_CHECKING, ClassVar
 
 from perftop import theme
-from perftop.format import duration, ranges
+from perftop.base.text import ranges
+from perftop.base.times import duration
 from perftop.widgets import axis, canvas
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.order import arranged
 from perftop.widgets.pastplan import NUMBER, Plan, Slot, label, planned, titles
 from perftop.widgets.places import Line
-from perftop.widgets.rows import QUIET, number
-from perftop.widgets.strips import Run, fit, shed
+from perftop.widgets.strips import QUIET, Run, fit, number, shed
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode
@@ -169,7 +169,7 @@ class Past(Cursor):
         ]
 
     def _legend(self) -> list[Run]:
-        from perftop.widgets.heatcells import ramp
+        from perftop.draw.heat_ramp import ramp
 
         assert self._lanes is not None
         name, per, digits = self._unit

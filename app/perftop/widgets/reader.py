@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perftop.counters import Bools, Floats
-from perftop.widgets.coretrack import joint
+from perftop.base.arrays import Bools, Floats
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import AWAKE, Sheet
 
@@ -128,3 +127,12 @@ class Reader:
     def _has_ceiling(self, session: Session) -> Bools:
         told = session.sieve.turbo.cpus
         return np.array([told[place.rows[0]] for place in self._places], bool)
+
+
+def joint(values: Floats, weights: Floats) -> Floats:
+    """Weighted means along the last axis, of what is known."""
+    known = np.isfinite(values) & np.isfinite(weights)
+    total = np.where(known, weights, 0.0).sum(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean: Floats = np.where(known, values * weights, 0.0).sum(axis=-1) / total
+    return mean

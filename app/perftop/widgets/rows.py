@@ -13,13 +13,10 @@ from perftop.widgets import bars
 from perftop.widgets.columns import Column
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import INVOLUNTARY, STEAL, Sheet
-from perftop.widgets.strips import Run, fit, foreign
+from perftop.widgets.strips import QUIET, Run, fit, number, task
 
 if TYPE_CHECKING:
     from perftop.widgets.recent import Recent
-
-QUIET = 0.01
-"""A share below this is drawn dim: rows where nothing happens recede."""
 
 
 @dataclass(slots=True)
@@ -71,12 +68,6 @@ def _off(picture: Picture, i: int) -> list[Run]:
         else:
             runs.append((" " * column.width, "dim"))
     return runs
-
-
-def number(value: float, digits: int, width: int, key: str = "text") -> Run:
-    if isnan(value):
-        return f"{MISSING:>{width}}", "faint"
-    return f"{value:>{width}.{digits}f}", key
 
 
 def _share(value: float, width: int, key: str | None = None, digits: int = 1) -> Run:
@@ -220,13 +211,6 @@ def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     text = "".join(fit(name, part - 1) + " " for name in names) if part >= 14 else (
         fit(" ".join(name for name in names if name), width))  # fmt: skip
     runs.append(("  " + fit(text, width), "dim"))
-
-
-def task(record: object, most: int = 64) -> str:
-    """Name and pid of who runs somewhere, as the wire has it; so many characters at most."""
-    if isinstance(record, list) and len(record) >= 2:
-        return foreign(f"{record[1]}:{record[0]}"[:most])
-    return ""
 
 
 _DRAW: dict[str, Callable[[Picture, int, Column, list[Run]], None]] = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from math import isnan
 
 from rich.cells import cell_len
 
 from perftop import theme
+from perftop.format import MISSING
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the key of its style."""
@@ -88,3 +90,20 @@ def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
         line += [(" " * gap, "text")] if i else []
         line += runs
     return line
+
+
+QUIET = 0.01
+"""A share below this is drawn dim: rows where nothing happens recede."""
+
+
+def number(value: float, digits: int, width: int, key: str = "text") -> Run:
+    if isnan(value):
+        return f"{MISSING:>{width}}", "faint"
+    return f"{value:>{width}.{digits}f}", key
+
+
+def task(record: object, most: int = 64) -> str:
+    """Name and pid of who runs somewhere, as the wire has it; so many characters at most."""
+    if isinstance(record, list) and len(record) >= 2:
+        return foreign(f"{record[1]}:{record[0]}"[:most])
+    return ""

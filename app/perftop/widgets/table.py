@@ -10,13 +10,13 @@ from textual.binding import BindingType
 
 from perftop.format import clock_unit
 from perftop.keys import bindings
-from perftop.widgets import canvas, cells
+from perftop.widgets import canvas, cells, tableplan
 from perftop.widgets.choice import Choice
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
-    from perftop.counters import Ints
+    from perftop.base.arrays import Ints
     from perftop.session import Interval, Session
     from perftop.tabular import Column, Tabular
     from perftop.widgets.reader import Reader
@@ -40,8 +40,8 @@ class Table(Cursor):
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
         self._known: tuple[Column, ...] = ()
-        self._page = cells.Page({})
-        self._plan = cells.Plan((), (), 0, 0, 0)
+        self._page = tableplan.Page({})
+        self._plan = tableplan.Plan((), (), 0, 0, 0)
         self._left = 0
         """The first column in sight of those that scroll."""
         self._strays: list[int] = []
@@ -83,7 +83,7 @@ class Table(Cursor):
         self._rows = np.array([row for row in rows if row in wanted], np.intp)
         self._strays = [session.position[cpu] for cpu in self.places.strays]
         topology = session.topology
-        self._page = cells.Page({
+        self._page = tableplan.Page({
             "cpu": [str(row.cpu) for row in topology],
             "core": ["-" if row.core is None else f"{row.package}:{row.core}" for row in topology],
             "type": [row.type or "" for row in topology],
@@ -105,9 +105,9 @@ class Table(Cursor):
         self.redraw()
         self.show_cursor()
 
-    def _planned(self, left: int) -> cells.Plan:
-        slots = [cells.slot(column, self._clock) for column in self._columns()]
-        return cells.plan(cells.names(self._page), slots, left, self.width)
+    def _planned(self, left: int) -> tableplan.Plan:
+        slots = [tableplan.slot(column, self._clock) for column in self._columns()]
+        return tableplan.plan(tableplan.names(self._page), slots, left, self.width)
 
     def _columns(self) -> list[Column]:
         """Those that the user wants, in his order; if none of them is known here, all."""

@@ -11,7 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop import theme
-from perftop.format import duration, place, when
+from perftop.base.times import duration, place, when
 from perftop.widgets import alert, machine
 from perftop.widgets.ready import ink, line
 from perftop.widgets.status import Replay, Status

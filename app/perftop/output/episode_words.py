@@ -1,0 +1,127 @@
+"""Episodes in words: where, how deep, by what cause, on which evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perftop.base.text import ranges
+from perftop.format import percent
+
+if TYPE_CHECKING:
+    from perfprobe.wire import Cpu
+
+_LOSSES, _COUNTS = frozenset({"turbo-drop", "license"}), frozenset({"smi"})
+"""Kinds whose depth is a clock that was missed, or a number of times; most are shares."""
+_LEAST_HZ = 5e6
+"""Less than this is told as nothing."""
+_CAUSES = {
+    "power-pl1": "power limit PL1", "power-pl2": "power limit PL2", "current": "current limit",
+    "prochot": "PROCHOT", "vr": "voltage regulator", "hwp": "HWP", "license": "SIMD license",
+    "simd": "SIMD", "smm": "SMM", "hdc": "HDC", "clock-change": "clock changes", "-": "",
+    "unknown": "cause unknown", "modulation": "clock modulation", "level": "SIMD level",
+}  # fmt: skip
+_CAUSELESS = frozenset({"ramp", "smi", "online", "offline"})
+"""Kinds that say what there is to say."""
+_OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz"}
+"""Evidence that is told beside its limit: 150 of 150 W."""
+
+
+def depth(kind: str, value: float | None) -> str:
+    """In what the kind is measured in; empty where nobody measured it."""
+    if value is None or not math.isfinite(value):
+        return ""
+    if kind in _LOSSES:
+        return f"−{value / 1e9:.2f} GHz" if value >= _LEAST_HZ else "0.00 GHz"
+    if kind == "ramp":
+        return f"+{value / 1e9:.2f} GHz"
+    return f"{value:.0f}×" if kind in _COUNTS else f"{percent(value)} %"
+
+
+def cause(kind: str, name: str) -> str:
+    """In words."""
+    return "" if kind in _CAUSELESS and name == "unknown" else _CAUSES.get(name, name)
+
+
+def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
+    """Packages or cores by their names, where it is all of them that is online; else CPUs. A list
+    of more than `most` characters is cut."""
+    mine = set(cpus)
+    online = [row for row in topology if row.online]
+    what, names = _whole(online, [row for row in online if row.cpu in mine], len(mine)) or (
+        "CPU", ranges(mine))  # fmt: skip
+    if not set(",-").intersection(names):
+        return f"{what} {names}"
+    if len(names) <= most:
+        return f"{what}s {names}"
+    return f"{len(mine)} CPUs {ranges(mine)[:most].rpartition(',')[0]},…"
+
+
+def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str, str] | None:
+    """`mine`: those of the `count` CPUs that are online."""
+    cores, packages = {(row.package, row.core) for row in mine}, {row.package for row in mine}
+    known = [package for package in packages if package is not None]
+    if len(known) < len(packages) or len(mine) != count or count == 1:
+        return None
+    of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
+    if len(cores) > 1 and sum(row.package in packages for row in online) == count:
+        return "package", ranges(known)
+    if of_cores and len(known) == 1 and (known[0], None) not in cores:
+        several = any(row.package != known[0] for row in online)
+        names = ranges(core for _, core in cores if core is not None)
+        return "core", f"{known[0]}:{names}" if several else names
+    return None
+
+
+def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
+    """What an episode rests on, without what its cause already says."""
+    limits = {limit for key, limit in _OF.items() if key in evidence}
+    return " · ".join(
+        _beside(key, value, evidence.get(_OF.get(key, "")))
+        for key, value in evidence.items()
+        if key not in limits and key != cause
+    )
+
+
+def _beside(key: str, value: object, limit: object) -> str:
+    text = told(key, value)
+    if limit is None:
+        return text
+    number, _, unit = text.rpartition(" ")
+    return f"{number} of {told(key, limit).split(' ')[-2]} {unit}"
+
+
+def _seconds(value_s: float) -> str:
+    if value_s < 1e-3:
+        return f"{1e6 * value_s:.0f} us"
+    return f"{1e3 * value_s:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"
+
+
+_NAMES = {
+    "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
+    "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
+    "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",
+    "as_if_clock_changes_of_8.5_us_per_s": "as if by clock changes of 8.5 us,",
+    "error_share": "error up to", "error_of_idle_share": "of idle",
+    "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
+}  # fmt: skip
+"""Of keys that a reader would not understand without."""
+_UNITS: dict[str, Callable[[float], str]] = {
+    "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
+    "_w": lambda value: f"{value:.0f} W",
+    "_c": lambda value: f"{value:.0f} °C",
+    "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
+    "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
+    "_s": _seconds,
+}
+"""By the end of a key; of those that fit the first."""
+
+
+def told(key: str, value: object) -> str:
+    """A piece of evidence as text: its key says in which unit a number is."""
+    name = _NAMES.get(key)
+    for end, shown in _UNITS.items():
+        if key.endswith(end) and isinstance(value, int | float):
+            return f"{name or key.removesuffix(end).replace('_', ' ')} {shown(value)}"
+    return f"{name or key.replace('_', ' ') + ':'} {value}"
