@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, wire
-from perfprobe.sources import Source, Unavailable
+from perfprobe.errnos import Unavailable
+from perfprobe.sources import Source
 
 if TYPE_CHECKING:
     from perfprobe.watch import Watch

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, host, journal, policy, topology
+from perfprobe import cpulist, files, host, journal, policy, topology
 
 State = Literal["usable", "limited", "not usable"]
 
@@ -64,7 +64,7 @@ def filtered(root: Path) -> bool:
 
 def _status(root: Path, field: str) -> list[str]:
     """The words of a field of our own status."""
-    for line in (host.text(f"{root}/proc/self/status", STATUS) or "").splitlines():
+    for line in (files.text(f"{root}/proc/self/status", STATUS) or "").splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
     return []
@@ -87,7 +87,7 @@ def hidden_tasks(root: Path) -> tuple[str, str] | None:
             why = "in a PID namespace: processes outside this container are hidden"
             return why, "start perftop outside the container"
     options = ""
-    for line in (host.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
+    for line in (files.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
         place, _, about = line.partition(" - ")
         if place.split()[4:5] == ["/proc"]:  # what was mounted there last is what is seen
             options = about.split()[-1] if about else ""
@@ -129,7 +129,7 @@ def _perf(root: Path) -> Check:
     if not core:
         why, fix = no_pmu(root)
         return Check(what, "not usable", why, COUNTED, fix)
-    level = host.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
         return Check(what, "usable", f"core PMU {', '.join(core)}; CAP_PERFMON")
     if filtered(root) and level is not None and level <= 0:
@@ -170,8 +170,8 @@ def _msr(root: Path) -> Check:
     except OSError as error:
         why = f"{devices[0]}: {error.strerror}; needs root and CAP_SYS_RAWIO"
         return Check(what, "not usable", why, lost, "run perftop as root")
-    writes = (host.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
-    lockdown = host.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
+    writes = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
     if writes == "off":
         blocked.append("msr.allow_writes is off")
@@ -199,7 +199,7 @@ def _traced(root: Path) -> Check:
 
 
 def _idle(root: Path) -> Check:
-    driver = (host.text(f"{root}/{host.CPUS}/cpuidle/current_driver") or "").strip()
+    driver = (files.text(f"{root}/{files.CPUS}/cpuidle/current_driver") or "").strip()
     if driver in {"", "none"}:
         why = "no cpuidle driver here"
         return Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
@@ -207,8 +207,8 @@ def _idle(root: Path) -> Check:
 
 
 def _cpufreq(root: Path) -> Check:
-    at = f"{root}/{host.CPUS}/cpu0/cpufreq"
-    driver = (host.text(f"{at}/scaling_driver") or "").strip()
+    at = f"{root}/{files.CPUS}/cpu0/cpufreq"
+    driver = (files.text(f"{at}/scaling_driver") or "").strip()
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
@@ -228,7 +228,7 @@ def _tasks(root: Path) -> Check:
 
 def _watchdog(root: Path) -> Check:
     what = "NMI watchdog"
-    if host.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1:
+    if files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1:
         return Check(
             what,
             "limited",

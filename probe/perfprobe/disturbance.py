@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe import host, policy
+from perfprobe import files, host, policy
 from perfprobe.sources import procstat
 
 INTERRUPTS_LIMIT = 1 << 23
@@ -40,8 +40,8 @@ class Moment:
 def now(cpu: int, root: Path = Path("/")) -> Moment:
     """What counts up, of the calling thread and of one CPU."""
     usage = resource.getrusage(resource.RUSAGE_THREAD)
-    text = host.text(f"{root}/proc/interrupts", INTERRUPTS_LIMIT) or ""
-    stat = host.text(f"{root}/proc/stat", 1 << 20) or ""
+    text = files.text(f"{root}/proc/interrupts", INTERRUPTS_LIMIT) or ""
+    stat = files.text(f"{root}/proc/stat", 1 << 20) or ""
     return Moment(usage.ru_nivcsw, interrupts(text, cpu), procstat.ticks(stat))
 
 

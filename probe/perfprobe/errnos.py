@@ -10,3 +10,7 @@ def checked(result: int) -> int:
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
+
+
+class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    """The source asked for cannot be had here; the text names the blocker and the mend."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from perfprobe import host
+from perfprobe import files, host
 from perfprobe.wire import Rate
 
 TSC = 0x10
@@ -127,7 +127,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     what = "no register can be read"
     if code in {errno.ENOENT, errno.ENOTDIR}:
         if any(
-            Path(f"{root}/dev/cpu/{n}/msr").exists() for n in host.numbered(f"{root}/dev/cpu", "")
+            Path(f"{root}/dev/cpu/{n}/msr").exists() for n in files.numbered(f"{root}/dev/cpu", "")
         ):
             return MsrError(
                 f"CPU {cpu} is off or not there (no /dev/cpu/{cpu}/msr)", what, code=code
@@ -149,13 +149,13 @@ def _write_trouble(root: Path, error: OSError) -> MsrError:
     what = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", what, code=code)
-    allowed = (host.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    allowed = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
     if allowed == "off":
         mend = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
         return MsrError(
             "the kernel refuses writes to MSRs (msr.allow_writes=off)", what, mend, code
         )
-    locked = host.text(f"{root}/sys/kernel/security/lockdown") or ""
+    locked = files.text(f"{root}/sys/kernel/security/lockdown") or ""
     if "[integrity]" in locked or "[confidentiality]" in locked:
         mend = "boot without lockdown (Secure Boot turns it on), or use --source perf"
         return MsrError("kernel lockdown refuses writes to MSRs", what, mend, code)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfprobe import access, host
+from perfprobe import access, files
 from perfprobe._native import ffi, lib
 from perfprobe.errnos import checked
 from perfprobe.leaves import pinned
@@ -195,7 +195,7 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 def _forbidden(number: int, root: Path) -> Trouble:
     """The kernel's own check answers EACCES, and a container's filter EPERM."""
-    level = (host.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
+    level = (files.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
     filtered = access.filtered(root)
     by_kernel = not (filtered and number == errno.EPERM)
     capable = access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN)
@@ -212,7 +212,7 @@ def _forbidden(number: int, root: Path) -> Trouble:
 
 def shortage(free: int, root: Path = Path("/")) -> Trouble:
     """Fewer counters than events."""
-    watchdog = host.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+    watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
     why = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:
         return Trouble(f"only {free} counters free: another tool holds some", "stop the other tool")

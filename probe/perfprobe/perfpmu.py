@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import access, host
+from perfprobe import access, files
 from perfprobe.perfevent import Refused, Trouble
 
 DEVICES = "sys/bus/event_source/devices"
@@ -36,17 +36,17 @@ class Pmu:
 
     def indirect(self) -> Trouble:
         """Why RDPMC cannot read what it counts."""
-        if host.number(f"{self.path}/rdpmc") == 0:
+        if files.number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
         return Trouble("RDPMC may not read it: its page cannot be had, or does not allow it")
 
 
 def find(root: Path, name: str) -> Pmu | None:
     path = f"{root}/{DEVICES}/{name}"
-    number = host.number(f"{path}/type")
+    number = files.number(f"{path}/type")
     if number is None:
         return None
-    listed = host.cpus(f"{path}/cpus") or host.cpus(f"{path}/cpumask")
+    listed = files.cpus(f"{path}/cpus") or files.cpus(f"{path}/cpumask")
     return Pmu(name, path, number, frozenset(listed) if listed else None, dict(CORES).get(name))
 
 
@@ -75,7 +75,7 @@ _FORMAT = re.compile(r"config:([0-9,-]+)")
 def config(pmu: Pmu, event: str) -> int | None:
     """attr.config of an event that the PMU names; None: it has none of that name, or one that
     needs more than config."""
-    text = (host.text(f"{pmu.path}/events/{event}") or "").strip()
+    text = (files.text(f"{pmu.path}/events/{event}") or "").strip()
     if not text:
         return None
     total = 0
@@ -98,7 +98,7 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
 
 def _bits(pmu: Pmu, term: str) -> list[int] | None:
     """Where a term's bits go, lowest first: "config:0-7,32-35"."""
-    match = _FORMAT.fullmatch((host.text(f"{pmu.path}/format/{term}") or "").strip())
+    match = _FORMAT.fullmatch((files.text(f"{pmu.path}/format/{term}") or "").strip())
     if match is None:
         return None
     bits: list[int] = []
@@ -113,7 +113,7 @@ def _bits(pmu: Pmu, term: str) -> list[int] | None:
 def scale(pmu: Pmu, event: str) -> float:
     """What one count is in the unit of the event; 1 where that is not said."""
     try:
-        value = float((host.text(f"{pmu.path}/events/{event}.scale") or "").strip())
+        value = float((files.text(f"{pmu.path}/events/{event}.scale") or "").strip())
     except ValueError:
         return 1.0
     return value if 0 < value < 1e12 else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from perfprobe import cpulist
-from perfprobe.sources import Unavailable
+from perfprobe.errnos import Unavailable
 from perfprobe.wire import Cpu
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from perfprobe import clock, cpuid, host, leaves, placing, topology, uarch
 from perfprobe._native import lib
+from perfprobe.errnos import Unavailable
 from perfprobe.ramprun import ISAS, RUNS, STEP_CYCLES, Plan, measured
-from perfprobe.sources import Unavailable
 from perfprobe.wire import Cpu
 
 NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}

@@ -12,8 +12,8 @@ from typing import Any
 
 from perfprobe import cyclecounter, surroundings
 from perfprobe._native import ffi, lib
+from perfprobe.errnos import Unavailable
 from perfprobe.perfevent import Refused, Trouble
-from perfprobe.sources import Unavailable
 
 ISAS = ("scalar", "avx2", "avx512")
 """By number, as the C has them."""

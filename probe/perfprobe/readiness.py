@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, host, policy
-from perfprobe.host import CPUS
+from perfprobe import cpulist, files, host, policy
+from perfprobe.files import CPUS
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
@@ -55,7 +55,7 @@ def _hypervisor(root: Path) -> Item:
 
 
 def _governor(root: Path) -> Item:
-    numbers = host.numbered(f"{root}/{CPUS}", "cpu")
+    numbers = files.numbered(f"{root}/{CPUS}", "cpu")
     found: dict[str, list[int]] = {}
     for cpu in numbers:
         if name := policy.governor(root, cpu):
@@ -87,7 +87,7 @@ def _turbo(root: Path) -> Item:
         return Item("turbo", "ready", "off: only heat and limits of power lower the clock")
     by_hand = (
         f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
-        if host.number(f"{root}/{CPUS}/intel_pstate/no_turbo") is not None
+        if files.number(f"{root}/{CPUS}/intel_pstate/no_turbo") is not None
         else f"echo 0 | sudo tee /{CPUS}/cpufreq/boost"
     )
     return Item(
@@ -98,7 +98,7 @@ def _turbo(root: Path) -> Item:
 
 
 def _smt(root: Path) -> Item:
-    active = host.number(f"{root}/{CPUS}/smt/active")
+    active = files.number(f"{root}/{CPUS}/smt/active")
     if active is None:
         return Item("SMT", "unknown", "no file of the kernel says")
     if active == 0:
@@ -113,8 +113,8 @@ def _smt(root: Path) -> Item:
 
 
 def _load(root: Path) -> Item:
-    words = (host.text(f"{root}/proc/loadavg") or "").split()
-    online = host.cpus(f"{root}/{CPUS}/online")
+    words = (files.text(f"{root}/proc/loadavg") or "").split()
+    online = files.cpus(f"{root}/{CPUS}/online")
     try:
         load = float(words[0])
     except (IndexError, ValueError):
@@ -132,7 +132,7 @@ def _load(root: Path) -> Item:
 
 def _isolated(root: Path) -> Item:
     sets = {
-        name: host.cpus(f"{root}/{CPUS}/{file}")
+        name: files.cpus(f"{root}/{CPUS}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
     }
     found = [f"{name} {cpulist.format(cpus)}" for name, cpus in sets.items() if cpus]
@@ -155,7 +155,7 @@ def _isolated(root: Path) -> Item:
 
 
 def _watchdog(root: Path) -> Item:
-    state = host.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+    state = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
     if state is None:
         return Item("NMI watchdog", "unknown", "this kernel has none, or does not say")
     if state == 0:
@@ -169,7 +169,7 @@ def _watchdog(root: Path) -> Item:
 
 def _slack(root: Path) -> Item:
     """Ours, which a benchmark started from the same shell has as well."""
-    slack = host.number(f"{root}/proc/self/timerslack_ns")
+    slack = files.number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
         return Item("timer slack", "unknown", "/proc/self/timerslack_ns is not to be read")
     now = f"{slack / 1000:g} µs"

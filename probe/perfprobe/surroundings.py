@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import disturbance, host
+from perfprobe import disturbance, files
 from perfprobe.sources import procstat
 from perfprobe.sources.procstat import TICK_S
 
@@ -31,8 +31,10 @@ class Counts:
 
 
 def read(cpu: int, siblings: Sequence[int], root: Path = Path("/")) -> Counts:
-    stat = procstat.ticks(host.head(f"{root}/proc/stat", STAT_LIMIT) or "")
-    interrupts = disturbance.interrupts(host.head(f"{root}/proc/interrupts", STAT_LIMIT) or "", cpu)
+    stat = procstat.ticks(files.head(f"{root}/proc/stat", STAT_LIMIT) or "")
+    interrupts = disturbance.interrupts(
+        files.head(f"{root}/proc/interrupts", STAT_LIMIT) or "", cpu
+    )
     own = stat.get(cpu)
     idle = [_idle_s(stat.get(sibling)) for sibling in siblings]
     known = [seconds for seconds in idle if seconds is not None]
@@ -53,8 +55,8 @@ def _idle_s(ticks: Sequence[int] | None) -> float | None:
 def _cpuidle_s(root: Path, cpu: int) -> float | None:
     """To the microsecond, unlike /proc/stat. A state's time is added when the CPU leaves it, which
     one that reads its own has done."""
-    where = f"{root}/{host.CPUS}/cpu{cpu}/cpuidle"
-    texts = [host.text(f"{where}/state{n}/time") for n in host.numbered(where, "state")]
+    where = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
+    texts = [files.text(f"{where}/state{n}/time") for n in files.numbered(where, "state")]
     times = [text.strip() for text in texts if text is not None]
     if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
         return None

@@ -14,11 +14,10 @@ from typing import Any
 from perfprobe import clock, leaves, methods
 from perfprobe._native import ffi, lib
 from perfprobe.cpuid import Leaves
-from perfprobe.errnos import checked
+from perfprobe.errnos import Unavailable, checked
 from perfprobe.methods import BRACKET, Method, Timer
 from perfprobe.perfevent import Refused, Trouble
 from perfprobe.repeat import Limits, Repeated, repeat, together
-from perfprobe.sources import Unavailable
 from perfprobe.spread import Counts, step, trimmed_mean
 from perfprobe.wire import Rate
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from perfprobe import cpulist, host
+from perfprobe import cpulist, files, host
 from perfprobe.wire import Cpu
 
 _PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -23,7 +23,7 @@ _CLASS_STEP = 0.9
 
 def read(root: Path = Path("/")) -> list[Cpu]:
     """One row for each present CPU, in ascending order; empty if the tree knows of none."""
-    base = f"{root}/{host.CPUS}"
+    base = f"{root}/{files.CPUS}"
     present = _present(root, base)
     online = _online(root, base, present)
     known = frozenset(present)
@@ -84,29 +84,29 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
 
 def _present(root: Path, base: str) -> list[int]:
     for name in ("present", "possible", "online"):
-        if cpus := host.cpus(f"{base}/{name}"):
+        if cpus := files.cpus(f"{base}/{name}"):
             return cpus
     return (
-        host.numbered(base, "cpu")
+        files.numbered(base, "cpu")
         or sorted(_proc_stat(root))
         or sorted({cpu for cpu, _, _ in _cpuinfo(root)})
     )
 
 
 def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
-    if listed := host.cpus(f"{base}/online"):
+    if listed := files.cpus(f"{base}/online"):
         return frozenset(listed)
     running = _proc_stat(root)  # lists the online ones only
     online = set()
     for cpu in present:
-        state = host.number(f"{base}/cpu{cpu}/online")
+        state = files.number(f"{base}/cpu{cpu}/online")
         if state == 1 or (state is None and (not running or cpu in running)):
             online.add(cpu)
     return frozenset(online)
 
 
 def _proc_stat(root: Path) -> set[int]:
-    text = host.head(f"{root}/proc/stat", 1 << 20) or ""
+    text = files.head(f"{root}/proc/stat", 1 << 20) or ""
     return {int(n) for n in re.findall(r"^cpu([0-9]{1,5}) ", text, re.MULTILINE)}
 
 
@@ -117,16 +117,16 @@ def _core_of(base: str, cpu: int, online: bool, known: frozenset[int]) -> Cpu:
     at = f"{base}/cpu{cpu}/topology"
     siblings: list[int] = []
     for name in ("core_cpus_list", "thread_siblings_list"):  # the second is the older name
-        listed = host.cpus(f"{at}/{name}")
+        listed = files.cpus(f"{at}/{name}")
         if cpu in listed:
             siblings = [sibling for sibling in listed if sibling in known]
             break
     return Cpu(
         cpu,
         online,
-        package=host.number(f"{at}/physical_package_id"),
-        die=host.number(f"{at}/die_id"),
-        core=host.number(f"{at}/core_id"),
+        package=files.number(f"{at}/physical_package_id"),
+        die=files.number(f"{at}/die_id"),
+        core=files.number(f"{at}/core_id"),
         siblings=siblings,
     )
 
@@ -144,7 +144,7 @@ def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
     found = []
     for record in host.records(root):
         names = ("processor", "physical id", "core id")
-        cpu, package, core = (host.natural(record.get(name)) for name in names)
+        cpu, package, core = (files.natural(record.get(name)) for name in names)
         if cpu is not None and cpu < cpulist.LIMIT:
             found.append((cpu, package, core))
     return found
@@ -223,7 +223,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
         cache = None if cpu in placed else _l3_of(base, cpu)
         if cache is None:
             continue
-        ident, listed = host.number(f"{cache}/id"), host.cpus(f"{cache}/shared_cpu_list")
+        ident, listed = files.number(f"{cache}/id"), files.cpus(f"{cache}/shared_cpu_list")
         if cpu not in listed:
             alone.append((cpu, ident))
             continue
@@ -250,8 +250,8 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
 def _l3_of(base: str, cpu: int) -> str | None:
     for index in (3, 2, 1, 0, 4):  # on x86 it is index3, if there is one
         at = f"{base}/cpu{cpu}/cache/index{index}"
-        if host.number(f"{at}/level") == 3:
-            kind = (host.text(f"{at}/type") or "").strip()
+        if files.number(f"{at}/level") == 3:
+            kind = (files.text(f"{at}/type") or "").strip()
             if kind not in {"Data", "Instruction"}:
                 return at
     return None
@@ -260,11 +260,11 @@ def _l3_of(base: str, cpu: int) -> str | None:
 def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
     at = f"{root}/sys/devices/system/node"
     nodes: dict[int, int] = {}
-    for node in host.numbered(at, "node"):
-        for cpu in host.cpus(f"{at}/node{node}/cpulist"):
+    for node in files.numbered(at, "node"):
+        for cpu in files.cpus(f"{at}/node{node}/cpulist"):
             nodes.setdefault(cpu, node)
     for cpu in present:
-        if cpu not in nodes and (links := host.numbered(f"{base}/cpu{cpu}", "node")):
+        if cpu not in nodes and (links := files.numbered(f"{base}/cpu{cpu}", "node")):
             nodes[cpu] = links[0]
     return nodes
 
@@ -273,16 +273,18 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
     """The type of each CPU of a hybrid: as its PMUs tell, else by strength."""
     types: dict[int, str] = {}
     for pmu, name in _PMUS:
-        for cpu in host.cpus(f"{root}/sys/devices/{pmu}/cpus"):
+        for cpu in files.cpus(f"{root}/sys/devices/{pmu}/cpus"):
             types.setdefault(cpu, name)
     if types:
         return types
-    files = ["cpu_capacity"]
+    names = ["cpu_capacity"]
     if len({row.package for row in rows if row.online}) <= 1:
         # No hybrid has two packages; servers with Speed Select differ in base clock alone.
-        files.append("cpufreq/base_frequency")
-    for file in files:
-        values = {row.cpu: host.number(f"{base}/cpu{row.cpu}/{file}") for row in rows if row.online}
+        names.append("cpufreq/base_frequency")
+    for name in names:
+        values = {
+            row.cpu: files.number(f"{base}/cpu{row.cpu}/{name}") for row in rows if row.online
+        }
         classes = _classes({value for value in values.values() if value})
         if classes:
             return {cpu: classes[value] for cpu, value in values.items() if value}

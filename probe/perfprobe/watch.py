@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from perfprobe import access, host
+from perfprobe import access, files
+from perfprobe.errnos import Unavailable
 from perfprobe.family import Family
-from perfprobe.sources import Unavailable
 from perfprobe.statfile import LIMIT, TICK_NS, Stat, numbers, opened, parse
 from perfprobe.wire import Missing
 
@@ -111,11 +111,11 @@ class Watch:
     # --- at the start ------------------------------------------------------------------------
 
     def _birth(self, root: Path, pid: str) -> int:
-        status = host.text(f"{self._proc}/{pid}/status", MOST_STATUS) or ""
+        status = files.text(f"{self._proc}/{pid}/status", MOST_STATUS) or ""
         leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
         if leader not in {"", pid}:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
-        stat = parse((host.text(f"{self._proc}/{pid}/stat", LIMIT) or "").encode())
+        stat = parse((files.text(f"{self._proc}/{pid}/stat", LIMIT) or "").encode())
         if stat is None:
             hidden = access.hidden_tasks(root)
             why = f" · {hidden[0]} · {hidden[1]}" if hidden else ""
@@ -135,8 +135,8 @@ class Watch:
     def _waits(self) -> bool:
         """Whether the kernel tells it of anybody; yes also where there is nobody to tell it of."""
         known = [pid for pid in (self._pid, "1", "self") if pid is not None]
-        there = [pid for pid in known if host.text(f"{self._proc}/{pid}/stat", LIMIT)]
-        texts = [host.text(f"{self._proc}/{pid}/schedstat") for pid in there]
+        there = [pid for pid in known if files.text(f"{self._proc}/{pid}/stat", LIMIT)]
+        texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in there]
         return not there or any(_times((text or "").encode()) for text in texts)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import host
+from perfprobe import files, host
 from perfprobe.wire import Identity
 
 GUEST = Path(__file__).parents[1] / "data/guest-epyc-2cpu"
@@ -120,6 +120,6 @@ def test_names_are_fit_for_a_terminal(tmp_path: Path) -> None:
 def test_text_is_whole_or_not_at_all(tmp_path: Path) -> None:
     trees.put(tmp_path, "fits", b"1" * 4096)
     trees.put(tmp_path, "long", b"1" * 4097)
-    assert host.text(f"{tmp_path}/fits") == "1" * 4096
-    assert host.text(f"{tmp_path}/long") is None
-    assert host.head(f"{tmp_path}/long", 10) == "1" * 10
+    assert files.text(f"{tmp_path}/fits") == "1" * 4096
+    assert files.text(f"{tmp_path}/long") is None
+    assert files.head(f"{tmp_path}/long", 10) == "1" * 10

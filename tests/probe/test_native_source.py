@@ -10,7 +10,8 @@ import pytest
 import trees
 
 from perfprobe import clock, wire
-from perfprobe.sources import Unavailable, native
+from perfprobe.errnos import Unavailable
+from perfprobe.sources import native
 from perftop.session import Session
 
 SAMPLE_NS = 10_000_000

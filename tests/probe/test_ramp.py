@@ -17,7 +17,7 @@ from disassembly import listing
 from perfprobe import leaves, ramp, ramprun, topology
 from perfprobe.__main__ import main
 from perfprobe._native import lib
-from perfprobe.sources import Unavailable
+from perfprobe.errnos import Unavailable
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
 

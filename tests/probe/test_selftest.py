@@ -16,6 +16,7 @@ import command
 import pytest
 
 from perfprobe import known, offsets, wire
+from perfprobe.errnos import Unavailable
 from perfprobe.idletrace import States
 from perfprobe.known import Run, Spell
 from perfprobe.offsets import Exchange
@@ -23,7 +24,6 @@ from perfprobe.selftest import clocks, declared, load, run, verdict, working
 from perfprobe.selftest.load import Chain, Times
 from perfprobe.selftest.tape import Tape
 from perfprobe.selftest.verdict import Check, Seen
-from perfprobe.sources import Unavailable
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 
 SAMPLE = 20_000_000

@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 
 from perfprobe import disturbance, leaves, methods, placing, timers, timing
 from perfprobe._native import lib
+from perfprobe.errnos import Unavailable
 from perfprobe.methods import METHODS, Method
 from perfprobe.repeat import Repeated
-from perfprobe.sources import Unavailable, procstat
+from perfprobe.sources import procstat
 from perfprobe.spread import BEYOND, histogram, spread, step, trimmed_mean
 from perfprobe.wire import Cpu, Rate
 

@@ -12,7 +12,7 @@ import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfprobe import host, topology
+from perfprobe import files, host, topology
 from perfprobe.wire import Cpu
 
 DATA = Path(__file__).parents[1] / "data"
@@ -371,7 +371,7 @@ def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
 def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trees.big(tmp_path)
     opened = 0
-    head = host.head
+    head = files.head
 
     def counted(path: str, limit: int) -> str | None:
         nonlocal opened

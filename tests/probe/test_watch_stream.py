@@ -14,7 +14,8 @@ import pytest
 from waiting import heard
 
 from perfprobe import wire
-from perfprobe.sources import Unavailable, native
+from perfprobe.errnos import Unavailable
+from perfprobe.sources import native
 from perfprobe.sources.sim import open_sim, parse
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Machine

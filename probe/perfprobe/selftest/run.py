@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from perfprobe.errnos import Unavailable
 from perfprobe.selftest import clocks, declared, load, resting, working
 from perfprobe.selftest.declared import Declared
 from perfprobe.selftest.load import Chain
 from perfprobe.selftest.tape import Tape
 from perfprobe.selftest.verdict import RANK, Check, Result, Seen, better, conclude, judge
-from perfprobe.sources import Source, Unavailable
+from perfprobe.sources import Source
 from perfprobe.wire import Missing
 
 SAMPLE_S = 0.02

@@ -22,7 +22,3 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Stop reading and give back what was taken. May be called twice."""
-
-
-class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """The source asked for cannot be had here; the text names the blocker and the mend."""

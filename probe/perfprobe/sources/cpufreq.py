@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfprobe import host, policy
+from perfprobe import files, policy
 from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
@@ -31,14 +31,14 @@ def part(root: Path, rows: Sequence[Cpu]) -> Files:
             counters[f"cpufreq/{name}"] = counter
         else:
             missing.append(Missing(counter.key, why))
-    files = Files(root, list(counters.values()), list(counters))
-    files.missing += missing
-    return files
+    found = Files(root, list(counters.values()), list(counters))
+    found.missing += missing
+    return found
 
 
 def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
     cpu = next((row.cpu for row in rows if row.online), 0)
-    path = root / host.CPUS / f"cpu{cpu}/cpufreq/{name}"
+    path = root / files.CPUS / f"cpu{cpu}/cpufreq/{name}"
     took_ns = []
     try:
         for _ in range(3):
@@ -63,7 +63,7 @@ def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
     for cpu, at in _online(root, rows):
-        khz = host.number(f"{at}/cpuinfo_max_freq")
+        khz = files.number(f"{at}/cpuinfo_max_freq")
         if khz:
             cpus.setdefault(khz, []).append(cpu)
     first = next(_online(root, rows), None)
@@ -80,15 +80,15 @@ def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
 
 def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
     """The guaranteed clock; None where it is not the same on all CPUs."""
-    found = {host.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
+    found = {files.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
     khz = found.pop() if len(found) == 1 else None
     return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
 
 
 def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
-    return ((row.cpu, f"{root}/{host.CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
+    return ((row.cpu, f"{root}/{files.CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
 
 
 def _pstates(at: str) -> list[str]:
     """Empty for drivers that know the hardware better than ACPI does."""
-    return (host.text(f"{at}/scaling_available_frequencies") or "").split()
+    return (files.text(f"{at}/scaling_available_frequencies") or "").split()

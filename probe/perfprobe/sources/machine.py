@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfprobe import host, layout, wire
+from perfprobe import files, layout, wire
 from perfprobe.sources.polled import put
 from perfprobe.wire import Counter, Missing
 
@@ -25,7 +25,7 @@ class Machine:
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
-        counters += self._switches(root / host.CPUS)
+        counters += self._switches(root / files.CPUS)
         self.block = wire.Block("machine", "machine", counters)
 
     def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:

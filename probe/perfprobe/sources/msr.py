@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe import cpuid, host, msr, pmu, turbo, uarch, wire
+from perfprobe.errnos import Unavailable
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Plan
 from perfprobe.programmer import InUse, Programmer
-from perfprobe.sources import Unavailable, msrlimits, msrparts, native
+from perfprobe.sources import msrlimits, msrparts, native
 from perfprobe.sources.msrkinds import Kind, kinds
 from perfprobe.sources.msrlimits import Found
 from perfprobe.sources.msrparts import Programmed, Reading, ReadOnly, content

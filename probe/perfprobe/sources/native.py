@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from perfprobe import __version__, access, clock, cpulist, host, layout, topology, wire
+from perfprobe import __version__, access, clock, cpulist, files, host, layout, topology, wire
+from perfprobe.errnos import Unavailable
 from perfprobe.sampler import Sampler, stamp_now
-from perfprobe.sources import Unavailable, cpufreq, procfs, throttle, traced
+from perfprobe.sources import cpufreq, procfs, throttle, traced
 from perfprobe.sources.once import once, still
 from perfprobe.sources.part import Part
 from perfprobe.sources.polling import Polling
@@ -151,7 +152,7 @@ class Native:
         self._attached.add(cpu)
 
     def _read_online(self) -> str:
-        return host.text(f"{self._root}/{host.CPUS}/online") or ""
+        return files.text(f"{self._root}/{files.CPUS}/online") or ""
 
     def _watch_hotplug(self, time_ns: int) -> None:
         """CPUs that came or went since the last frame. The list is one small read."""

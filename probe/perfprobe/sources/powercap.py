@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import host, layout, wire
+from perfprobe import files, layout, wire
 from perfprobe.sources.polled import package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -74,9 +74,9 @@ class Powercap:
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
         """By package."""
         found: dict[int | None, Zone] = {}
-        for number in host.numbered(base, "intel-rapl:"):
+        for number in files.numbered(base, "intel-rapl:"):
             at = f"{base}/intel-rapl:{number}"
-            name = _ZONE.fullmatch((host.text(f"{at}/name") or "").strip())
+            name = _ZONE.fullmatch((files.text(f"{at}/name") or "").strip())
             if name and name["die"]:
                 self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
             elif name:
@@ -84,24 +84,24 @@ class Powercap:
         return found
 
     def _zone(self, at: str, wanted: set[str]) -> Zone:
-        range_uj = _parsed(host.text(f"{at}/max_energy_range_uj") or "") or 0
+        range_uj = _parsed(files.text(f"{at}/max_energy_range_uj") or "") or 0
         return Zone(self._files(at, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
     def _files(self, at: str, wanted: set[str]) -> dict[str, int]:
-        paths = {} if host.number(f"{at}/enabled") == 0 else _limits(at)
-        files = {}
+        paths = {} if files.number(f"{at}/enabled") == 0 else _limits(at)
+        opened = {}
         for key, path in paths.items():
             if key in wanted:
                 with contextlib.suppress(OSError):
-                    files[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    opened[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if "energy_j" in wanted:
             try:
-                files["energy_j"] = os.open(f"{at}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
+                opened["energy_j"] = os.open(f"{at}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
             except PermissionError:
                 self._lacks("energy_j", "powercap shows energy to root alone", "perftop --sudo")
             except OSError:
                 pass
-        return files
+        return opened
 
     def _lacks(self, key: str, why: str, fix: str | None = None) -> None:
         missing = Missing(key, why, fix)
@@ -113,9 +113,9 @@ def _limits(at: str) -> dict[str, str]:
     """The files of those that are set: AMD's zones have none."""
     found = {}
     for number in range(3):
-        name = (host.text(f"{at}/constraint_{number}_name") or "").strip()
+        name = (files.text(f"{at}/constraint_{number}_name") or "").strip()
         path = f"{at}/constraint_{number}_power_limit_uw"
-        if name in LIMITS and host.number(path):
+        if name in LIMITS and files.number(path):
             found[LIMITS[name]] = path
     return found
 

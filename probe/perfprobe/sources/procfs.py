@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfprobe import access, host
+from perfprobe import access, files
 from perfprobe.sampler import FILE, Slot
 from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -22,7 +22,7 @@ class Files:
         self.scope = scope
         self.counters = counters
         self.missing: list[Missing] = []
-        self._base = f"{root}/{host.CPUS}"
+        self._base = f"{root}/{files.CPUS}"
         self._names = names
         self._descriptors = Descriptors()
 
@@ -66,11 +66,11 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
-        base = f"{root}/{host.CPUS}/cpu{row.cpu}/cpuidle"
+        base = f"{root}/{files.CPUS}/cpu{row.cpu}/cpuidle"
         idle: list[str] = []
         poll: list[str] = []
-        for number in host.numbered(base, "state"):
-            name = (host.text(f"{base}/state{number}/name") or "").strip()
+        for number in files.numbered(base, "state"):
+            name = (files.text(f"{base}/state{number}/name") or "").strip()
             (poll if name == "POLL" else idle).append(f"state{number}")
         if len(idle) > len(best[0]):
             best = (idle, poll)

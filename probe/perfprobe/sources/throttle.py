@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfprobe import host
+from perfprobe import files
 from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Scope
 
@@ -20,7 +20,7 @@ SCOPES: tuple[Scope, ...] = ("core", "package")
 def parts(root: Path, rows: Sequence[Cpu]) -> list[Files]:
     """For cores and for packages, of the files that are there; nothing where there are none."""
     cpu = next((row.cpu for row in rows if row.online), 0)
-    base = root / host.CPUS / f"cpu{cpu}"
+    base = root / files.CPUS / f"cpu{cpu}"
     found = []
     for scope in SCOPES:
         there = {

@@ -1,0 +1,63 @@
+"""Small files of /proc and /sys, read as text and numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from perfprobe import cpulist
+
+CPUS = "sys/devices/system/cpu"
+SMALL = 4096  # a file of /sys; the kernel prints at most a page
+
+
+def text(path: str, limit: int = SMALL) -> str | None:
+    """A small file, or None if it cannot be read or is longer: half a list is not a list."""
+    content = head(path, limit + 1)
+    return None if content is None or len(content) > limit else content
+
+
+def head(path: str, limit: int) -> str | None:
+    """The first bytes of a file. Thousands are read: no Path objects."""
+    chunks = []
+    try:
+        # NONBLOCK: under --sysroot a fifo may stand where a file is expected.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            while limit > 0 and (chunk := os.read(fd, limit)):
+                chunks.append(chunk)
+                limit -= len(chunk)
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    return b"".join(chunks).decode("utf-8", "replace")
+
+
+def number(path: str) -> int | None:
+    return natural(text(path))
+
+
+def natural(content: str | None) -> int | None:
+    """Not negative: -1 is how firmware says that it does not know."""
+    match = re.fullmatch(r"\s*([0-9]{1,10})\s*", content or "")
+    return int(match[1]) if match else None
+
+
+def cpus(path: str) -> list[int]:
+    """The CPUs of a list; none if it is missing or garbled."""
+    content = text(path)
+    try:
+        return cpulist.parse(content) if content else []
+    except ValueError:
+        return []
+
+
+def numbered(directory: str, prefix: str) -> list[int]:
+    """The numbers n of the entries `prefix`n of a directory, ascending."""
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - a Path per name, a thousand times
+    except OSError:
+        return []
+    pattern = re.compile(prefix + "([0-9]{1,5})")
+    return sorted({int(match[1]) for name in names if (match := pattern.fullmatch(name))})
