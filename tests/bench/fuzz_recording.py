@@ -56,7 +56,7 @@ SECONDS = 30
 """Of CPU time, for one file; being watched it is read some times slower than otherwise."""
 OFTEN = 40
 """Calls in one file; after that only some are watched."""
-OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).with_suffix("")))
+OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).parent))
 ODD: tuple[Tree, ...] = (
     None, True, -1, 0, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -1e300,
     1e-300, float("nan"), float("inf"), "", "\x1b[2J\n", "x" * 300, "util", b"", b"\xff" * 8, [],

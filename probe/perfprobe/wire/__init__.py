@@ -10,7 +10,7 @@ on purpose, is the last. A stream without a bye was cut.
 do not raise the version. Only a hello with another `wire` number is refused.
 
 **hello** describes all that is needed to read the frames. Its keys are the fields of `Hello`
-in `message.py`: topology rows (one per CPU of the machine), `cores` and `packages` (lists of CPU
+in `messages.py`: topology rows (one per CPU of the machine), `cores` and `packages` (lists of CPU
 numbers, in the order of their rows in frames), and `blocks`. Times: `wall_ns` is Unix time,
 `raw_ns` is CLOCK_MONOTONIC_RAW and `tsc` the time-stamp counter, all of one moment; later times
 are raw only.
@@ -70,13 +70,16 @@ described in the app's `recording.py` and `packing.py`.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
-from typing import Any
-
-import msgpack
-
-from perfprobe.message import (
+from perfprobe.wire.check import (
+    LATEST_NS,
+    MAX_COLUMNS,
+    MAX_MESSAGE,
+    WireError,
+    check_time,
+    topology_row,
+)
+from perfprobe.wire.encoding import MAX_ELEMENTS, Decoder, encode
+from perfprobe.wire.messages import (
     HEAD,
     ROW_ELSEWHERE,
     ROW_OFFLINE,
@@ -104,17 +107,6 @@ from perfprobe.message import (
     Step,
     Turbo,
 )
-from perfprobe.wirecheck import (
-    LATEST_NS,
-    MAX_COLUMNS,
-    MAX_MESSAGE,
-    WireError,
-    check_hello,
-    check_time,
-    load,
-    load_frame,
-    topology_row,
-)
 
 __all__ = [
     "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",
@@ -123,125 +115,3 @@ __all__ = [
     "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
     "check_time", "encode", "topology_row",
 ]  # fmt: skip
-
-MAX_ELEMENTS = 1 << 15  # in one array or map: bounds what a lying length can reserve
-
-_TYPES: dict[str, type[Any]] = {
-    "hello": Hello, "frame": Frame, "note": Note, "packed": Packed, "bye": Bye,
-}  # fmt: skip
-_NAMES = {cls: name for name, cls in _TYPES.items()}
-
-
-def encode(message: Message) -> bytes:
-    """The bytes of one message."""
-    if isinstance(message, Frame):  # the hot one: asdict would copy the blocks
-        blocks = {
-            name: {"head": rows.head, "valid": rows.valid, "values": rows.values}
-            for name, rows in message.blocks.items()
-        }
-        body = {
-            "type": "frame",
-            "seq": message.seq,
-            "time_ns": message.time_ns,
-            "lost": message.lost,
-            "late": message.late,
-            "blocks": blocks,
-            "records": message.records,
-        }
-    else:
-        body = {"type": _NAMES[type(message)], **dataclasses.asdict(message)}
-    packed = msgpack.packb(msgpack.packb(body))
-    assert isinstance(packed, bytes)
-    return packed
-
-
-class Decoder:
-    """Turns bytes into messages. Memory is bounded by MAX_MESSAGE whatever arrives."""
-
-    def __init__(self) -> None:
-        self.hello: Hello | None = None
-        self.ended = False
-        """A bye was read."""
-        self.offset = 0
-        """Where the last whole message ended."""
-        self._rest = bytearray()
-
-    @property
-    def cut(self) -> int:
-        """Bytes after the last whole message: not 0 at the end of a stream that was cut."""
-        return len(self._rest)
-
-    def feed(self, data: Bytes) -> Iterator[Message]:
-        """All messages that are whole by now. WireError: nothing after it can be read."""
-        self._rest += data
-        while (ends := self._outer()) is not None:
-            start, end = ends
-            message = self._decode(bytes(self._rest[start:end]))
-            del self._rest[:end]
-            self.offset += end
-            if message is not None:
-                yield message
-
-    def _outer(self) -> tuple[int, int] | None:
-        """Where the body of the first message starts and ends; None: not all there yet. Read by
-        hand, because msgpack's Unpacker would wait for as much as a lying length claims."""
-        rest = self._rest
-        if not rest:
-            return None
-        width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(rest[0])
-        if width is None:
-            raise WireError(self._damage("not a perftop stream"))
-        start = 1 + width
-        if len(rest) < start:
-            return None
-        length = int.from_bytes(rest[1:start], "big")
-        if length > MAX_MESSAGE:
-            raise WireError(self._damage(f"not a perftop stream (a message of {length} bytes)"))
-        return (start, start + length) if len(rest) >= start + length else None
-
-    def _decode(self, packed: bytes) -> Message | None:
-        try:
-            body = msgpack.unpackb(
-                packed, max_array_len=MAX_ELEMENTS, max_map_len=MAX_ELEMENTS, max_ext_len=0
-            )
-        except (ValueError, msgpack.UnpackException) as error:
-            text = str(error) or type(error).__name__
-            raise WireError(self._damage(f"a damaged message ({text})")) from None
-        if not isinstance(body, dict):
-            raise WireError(self._damage("a message that is not a map"))
-        kind = body.get("type")
-        if self.hello is None and kind != "hello":
-            raise WireError(self._damage("no hello at the start"))
-        cls = _TYPES.get(kind) if isinstance(kind, str) else None
-        if cls is None:
-            return None
-        if cls is Hello:
-            self._check_start(body)
-        try:
-            if cls is Frame:
-                assert self.hello is not None
-                return load_frame(self.hello, body)
-            message: Message = load(cls, body, _NAMES[cls])
-            if isinstance(message, Hello):
-                check_hello(message)
-                self.hello = message
-            elif isinstance(message, Note):
-                check_time(message)
-        except WireError as error:
-            raise WireError(self._damage(str(error))) from None
-        self.ended |= isinstance(message, Bye)
-        return message
-
-    def _check_start(self, body: dict[Any, Any]) -> None:
-        """One version only, and only once."""
-        version = body.get("wire")
-        if version != VERSION:
-            raise WireError(
-                f"wire version {version!r} is not one this perftop reads ({VERSION}): "
-                "use the same perftop at both ends"
-            )
-        if self.hello is not None:
-            raise WireError(self._damage("a second hello"))
-
-    def _damage(self, what: str) -> str:
-        return f"{what}, at byte {self.offset}"

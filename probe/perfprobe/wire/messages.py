@@ -1,4 +1,4 @@
-"""Messages of the wire, and what they are made of; `wire.py` tells what they mean."""
+"""Messages of the wire, and what they are made of; the package tells what they mean."""
 
 from __future__ import annotations
 

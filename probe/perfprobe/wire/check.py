@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
-from perfprobe.message import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
+from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
 
 MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
 MAX_COLUMNS = 512  # in one block
