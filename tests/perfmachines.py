@@ -7,7 +7,7 @@ from pathlib import Path
 import fakeperf
 import trees
 
-from perfprobe import cpuid, topology
+from perfprobe.cpu import cpuid, topology
 from perfprobe.sources import perf, perfplan
 from perfprobe.sources.part import Part
 

@@ -16,10 +16,11 @@ import pytest
 from command import Line, argv, lines, run
 from fakekernel.client import FakeKernel, unavailable
 
-from perfprobe import host, journal, pmu, wire
+from perfprobe import journal, pmu, wire
+from perfprobe.cpu import identity
+from perfprobe.cpu.model_tables import ROWS
 from perfprobe.programmer import Programmer
 from perfprobe.sources import msr, native
-from perfprobe.uarch_tables import ROWS
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
@@ -223,7 +224,7 @@ def test_the_probe_gives_registers_back(
 
 
 def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
-    boot = host.boot_id(fake.root)
+    boot = identity.boot_id(fake.root)
     with probe(fake) as (process, _):
         busy = stat(fake, "-n", "1")
         assert (busy.returncode, busy.stdout) == (3, "")
@@ -273,7 +274,7 @@ def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
     """They are still as we left them: that is no use by somebody else."""
     plan = pmu.plan(SKYLAKE, any_thread=False)
     assert plan
-    programmer = Programmer(fake.root, host.boot_id(fake.root))
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(dict.fromkeys(range(4), plan), range(4))
     ours = fake.changed()
     programmer.shut(3)
@@ -294,7 +295,7 @@ def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run
         process.terminate()
         assert process.wait(10) == 0
     assert set(fake.changed()) == {3}
-    (entry,) = journal.stale(run_dir, host.boot_id(fake.root), fake.root)
+    (entry,) = journal.stale(run_dir, identity.boot_id(fake.root), fake.root)
     assert set(entry.cpus) == {3}
     with probe(fake) as (process, messages):  # still off: it waits on
         (note,) = [message for message in messages if isinstance(message, wire.Note)]

@@ -132,11 +132,11 @@ def _open(options: argparse.Namespace) -> Source:
             raise ValueError("--sysroot is for real sources: a simulated machine has no files")
         if options.watch_tree is not None:
             raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
-        from perfprobe import cpulist
+        from perfprobe.cpu import cpu_sets
         from perfprobe.sources import sim
 
         asked = options.cpus
-        select = asked and (lambda rows: cpulist.select(asked, rows))
+        select = asked and (lambda rows: cpu_sets.select(asked, rows))
         return sim.open_sim(name, sample_ns, select, options.watch)
     watch = _watch(options)
     below = options.sysroot != Path("/")
@@ -169,29 +169,30 @@ def _watch(options: argparse.Namespace) -> Watch | None:
 
 
 def _topology(options: argparse.Namespace) -> int:
-    from perfprobe import host, topology
+    from perfprobe.cpu import identity, topology
 
     rows = topology.read(options.sysroot)
     if not rows:
         raise Unavailable(topology.nothing(options.sysroot))
     answer = {
         "cpus": [dataclasses.asdict(row) for row in rows],
-        "host": host.hostname(options.sysroot),
-        "model": host.identity(options.sysroot).name or None,
+        "host": identity.hostname(options.sysroot),
+        "model": identity.identity(options.sysroot).name or None,
     }
     print(json.dumps(answer))
     return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from perfprobe import access, host, readiness
+    from perfprobe import access, readiness
+    from perfprobe.cpu import identity
 
     root = options.sysroot
     answer: dict[str, Any] = {
-        "host": host.hostname(root),
-        "model": host.identity(root).name or None,
-        "kernel": host.kernel(root),
-        "virtualisation": host.virtualisation(root),
+        "host": identity.hostname(root),
+        "model": identity.identity(root).name or None,
+        "kernel": identity.kernel(root),
+        "virtualisation": identity.virtualisation(root),
         "checks": [dataclasses.asdict(check) for check in access.checks(root)],
     }
     # And what a stream from here would say of itself.

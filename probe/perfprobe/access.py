@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, files, host, journal, policy, topology
+from perfprobe import journal, policy
+from perfprobe.cpu import cpu_sets, files, identity, topology
 
 State = Literal["usable", "limited", "not usable"]
 
@@ -72,7 +73,7 @@ def _status(root: Path, field: str) -> list[str]:
 
 def no_pmu(root: Path) -> tuple[str, str | None]:
     """Why the kernel offers no core PMU, and what would mend it."""
-    guest = host.virtualisation(root)
+    guest = identity.virtualisation(root)
     if guest is None:
         return "the kernel offers no core PMU", None
     named = "" if guest == "hypervisor" else f" ({guest})"
@@ -109,13 +110,13 @@ def _cpus(root: Path) -> Check:
     if root != Path("/"):
         return Check(what, "usable", f"{len(online)} on, as the files below {root} say")
     allowed = _status(root, "Cpus_allowed_list")
-    ours = set(cpulist.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
+    ours = set(cpu_sets.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
     outside = sorted(online - ours)
     if outside:
         return Check(
             what,
             "limited",
-            f"CPUs {cpulist.format(outside)} are outside perftop's CPU set",
+            f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set",
             "their own counters and idle times; /proc/stat serves in steps of 10 ms",
             "start perftop outside the container or cpuset",
         )
@@ -153,7 +154,7 @@ def _msr(root: Path) -> Check:
     left = [
         entry
         for directory in journal.directories()
-        for entry in journal.stale(directory, host.boot_id(root), root)
+        for entry in journal.stale(directory, identity.boot_id(root), root)
     ]
     if left:
         pids = ", ".join(str(entry.pid) for entry in left)
@@ -161,7 +162,7 @@ def _msr(root: Path) -> Check:
         return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
     devices = sorted(root.glob("dev/cpu/[0-9]*/msr"))
     if not devices:
-        guest = host.virtualisation(root)
+        guest = identity.virtualisation(root)
         fix = "sudo modprobe msr" if guest is None else None
         where = " in this guest" if guest else ""
         return Check(what, "not usable", f"no /dev/cpu/N/msr{where}", lost, fix)
@@ -240,8 +241,8 @@ def _watchdog(root: Path) -> Check:
 
 
 def _clock(root: Path) -> Check:
-    source = host.clocksource(root) or "unknown"
-    records = host.records(root)
+    source = identity.clocksource(root) or "unknown"
+    records = identity.records(root)
     flags = (records[0].get("flags", "") if records else "").split()
     invariant = {"constant_tsc", "nonstop_tsc"} <= set(flags)
     text = f"clocksource {source}; TSC {'invariant' if invariant else 'not said to be invariant'}"

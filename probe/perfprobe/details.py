@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from perfprobe import cpulist
+from perfprobe.cpu import cpu_sets
 
 MOST_COMMAND = 200
 AGAIN_NS = 60_000_000_000
@@ -42,7 +42,7 @@ def describe(pid: int) -> dict[str, str | int]:
         "user": lambda process: _user(process.uids().real),
         "command": lambda process: _sendable(" ".join(process.cmdline())[:MOST_COMMAND]),
         "threads": lambda process: process.num_threads(),
-        "affinity": lambda process: cpulist.format(process.cpu_affinity()),
+        "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
     found: dict[str, str | int] = {}
     with suppress(*troubles):

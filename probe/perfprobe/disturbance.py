@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe import files, host, policy
+from perfprobe import policy
+from perfprobe.cpu import files, identity
 from perfprobe.sources import procstat
 
 INTERRUPTS_LIMIT = 1 << 23
@@ -117,6 +118,6 @@ def _share(before: Moment, after: Moment, cpu: int, fields: Sequence[int]) -> fl
 
 
 def _guest(root: Path) -> Iterator[Seen]:
-    if (name := host.virtualisation(root)) is not None:
+    if (name := identity.virtualisation(root)) is not None:
         found = "there is one" if name == "hypervisor" else name
         yield Seen("hypervisor", found, "CPUID, and most reads of MSRs, leave the guest")

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfprobe import cpuid
 from perfprobe._native import ffi, lib
-from perfprobe.cpuid import Leaves, Registers
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.cpuid import Leaves, Registers
 
 
 def of(cpu: int) -> Leaves:

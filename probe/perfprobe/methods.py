@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from perfprobe import cpuid, host, msr, perfevent, perfpmu
+from perfprobe import msr, perfevent, perfpmu
 from perfprobe._native import ffi, lib
-from perfprobe.cpuid import EAX, EDX, EXTENDED, Leaves
+from perfprobe.cpu import cpuid, identity
+from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.perfevent import Event, Refused, System, Trouble
 
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
@@ -146,7 +147,7 @@ _OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Found]] = {
 def guarantees(method: Method, leaves: Leaves) -> str | None:
     """What it promises on this CPU and with this clock source."""
     if method.answers == "ns" and method.guarantees == _VDSO:
-        source = host.clocksource()
+        source = identity.clocksource()
         return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"
     if "lfence" in method.name and cpuid.vendor(leaves) in {"AuthenticAMD", "HygonGenuine"}:
         registers = cpuid.leaf(leaves, EXTENDED | 0x21)

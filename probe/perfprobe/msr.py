@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from perfprobe import files, host
+from perfprobe.cpu import files, identity
 from perfprobe.wire import Rate
 
 TSC = 0x10
@@ -114,9 +114,9 @@ class Registers:
 def _no_driver(root: Path, what: str, code: int) -> MsrError:
     """Modules are not below a sysroot, nor in a container, whose kernel may have them all the same;
     a guest's kernel without them has none to load."""
-    modules = Path(f"/lib/modules/{host.kernel()}")
+    modules = Path(f"/lib/modules/{identity.kernel()}")
     found = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/msr.ko*"))
-    if found or host.virtualisation(root) is None:
+    if found or identity.virtualisation(root) is None:
         cause = "no /dev/cpu/N/msr: the msr module is not loaded"
         return MsrError(cause, what, MODULE_FIX if found else f"{MODULE_FIX}, on the host", code)
     return MsrError("no /dev/cpu/N/msr, and no msr module here to load", what, code=code)

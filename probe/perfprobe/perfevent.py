@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfprobe import access, files
+from perfprobe import access
 from perfprobe._native import ffi, lib
+from perfprobe.cpu import files
 from perfprobe.errnos import checked
 from perfprobe.leaves import pinned
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import access, files
+from perfprobe import access
+from perfprobe.cpu import files
 from perfprobe.perfevent import Refused, Trouble
 
 DEVICES = "sys/bus/event_source/devices"

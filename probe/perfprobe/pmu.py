@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
 from perfprobe.msr import MsrError, Registers, name
-from perfprobe.uarch_facts import METHODS, Bank, Budget, Event, Uarch
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfprobe.files import CPUS, number, text
+from perfprobe.cpu.files import CPUS, number, text
 
 
 def turbo_on(root: Path) -> bool | None:

@@ -10,7 +10,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from perfprobe import cpulist, journal, pmu
+from perfprobe import journal, pmu
+from perfprobe.cpu import cpu_sets
 from perfprobe.journal import Entry, Journal
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Changes, Plan
@@ -121,10 +122,10 @@ class Programmer:
         who = f"perftop (pid {entry.pid}, killed)"
         done = sorted(set(entry.cpus) - set(left))
         if done:
-            cpus = cpulist.format(done)
+            cpus = cpu_sets.format(done)
             self.notes.append(f"restored the counter registers that {who} had left, CPUs {cpus}")
         if left:
-            cpus = cpulist.format(sorted(left))
+            cpus = cpu_sets.format(sorted(left))
             self.notes.append(f"registers that {who} had left cannot be restored now, CPUs {cpus}")
         self._changes.update(left)
 

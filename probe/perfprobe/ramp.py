@@ -15,8 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfprobe import clock, cpuid, host, leaves, placing, topology, uarch
+from perfprobe import clock, leaves, placing
 from perfprobe._native import lib
+from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.errnos import Unavailable
 from perfprobe.ramprun import ISAS, RUNS, STEP_CYCLES, Plan, measured
 from perfprobe.wire import Cpu
@@ -101,15 +102,15 @@ def _measure(
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
-    who = host.identity()
+    who = identity.identity()
     said = leaves.of(cpu)
-    known = uarch.find(who.vendor, who.family, who.model, who.stepping, said, core_type)
+    known = model.find(who.vendor, who.family, who.model, who.stepping, said, core_type)
     tsc = clock.calibrate()
     runs, trouble = measured(planned, tsc.hz, cpu, others)
     return {
-        "host": host.hostname(),
+        "host": identity.hostname(),
         "model": who.name or None,
-        "virtualisation": host.virtualisation(),
+        "virtualisation": identity.virtualisation(),
         "cpu": cpu,
         "isa": isa,
         "siblings": list(others),

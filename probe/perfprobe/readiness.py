@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpulist, files, host, policy
-from perfprobe.files import CPUS
+from perfprobe import policy
+from perfprobe.cpu import cpu_sets, files, identity
+from perfprobe.cpu.files import CPUS
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
@@ -44,7 +45,7 @@ def items(root: Path = Path("/")) -> list[Item]:
 
 
 def _hypervisor(root: Path) -> Item:
-    guest = host.virtualisation(root)
+    guest = identity.virtualisation(root)
     if guest is None:
         return Item("hypervisor", "ready", "none")
     return Item(
@@ -66,7 +67,7 @@ def _governor(root: Path) -> Item:
         return Item("governor", "ready", "performance")
     text = ", ".join(found)
     if len(found) > 1:
-        text = ", ".join(f"{name} on CPUs {cpulist.format(cpus)}" for name, cpus in found.items())
+        text = ", ".join(f"{name} on CPUs {cpu_sets.format(cpus)}" for name, cpus in found.items())
     return Item(
         "governor", "matters", text,
         "the clock follows the load, or is held low: short runs are slow at first",
@@ -75,7 +76,7 @@ def _governor(root: Path) -> Item:
 
 
 def _unsaid(root: Path) -> str:
-    guest = host.virtualisation(root) is not None
+    guest = identity.virtualisation(root) is not None
     return "the host's affair" if guest else "no file of the kernel says"
 
 
@@ -102,7 +103,7 @@ def _smt(root: Path) -> Item:
     if active is None:
         return Item("SMT", "unknown", "no file of the kernel says")
     if active == 0:
-        if host.virtualisation(root) is None:
+        if identity.virtualisation(root) is None:
             return Item("SMT", "ready", "off")
         return Item("SMT", "unknown", "off as this guest sees it; its CPUs may still share cores")
     return Item(
@@ -135,7 +136,7 @@ def _isolated(root: Path) -> Item:
         name: files.cpus(f"{root}/{CPUS}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
     }
-    found = [f"{name} {cpulist.format(cpus)}" for name, cpus in sets.items() if cpus]
+    found = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
     if sets["isolcpus"]:
         return Item(
             "isolated CPUs", "ready", ", ".join(found),

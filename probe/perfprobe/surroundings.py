@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import disturbance, files
+from perfprobe import disturbance
+from perfprobe.cpu import files
 from perfprobe.sources import procstat
 from perfprobe.sources.procstat import TICK_S
 

@@ -9,20 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from perfprobe import (
-    cpuid,
-    disturbance,
-    host,
-    leaves,
-    methods,
-    offsets,
-    placing,
-    timing,
-    topology,
-    uarch,
-)
+from perfprobe import disturbance, leaves, methods, offsets, placing, timing
 from perfprobe._native import lib
-from perfprobe.cpuid import Leaves
+from perfprobe.cpu import cpuid, identity, topology
+from perfprobe.cpu import model as cpu_model
+from perfprobe.cpu.cpuid import Leaves
 from perfprobe.methods import BRACKET, Method
 from perfprobe.perfevent import Trouble
 from perfprobe.repeat import CONFIDENCE, Repeated
@@ -44,10 +35,10 @@ def answer(asked: int | None) -> dict[str, Any]:
     after = disturbance.now(cpu)
     others = [other for other in row.siblings if other != cpu]
     return {
-        "host": host.hostname(),
-        "model": host.identity().name or None,
-        "kernel": host.kernel(),
-        "virtualisation": host.virtualisation(),
+        "host": identity.hostname(),
+        "model": identity.identity().name or None,
+        "kernel": identity.kernel(),
+        "virtualisation": identity.virtualisation(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
         "tsc": _tsc(its, found),
@@ -69,7 +60,7 @@ def _offsets(allowed: Sequence[int], found: Measured) -> list[offsets.Offset]:
 
 
 def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
-    source = host.clocksource()
+    source = identity.clocksource()
     note = None
     if source == "tsc":
         note = "CLOCK_MONOTONIC_RAW is made of this TSC: this is the rate that the kernel takes"
@@ -87,9 +78,9 @@ def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
 
 def _said(its: Leaves) -> list[Rate]:
     """What CPUID tells of the rate."""
-    who = host.identity()
-    model = uarch.find(who.vendor, who.family, who.model, who.stepping, its)
-    return uarch.tsc_hz(model, its, None)
+    who = identity.identity()
+    model = cpu_model.find(who.vendor, who.family, who.model, who.stepping, its)
+    return cpu_model.tsc_hz(model, its, None)
 
 
 # --- a method -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 from perfprobe import clock, leaves, methods
 from perfprobe._native import ffi, lib
-from perfprobe.cpuid import Leaves
+from perfprobe.cpu.cpuid import Leaves
 from perfprobe.errnos import Unavailable, checked
 from perfprobe.methods import BRACKET, Method, Timer
 from perfprobe.perfevent import Refused, Trouble

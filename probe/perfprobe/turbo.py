@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perfprobe import msr, wire
-from perfprobe.uarch_facts import Uarch
+from perfprobe.cpu.model_terms import Uarch
 from perfprobe.wire import Missing, Step
 
 Steps = Iterable[tuple[int, int]]

@@ -19,7 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from perfprobe import access, files
+from perfprobe import access
+from perfprobe.cpu import files
 from perfprobe.errnos import Unavailable
 from perfprobe.family import Family
 from perfprobe.statfile import LIMIT, TICK_NS, Stat, numbers, opened, parse

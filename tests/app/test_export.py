@@ -14,7 +14,8 @@ import command
 import pytest
 from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
 
-from perfprobe import cpulist, wire
+from perfprobe import wire
+from perfprobe.cpu import cpu_sets
 from perftop.exports.progress import QUIET_S, Progress
 from perftop.exports.run import FORMS, Options, run
 from perftop.failed import Failed
@@ -36,7 +37,7 @@ def path(tmp_path: Path) -> Path:
 )
 def test_cpus_are_those_that_the_probe_would_read(path: Path, text: str) -> None:
     found = {int(row["cpu"]) for row in rows(export(path, cpus=text))}
-    assert sorted(found) == cpulist.select(text, HELLO.topology)
+    assert sorted(found) == cpu_sets.select(text, HELLO.topology)
 
 
 def test_cpus_by_type(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_cpus_by_type(tmp_path: Path) -> None:
         hello = next(wire.Decoder().feed(file.read()))
     assert isinstance(hello, wire.Hello)
     found = {int(row["cpu"]) for row in rows(export(path, cpus="type:E"))}
-    assert sorted(found) == cpulist.select("type:E", hello.topology)
+    assert sorted(found) == cpu_sets.select("type:E", hello.topology)
 
 
 @pytest.mark.parametrize(

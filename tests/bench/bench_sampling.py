@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from perfprobe import clock, layout, topology, wire
+from perfprobe import clock, layout, wire
+from perfprobe.cpu import topology
 from perfprobe.sampler import Sampler
 from perfprobe.sources import native
 from perfprobe.sources.part import Part

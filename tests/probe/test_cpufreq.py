@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import topology
+from perfprobe.cpu import topology
 from perfprobe.sources import cpufreq
 from perfprobe.wire import Rate, Step
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe import cpuid
-from perfprobe.cpuid import Crystal, Perfmon, Registers
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.cpuid import Crystal, Perfmon, Registers
 
 INTEL = (0x1B, 0x756E6547, 0x6C65746E, 0x49656E69)
 

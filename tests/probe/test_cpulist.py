@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe import cpulist
+from perfprobe.cpu import cpu_sets
 from perfprobe.wire import Cpu
 
 XEON = [Cpu(n, True, n % 48 // 24, 0, n % 24, n // 48) for n in range(96)]
@@ -32,7 +32,7 @@ SPARSE = [Cpu(n, n != 9, 0, 0, n) for n in (0, 1, 2, 3, 8, 9)]
     ],
 )
 def test_parse(text: str, cpus: list[int]) -> None:
-    assert cpulist.parse(text) == cpus
+    assert cpu_sets.parse(text) == cpus
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_parse(text: str, cpus: list[int]) -> None:
 )
 def test_parse_says_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
-        cpulist.parse(text)
+        cpu_sets.parse(text)
     assert str(caught.value) == why
 
 
 def test_a_lying_list_reserves_nothing() -> None:
     tracemalloc.start()
     with pytest.raises(ValueError):
-        cpulist.parse("0-999999999")
+        cpu_sets.parse("0-999999999")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100_000
@@ -74,17 +74,17 @@ def test_a_lying_list_reserves_nothing() -> None:
     [([], ""), ([4], "4"), ([0, 1, 2, 5], "0-2,5"), ([5, 1, 0, 1], "0-1,5"), ([0, 2, 4], "0,2,4")],
 )
 def test_format(cpus: list[int], text: str) -> None:
-    assert cpulist.format(cpus) == text
+    assert cpu_sets.format(cpus) == text
 
 
-@given(st.sets(st.integers(0, cpulist.LIMIT - 1)))
+@given(st.sets(st.integers(0, cpu_sets.LIMIT - 1)))
 def test_round_trip(cpus: set[int]) -> None:
-    assert cpulist.parse(cpulist.format(cpus)) == sorted(cpus)
+    assert cpu_sets.parse(cpu_sets.format(cpus)) == sorted(cpus)
 
 
 @given(st.text() | st.from_regex(r"\A[0-9,:/ -]{0,30}\Z"))
 def test_any_text_is_a_list_or_a_value_error(text: str) -> None:
-    for read in (cpulist.parse, lambda text: cpulist.select(text, XEON)):
+    for read in (cpu_sets.parse, lambda text: cpu_sets.select(text, XEON)):
         said = ""
         try:
             cpus = read(text)
@@ -112,16 +112,16 @@ def test_any_text_is_a_list_or_a_value_error(text: str) -> None:
     ],
 )
 def test_select(text: str, cpus: list[int]) -> None:
-    assert cpulist.select(text, XEON) == cpus
+    assert cpu_sets.select(text, XEON) == cpus
 
 
 def test_select_by_type() -> None:
-    assert cpulist.select("type:P", HYBRID) == [0, 1, 2, 3]
-    assert cpulist.select("type:e,0", HYBRID) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert cpu_sets.select("type:P", HYBRID) == [0, 1, 2, 3]
+    assert cpu_sets.select("type:e,0", HYBRID) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_ranges_span_holes_and_cpus_that_are_off_may_be_named() -> None:
-    assert cpulist.select("2-9", SPARSE) == [2, 3, 8, 9]
+    assert cpu_sets.select("2-9", SPARSE) == [2, 3, 8, 9]
 
 
 @pytest.mark.parametrize(
@@ -157,5 +157,5 @@ def test_ranges_span_holes_and_cpus_that_are_off_may_be_named() -> None:
 )
 def test_select_says_what_is_wrong_and_what_there_is(text: str, rows: list[Cpu], why: str) -> None:
     with pytest.raises(ValueError) as caught:
-        cpulist.select(text, rows)
+        cpu_sets.select(text, rows)
     assert str(caught.value) == why

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import files, host
+from perfprobe.cpu import files, identity
 from perfprobe.wire import Identity
 
 GUEST = Path(__file__).parents[1] / "data/guest-epyc-2cpu"
@@ -33,27 +33,27 @@ def cpuinfo(root: Path, flag: str = "") -> None:
 def test_intel(tmp_path: Path) -> None:
     cpuinfo(tmp_path)
     name = "Intel(R) Xeon(R) Platinum 8480+"
-    assert host.identity(tmp_path) == Identity("GenuineIntel", 6, 143, 8, name, "0x2b000603")
+    assert identity.identity(tmp_path) == Identity("GenuineIntel", 6, 143, 8, name, "0x2b000603")
 
 
 def test_captured_guest() -> None:
-    assert host.identity(GUEST) == Identity("AuthenticAMD", 25, 17, 1, "AMD EPYC", "0x0")
-    assert host.virtualisation(GUEST) == "hypervisor"
-    assert host.hostname(GUEST) == "guest"
-    assert host.kernel(GUEST) == "6.18.44"
-    assert host.boot_id(GUEST) is None
+    assert identity.identity(GUEST) == Identity("AuthenticAMD", 25, 17, 1, "AMD EPYC", "0x0")
+    assert identity.virtualisation(GUEST) == "hypervisor"
+    assert identity.hostname(GUEST) == "guest"
+    assert identity.kernel(GUEST) == "6.18.44"
+    assert identity.boot_id(GUEST) is None
 
 
 def test_other_architectures(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n\n")
-    assert host.identity(tmp_path) == Identity(vendor="0x41")
+    assert identity.identity(tmp_path) == Identity(vendor="0x41")
     trees.put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\n")
-    assert host.identity(tmp_path) == Identity(name="POWER9, altivec supported")
+    assert identity.identity(tmp_path) == Identity(name="POWER9, altivec supported")
 
 
 def test_what_the_first_cpu_does_not_say_is_not_taken_from_the_second(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "\nprocessor: 0\n\nprocessor: 1\nmodel name: other\n")
-    assert host.identity(tmp_path) == Identity()
+    assert identity.identity(tmp_path) == Identity()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_the_first_cpu_does_not_say_is_not_taken_from_the_second(tmp_path: 
 def test_garbled_cpuinfo(tmp_path: Path, content: bytes | None, expected: Identity) -> None:
     if content is not None:
         trees.put(tmp_path, "proc/cpuinfo", content)
-    assert host.identity(tmp_path) == expected
+    assert identity.identity(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,30 +91,30 @@ def test_virtualisation(tmp_path: Path, vendor: str | None, product: str | None,
         if text is not None:
             trees.put(tmp_path, f"sys/class/dmi/id/{file}", text + "\n")
     cpuinfo(tmp_path, " hypervisor")
-    assert host.virtualisation(tmp_path) == name
+    assert identity.virtualisation(tmp_path) == name
     cpuinfo(tmp_path)
-    assert host.virtualisation(tmp_path) is None  # a bare-metal EC2 machine has the same DMI
+    assert identity.virtualisation(tmp_path) is None  # a bare-metal EC2 machine has the same DMI
 
 
 def test_xen_says_so_itself(tmp_path: Path) -> None:
     cpuinfo(tmp_path)
     trees.put(tmp_path, "sys/hypervisor/type", "xen\n")
-    assert host.virtualisation(tmp_path) == "Xen"
+    assert identity.virtualisation(tmp_path) == "Xen"
 
 
 def test_nothing_at_all(tmp_path: Path) -> None:
-    assert host.virtualisation(tmp_path) is None
-    assert (host.hostname(tmp_path), host.kernel(tmp_path)) == ("", "")
-    assert host.boot_id(tmp_path) is None
+    assert identity.virtualisation(tmp_path) is None
+    assert (identity.hostname(tmp_path), identity.kernel(tmp_path)) == ("", "")
+    assert identity.boot_id(tmp_path) is None
 
 
 def test_names_are_fit_for_a_terminal(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/hostname", b"no\x1bde\xff1\nsecond\n")
     trees.put(tmp_path, "proc/sys/kernel/osrelease", b"6.8.0-31-generic\n")
     trees.put(tmp_path, "proc/sys/kernel/random/boot_id", b"1b4e28ba-2fa1-11d2-883f\n")
-    assert host.hostname(tmp_path) == "node1"
-    assert host.kernel(tmp_path) == "6.8.0-31-generic"
-    assert host.boot_id(tmp_path) == "1b4e28ba-2fa1-11d2-883f"
+    assert identity.hostname(tmp_path) == "node1"
+    assert identity.kernel(tmp_path) == "6.8.0-31-generic"
+    assert identity.boot_id(tmp_path) == "1b4e28ba-2fa1-11d2-883f"
 
 
 def test_text_is_whole_or_not_at_all(tmp_path: Path) -> None:

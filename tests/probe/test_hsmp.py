@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import layout, topology
+from perfprobe import layout
+from perfprobe.cpu import topology
 from perfprobe.sources import hsmp
 from perfprobe.sources.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 

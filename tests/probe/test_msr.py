@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 
-from perfprobe import host, msr, pmu, topology
-from perfprobe import uarch_tables as uarch
+from perfprobe import msr, pmu
+from perfprobe.cpu import identity, topology
+from perfprobe.cpu import model_tables as uarch
+from perfprobe.cpu.model_terms import Budget
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Change, Plan
 from perfprobe.sources import msr as source
-from perfprobe.uarch_facts import Budget
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
@@ -88,10 +89,10 @@ def test_which_lock_it_is(fake: FakeKernel, path: str, text: str, cause: str) ->
 def test_only_a_module_that_can_be_there_is_to_be_loaded(
     monkeypatch: pytest.MonkeyPatch, guest: str | None, module: bool, mend: str | None
 ) -> None:
-    monkeypatch.setattr(host, "virtualisation", lambda _: guest)
+    monkeypatch.setattr(identity, "virtualisation", lambda _: guest)
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
-    monkeypatch.setattr(host, "numbered", lambda *_: [])
+    monkeypatch.setattr(identity, "numbered", lambda *_: [])
     found = msr._open_trouble(Path("/"), 0, missing)
     assert found.mend == mend
     assert "no /dev/cpu/N/msr" in found.cause

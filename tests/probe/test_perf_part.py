@@ -25,7 +25,7 @@ from perfmachines import (
     skylake,
 )
 
-from perfprobe import cpuid, topology, uarch
+from perfprobe.cpu import cpuid, model, topology
 from perfprobe.sampler import PERF
 from perfprobe.sources import perf, perfplan
 from perfprobe.wire import Rate
@@ -83,7 +83,7 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
 
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
     """Whatever the kernel lets through, and even if a table named it."""
-    raw = uarch.find(INTEL, 6, SKX, 4, Leaves())
+    raw = model.find(INTEL, 6, SKX, 4, Leaves())
     usable = [event.key for event in perfplan.smt_events(raw, Leaves(), 4)]
     assert usable == ["one_thread", "any_thread"]
     any_thread = next(e for e in perfplan.smt_events(raw, Leaves(), 4) if e.key == "any_thread")

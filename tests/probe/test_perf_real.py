@@ -15,7 +15,8 @@ from typing import Any
 import command
 import pytest
 
-from perfprobe import perfpmu, topology, wire
+from perfprobe import perfpmu, wire
+from perfprobe.cpu import topology
 from perfprobe.perfevent import (
     HARDWARE,
     LEADER,

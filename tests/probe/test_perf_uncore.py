@@ -10,7 +10,8 @@ import pytest
 import trees
 from perfmachines import ALDER, INTEL, Leaves, has, machine, opened, skylake
 
-from perfprobe import perfpmu, topology
+from perfprobe import perfpmu
+from perfprobe.cpu import topology
 from perfprobe.sources import perfplan
 from perfprobe.sources.part import Part
 

@@ -10,7 +10,8 @@ import pytest
 import trees
 from fakeperf import DEVICES
 
-from perfprobe import cpuid, host, leaves, perfpmu, uarch
+from perfprobe import leaves, perfpmu
+from perfprobe.cpu import cpuid, identity, model
 
 # --- PMUs and their events -----------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ def test_cpuid_is_executed_on_the_cpu() -> None:
     if read is None:
         pytest.skip("no CPUID on this architecture")
     before = os.sched_getaffinity(0)
-    assert cpuid.vendor(executed) == host.identity().vendor
+    assert cpuid.vendor(executed) == identity.identity().vendor
     assert os.sched_getaffinity(0) == before
     device = cpuid.Device(Path("/"), cpu)
     if device(0) is not None:
@@ -79,5 +80,5 @@ def test_cpuid_is_executed_on_the_cpu() -> None:
 
 def test_uarch_is_found_by_executed_leaves() -> None:
     cpu = min(os.sched_getaffinity(0))
-    found = uarch.find(host.identity().vendor, None, None, None, leaves.of(cpu))
-    assert found.vendor == host.identity().vendor
+    found = model.find(identity.identity().vendor, None, None, None, leaves.of(cpu))
+    assert found.vendor == identity.identity().vendor

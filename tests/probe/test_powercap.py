@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import layout, topology
+from perfprobe import layout
+from perfprobe.cpu import topology
 from perfprobe.sources.powercap import Powercap
 
 ZONES = "sys/class/powercap"

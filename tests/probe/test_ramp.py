@@ -14,9 +14,10 @@ import pytest
 import trees
 from disassembly import listing
 
-from perfprobe import leaves, ramp, ramprun, topology
+from perfprobe import leaves, ramp, ramprun
 from perfprobe.__main__ import main
 from perfprobe._native import lib
+from perfprobe.cpu import topology
 from perfprobe.errnos import Unavailable
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")

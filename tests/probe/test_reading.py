@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import topology, wire
+from perfprobe import wire
+from perfprobe.cpu import topology
 from perfprobe.sampler import FILE, Slot
 from perfprobe.sources import native
 from perfprobe.sources.part import Descriptors

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trees
 
-from perfprobe import topology
+from perfprobe.cpu import topology
 from perfprobe.sources import throttle
 
 AT = "thermal_throttle"

@@ -12,7 +12,7 @@ import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perfprobe import files, host, topology
+from perfprobe.cpu import files, identity, topology
 from perfprobe.wire import Cpu
 
 DATA = Path(__file__).parents[1] / "data"
@@ -353,8 +353,8 @@ def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
         for path, content in contents.items():
             trees.put(root, path, content)
         rows = topology.read(root)
-        host.identity(root)
-        host.virtualisation(root)
+        identity.identity(root)
+        identity.virtualisation(root)
     numbers = [row.cpu for row in rows]
     assert numbers == sorted(set(numbers))
     due = sorted(row.cpu for row in rows if row.online or row.core is not None or row.siblings)
@@ -378,7 +378,7 @@ def test_1024_cpus_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         opened += 1
         return head(path, limit)
 
-    monkeypatch.setattr(host, "head", counted)
+    monkeypatch.setattr(identity, "head", counted)
     start = time.perf_counter()
     rows = topology.read(tmp_path)
     cores = topology.cores(rows)

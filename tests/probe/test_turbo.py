@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfprobe import turbo
-from perfprobe.uarch import Uarch, find
+from perfprobe.cpu.model import Uarch, find
 from perfprobe.wire import Missing, Turbo
 
 INTEL = "GenuineIntel"

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe import uarch_tables
-from perfprobe.cpuid import Leaves, Registers, unreadable
-from perfprobe.uarch import Budget, Clocks, Uarch, base_hz, find, multipliers, tsc_hz
+from perfprobe.cpu import model_tables
+from perfprobe.cpu.cpuid import Leaves, Registers, unreadable
+from perfprobe.cpu.model import Budget, Clocks, Uarch, base_hz, find, multipliers, tsc_hz
 from perfprobe.wire import Multiplier
 
 INTEL = "GenuineIntel"
@@ -188,7 +188,7 @@ def test_model(
 
 def test_the_table_has_no_other_models() -> None:
     typed = {(family, model) for family, model, *_ in MODELS}
-    rows = [row for row in uarch_tables.ROWS if row.uarch.vendor == INTEL]
+    rows = [row for row in model_tables.ROWS if row.uarch.vendor == INTEL]
     assert {(row.family, model) for row in rows for model in row.models} == typed
 
 
@@ -209,7 +209,7 @@ def test_steppings_of_55(stepping: int, name: str) -> None:
 
 def test_no_two_rows_claim_one_cpu() -> None:
     seen = set()
-    for row in uarch_tables.ROWS:
+    for row in model_tables.ROWS:
         if row.uarch.vendor != INTEL:
             continue
         for model in row.models:

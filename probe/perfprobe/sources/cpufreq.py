@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfprobe import files, policy
+from perfprobe import policy
+from perfprobe.cpu import files
 from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 

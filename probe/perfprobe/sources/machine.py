@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfprobe import files, layout, wire
+from perfprobe import layout, wire
+from perfprobe.cpu import files
 from perfprobe.sources.polled import put
 from perfprobe.wire import Counter, Missing
 

@@ -14,7 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import cpuid, host, msr, pmu, turbo, uarch, wire
+from perfprobe import msr, pmu, turbo, wire
+from perfprobe.cpu import cpuid, model
+from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.errnos import Unavailable
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Plan
@@ -58,7 +60,7 @@ def open_parts(
     It raises Unavailable where somebody else counts or nothing can be read. Without, nothing is
     written and no descriptor could; nothing is raised, and there may be no parts.
     """
-    opening = _Opening(root, host.identity(root), program=program, method=method)
+    opening = _Opening(root, identity(root), program=program, method=method)
     try:
         opening.look(rows)
         if program:
@@ -101,13 +103,13 @@ class _Opening:
                 raise MsrError("the msr driver answers with 0", "there are no registers behind it")
             platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
-                said = uarch.tsc_hz(first.uarch, first.leaves, platform)
+                said = model.tsc_hz(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = msr.tsc_hz(device, said)
-        bases = uarch.base_hz(first.uarch, first.leaves, platform)
+        bases = model.base_hz(first.uarch, first.leaves, platform)
         self.info.base_hz = bases[0] if bases else None
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
         for kind in self._kinds:
-            self.info.multipliers += uarch.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
             self._look_at_turbo(kind)
 
     def _look_at_turbo(self, kind: Kind) -> None:
@@ -131,7 +133,7 @@ class _Opening:
         plans = self._plans()
         if not plans:
             return
-        programmer = Programmer(self._root, host.boot_id(self._root))
+        programmer = Programmer(self._root, boot_id(self._root))
         keys = {counted.key for plan in plans.values() for counted in plan.counted}
         try:
             programmer.begin(plans, [cpu for kind in self._kinds for cpu in kind.online])

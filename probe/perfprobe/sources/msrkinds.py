@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import cpuid, leaves, uarch
-from perfprobe.cpuid import Leaves
-from perfprobe.uarch import Uarch
+from perfprobe import leaves
+from perfprobe.cpu import cpuid
+from perfprobe.cpu import model as cpu_model
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model import Uarch
 from perfprobe.wire import Cpu, Identity
 
 
@@ -32,7 +34,7 @@ def kinds(
         online = [row.cpu for row in mine if row.online]
         first = online[0]
         given: Leaves = cpuid.Device(root, first) if root != Path("/") else leaves.of(first)
-        model = uarch.find(
+        model = cpu_model.find(
             identity.vendor,
             identity.family,
             identity.model,
@@ -40,4 +42,4 @@ def kinds(
             given,
             name or None,
         )
-        yield Kind([row.cpu for row in mine], online, uarch.preferring(model, method), given)
+        yield Kind([row.cpu for row in mine], online, cpu_model.preferring(model, method), given)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from perfprobe import cpuid, msr
+from perfprobe import msr
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.model_terms import Rapl, Uarch
 from perfprobe.msr import Registers
 from perfprobe.sampler import Field
 from perfprobe.sources.msrkinds import Kind
 from perfprobe.sources.msrparts import INTEL, Absent, Reading, content
-from perfprobe.uarch_facts import Rapl, Uarch
 from perfprobe.wire import Counter
 
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION

@@ -9,11 +9,11 @@ from itertools import accumulate
 from pathlib import Path
 
 from perfprobe import msr
+from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.msr import MsrError, Registers
 from perfprobe.pmu import Plan
 from perfprobe.programmer import Programmer
 from perfprobe.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
-from perfprobe.uarch_facts import METHODS, Uarch
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from perfprobe import __version__, access, clock, cpulist, files, host, layout, topology, wire
+from perfprobe import __version__, access, clock, layout, wire
+from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.errnos import Unavailable
 from perfprobe.sampler import Sampler, stamp_now
 from perfprobe.sources import cpufreq, procfs, throttle, traced
@@ -47,7 +48,7 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
     rows = topology.read(root)
     if not rows:
         raise Unavailable(topology.nothing(root))
-    return rows, cpulist.select(cpus, rows) if cpus is not None else None
+    return rows, cpu_sets.select(cpus, rows) if cpus is not None else None
 
 
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
@@ -161,7 +162,7 @@ class Native:
             return
         self._online_text = text
         with contextlib.suppress(ValueError):
-            online = set(cpulist.parse(text)) & self._wanted
+            online = set(cpu_sets.parse(text)) & self._wanted
             for cpu in sorted(self._attached - online):
                 self._gone(cpu, time_ns)
             for cpu in sorted(online - self._attached):
@@ -219,14 +220,14 @@ class Native:
         return wire.Hello(
             perftop=__version__,
             source=about.source,
-            host=host.hostname(self._root),
-            kernel=host.kernel(self._root),
-            boot_id=host.boot_id(self._root),
+            host=identity.hostname(self._root),
+            kernel=identity.kernel(self._root),
+            boot_id=identity.boot_id(self._root),
             wall_ns=time.time_ns(),
             raw_ns=raw_ns,
             sample_ns=sample_ns,
-            identity=host.identity(self._root),
-            virtualisation=host.virtualisation(self._root),
+            identity=identity.identity(self._root),
+            virtualisation=identity.virtualisation(self._root),
             topology=rows,
             cores=cores,
             packages=topology.packages(rows),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfprobe import cpuid, host, leaves, perfpmu, uarch
-from perfprobe.cpuid import Leaves
+from perfprobe import leaves, perfpmu
+from perfprobe.cpu import cpuid, identity
+from perfprobe.cpu import model as cpu_model
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model import AMD, Uarch
+from perfprobe.cpu.model_terms import METHODS
 from perfprobe.perfevent import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
-from perfprobe.uarch import AMD, Uarch
-from perfprobe.uarch_facts import METHODS
 from perfprobe.wire import Counter, Cpu, Multiplier, Rate
 
 # Level 0 is what is left.
@@ -54,15 +56,15 @@ class Planner:
         self.pmus = perfpmu.cores(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
         self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
-        identity = host.identity(root)
+        who = identity.identity(root)
         for row in rows:
             if row.online and row.type not in self._types:
                 read = leaves_of(row.cpu)
-                found = uarch.find(
-                    identity.vendor, identity.family, identity.model, identity.stepping,
+                found = cpu_model.find(
+                    who.vendor, who.family, who.model, who.stepping,
                     read, row.type,
                 )  # fmt: skip
-                self._types[row.type] = (uarch.preferring(found, method), read)
+                self._types[row.type] = (cpu_model.preferring(found, method), read)
         self._msr = perfpmu.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
@@ -106,7 +108,7 @@ class Planner:
         """Of the counters that there are."""
         found: list[Multiplier] = []
         for model, read in self._types.values():
-            found += uarch.multipliers(model, read, None, tsc_hz)
+            found += cpu_model.multipliers(model, read, None, tsc_hz)
         return [multiplier for multiplier in found if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
@@ -114,7 +116,7 @@ class Planner:
         for model, read in self._types.values():
             if model.vendor == AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
-            if rates := uarch.base_hz(model, read, None):
+            if rates := cpu_model.base_hz(model, read, None):
                 return rates[0]
         return None
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import host, perfpmu, topology, uarch_pcu
+from perfprobe import perfpmu
+from perfprobe.cpu import identity, power_unit_events, topology
 from perfprobe.perfevent import LEADER, Event, Kernel, trouble
 from perfprobe.perfpmu import Pmu
 from perfprobe.sources.perfgroups import Bundle, Groups
@@ -49,7 +50,7 @@ KINDS = (
     ),
     Kind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
 )
-PCU = Kind("uncore_pcu", "package", "1", {}, counters=uarch_pcu.COUNTERS)
+PCU = Kind("uncore_pcu", "package", "1", {}, counters=power_unit_events.COUNTERS)
 
 
 def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> list[Groups]:
@@ -76,8 +77,8 @@ def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
 
 def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
     """By name. It lists no events of its own: they go by raw codes."""
-    identity = host.identity(root)
-    codes = uarch_pcu.events(identity.vendor, identity.family, identity.model)
+    who = identity.identity(root)
+    codes = power_unit_events.events(who.vendor, who.family, who.model)
     configs = {key: perfpmu.placed_term(pmu, "event", code) for key, code in codes.items()}
     return {
         key.replace("_", " "): Event(key, pmu.type, config, core=False)

@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from perfprobe import layout, topology, wire
+from perfprobe import layout, wire
+from perfprobe.cpu import topology
 from perfprobe.wire import Cpu, Missing
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import files, layout, wire
+from perfprobe import layout, wire
+from perfprobe.cpu import files
 from perfprobe.sources.polled import package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 

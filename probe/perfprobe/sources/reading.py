@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from perfprobe import layout, topology, wire
+from perfprobe import layout, wire
+from perfprobe.cpu import topology
 from perfprobe.sampler import RowPlan
 from perfprobe.sources.part import Part, shifted
 from perfprobe.wire import Counter, Cpu, Scope

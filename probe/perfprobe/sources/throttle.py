@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfprobe import files
+from perfprobe.cpu import files
 from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Scope
 

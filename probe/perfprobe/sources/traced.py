@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perfprobe import topology
 from perfprobe._native import lib
+from perfprobe.cpu import topology
 from perfprobe.idletrace import IdleTrace
 from perfprobe.sampler import TRACED, Slot
 from perfprobe.sources.part import Part

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfprobe.cpu.model_parts import LIMITS_SKYLAKE
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.counters import Words
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
-from perfprobe.uarch_parts import LIMITS_SKYLAKE
 from perfprobe.wire import Block, Counter
 
 POLLS = 10  # of the limit reasons, a sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from perfprobe import cpulist
+from perfprobe.cpu import cpu_sets
 
 CPUS = "sys/devices/system/cpu"
 SMALL = 4096  # a file of /sys; the kernel prints at most a page
@@ -48,7 +48,7 @@ def cpus(path: str) -> list[int]:
     """The CPUs of a list; none if it is missing or garbled."""
     content = text(path)
     try:
-        return cpulist.parse(content) if content else []
+        return cpu_sets.parse(content) if content else []
     except ValueError:
         return []
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from perfprobe import cpulist, files, host
+from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.wire import Cpu
 
 _PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -142,10 +142,10 @@ def _from_cpuinfo(root: Path, rows: list[Cpu]) -> list[Cpu]:
 def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
     """CPU, package, core of each record."""
     found = []
-    for record in host.records(root):
+    for record in identity.records(root):
         names = ("processor", "physical id", "core id")
         cpu, package, core = (files.natural(record.get(name)) for name in names)
-        if cpu is not None and cpu < cpulist.LIMIT:
+        if cpu is not None and cpu < cpu_sets.LIMIT:
             found.append((cpu, package, core))
     return found
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from perfprobe import cpuid
-from perfprobe.cpuid import Leaves
-from perfprobe.uarch_facts import Tick, Uarch
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model_terms import Tick, Uarch
 from perfprobe.wire import Multiplier, Rate
 
 INTEL = "GenuineIntel"

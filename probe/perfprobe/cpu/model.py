@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfprobe import cpuid
-from perfprobe.cpuid import Leaves
-from perfprobe.uarch_facts import (
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model_parts import CLOCKS, CYCLES, INSTRUCTIONS, INTEL_BANK, REF, THERMAL, ref_p
+from perfprobe.cpu.model_tables import ROWS
+from perfprobe.cpu.model_terms import (
     METHODS,
     Bank,
     Budget,
@@ -23,9 +26,6 @@ from perfprobe.uarch_facts import (
     Turbo,
     Uarch,
 )
-from perfprobe.uarch_parts import CLOCKS, CYCLES, INSTRUCTIONS, INTEL_BANK, REF, THERMAL, ref_p
-from perfprobe.uarch_rates import base_hz, multipliers, tsc_hz
-from perfprobe.uarch_tables import ROWS
 
 __all__ = [
     "Bank",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfprobe.cpuid import Feature
+from perfprobe.cpu.cpuid import Feature
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a TSC tick, one of the core crystal, of the 100 MHz bus clock;

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfprobe import uarch_parts as parts
-from perfprobe.uarch_facts import Bank, Budget, Clocks, Event, Rapl, Row, Uarch
+from perfprobe.cpu import model_parts as parts
+from perfprobe.cpu.model_terms import Bank, Budget, Clocks, Event, Rapl, Row, Uarch
 
 
 def _row(base: Uarch, name: str, *models: int, **changes: Any) -> Row:

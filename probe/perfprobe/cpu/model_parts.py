@@ -6,7 +6,7 @@ where a table names its own.
 
 from __future__ import annotations
 
-from perfprobe.uarch_facts import (
+from perfprobe.cpu.model_terms import (
     Bank,
     Clocks,
     Event,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfprobe.files import head, natural, text
+from perfprobe.cpu.files import head, natural, text
 from perfprobe.wire import Identity
 
 FIRST_RECORD = 1 << 14  # of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
