@@ -16,10 +16,11 @@ import pytest
 from command import Line, argv, lines, run
 from fakekernel.client import FakeKernel, unavailable
 
-from perfprobe import journal, pmu, wire
+from perfprobe import wire
 from perfprobe.cpu import identity
 from perfprobe.cpu.model_tables import ROWS
-from perfprobe.programmer import Programmer
+from perfprobe.registers import counter_plan, journal
+from perfprobe.registers.programmer import Programmer
 from perfprobe.sources import msr, native
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -272,7 +273,7 @@ def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
 
 def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
     """They are still as we left them: that is no use by somebody else."""
-    plan = pmu.plan(SKYLAKE, any_thread=False)
+    plan = counter_plan.plan(SKYLAKE, any_thread=False)
     assert plan
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(dict.fromkeys(range(4), plan), range(4))

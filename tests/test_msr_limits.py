@@ -15,7 +15,7 @@ from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
 
 from perfprobe import wire
-from perfprobe.sampler import Flags
+from perfprobe.native.sampler import Flags
 from perfprobe.sources import msrparts
 from perfprobe.sources.msr import Msr, open_msr
 from perfprobe.wire import Counter, Frame, Hello, Turbo

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, wire
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.sources import Source
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import journal, policy
+from perfprobe import policy
 from perfprobe.cpu import cpu_sets, files, identity, topology
+from perfprobe.registers import journal
 
 State = Literal["usable", "limited", "not usable"]
 

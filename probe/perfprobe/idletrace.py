@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfprobe._native import ffi, lib
-from perfprobe.errnos import checked
+from perfprobe.native.errors import checked
 
 LOG_BYTES = 1 << 16  # the verifier's words; the kernel says ENOSPC but keeps what fits
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
-from perfprobe.errnos import Unavailable, checked
+from perfprobe.native.errors import Unavailable, checked
 
 FREE, ADD, IMUL, ENTER = (
     lib.PP_KNOWN_FREE,

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from perfprobe import msr, perfevent, perfpmu
+from perfprobe import perfevent, perfpmu
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.perfevent import Event, Refused, System, Trouble
+from perfprobe.registers import msr
 
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
 CPU_CLOCK = Event("cpu-clock", perfevent.SOFTWARE, 0)

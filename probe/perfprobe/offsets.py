@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perfprobe._native import ffi, lib
-from perfprobe.errnos import checked
-from perfprobe.leaves import pinned
+from perfprobe.native.cpuid_reader import pinned
+from perfprobe.native.errors import checked
 
 EXCHANGES = 2000
 TOTAL_S = 1.0

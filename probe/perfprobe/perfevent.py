@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from perfprobe import access
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
-from perfprobe.errnos import checked
-from perfprobe.leaves import pinned
+from perfprobe.native.cpuid_reader import pinned
+from perfprobe.native.errors import checked
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
 CYCLES, INSTRUCTIONS, REF_CYCLES = 0, 1, 9  # PERF_COUNT_HW_

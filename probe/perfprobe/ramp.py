@@ -15,10 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfprobe import clock, leaves, placing
+from perfprobe import placing
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, model, topology
-from perfprobe.errnos import Unavailable
+from perfprobe.native import cpuid_reader, tsc_rate
+from perfprobe.native.errors import Unavailable
 from perfprobe.ramprun import ISAS, RUNS, STEP_CYCLES, Plan, measured
 from perfprobe.wire import Cpu
 
@@ -43,7 +44,7 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     here = next(row for row in rows if row.cpu == cpu)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # C does not look for Python's
     try:
-        with leaves.pinned(cpu):
+        with cpuid_reader.pinned(cpu):
             return _measure(cpu, here.type, siblings(here, rows), plan(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
@@ -103,9 +104,9 @@ def _measure(
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
-    said = leaves.of(cpu)
+    said = cpuid_reader.of(cpu)
     known = model.find(who.vendor, who.family, who.model, who.stepping, said, core_type)
-    tsc = clock.calibrate()
+    tsc = tsc_rate.calibrate()
     runs, trouble = measured(planned, tsc.hz, cpu, others)
     return {
         "host": identity.hostname(),

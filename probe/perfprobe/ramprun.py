@@ -12,7 +12,7 @@ from typing import Any
 
 from perfprobe import cyclecounter, surroundings
 from perfprobe._native import ffi, lib
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.perfevent import Refused, Trouble
 
 ISAS = ("scalar", "avx2", "avx512")

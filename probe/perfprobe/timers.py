@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from perfprobe import disturbance, leaves, methods, offsets, placing, timing
+from perfprobe import disturbance, methods, offsets, placing, timing
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, topology
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.methods import BRACKET, Method
+from perfprobe.native import cpuid_reader
 from perfprobe.perfevent import Trouble
 from perfprobe.repeat import CONFIDENCE, Repeated
 from perfprobe.spread import FAR, TRIM, histogram, spread, step
@@ -29,7 +30,7 @@ def answer(asked: int | None) -> dict[str, Any]:
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
     row = placing.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
-    cpu, its = row.cpu, leaves.of(row.cpu)
+    cpu, its = row.cpu, cpuid_reader.of(row.cpu)
     before = disturbance.now(cpu)
     found = timing.measured(cpu, its)
     after = disturbance.now(cpu)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
 
-from perfprobe import clock, leaves, methods
+from perfprobe import methods
 from perfprobe._native import ffi, lib
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.errnos import Unavailable, checked
 from perfprobe.methods import BRACKET, Method, Timer
+from perfprobe.native import cpuid_reader, tsc_rate
+from perfprobe.native.errors import Unavailable, checked
 from perfprobe.perfevent import Refused, Trouble
 from perfprobe.repeat import Limits, Repeated, repeat, together
 from perfprobe.spread import Counts, step, trimmed_mean
@@ -72,9 +73,9 @@ class Measured:
 def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = methods.METHODS) -> Measured:
     """All on one CPU, whose TSC may differ from the others'. Unavailable: it cannot be there."""
     try:
-        with contextlib.ExitStack() as stack, leaves.pinned(cpu):
-            began = clock.bracket()
-            hello = clock.calibrate()
+        with contextlib.ExitStack() as stack, cpuid_reader.pinned(cpu):
+            began = tsc_rate.bracket()
+            hello = tsc_rate.calibrate()
             bracket = Run(BRACKET, methods.opened(BRACKET, cpu, its, stack))
             opened = [_opened(method, cpu, its, stack) for method in wanted]
             for _ in range(PASSES):
@@ -82,7 +83,7 @@ def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = methods.METHODS) 
                     if isinstance(run, Run) and run.trouble is None:
                         _attempt(run)
             rows = [_result(run) for run in opened]
-            return Measured(bracket, rows, hello, clock.between(began, clock.bracket()))
+            return Measured(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
     except OSError as error:
         why = ELSEWHERE.get(error.errno or 0, error.strerror or str(error))
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None

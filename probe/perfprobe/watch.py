@@ -21,8 +21,8 @@ from typing import Any
 
 from perfprobe import access
 from perfprobe.cpu import files
-from perfprobe.errnos import Unavailable
 from perfprobe.family import Family
+from perfprobe.native.errors import Unavailable
 from perfprobe.statfile import LIMIT, TICK_NS, Stat, numbers, opened, parse
 from perfprobe.wire import Missing
 

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from perfprobe import clock, layout, wire
+from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.sampler import Sampler
+from perfprobe.native import frame_layout, tsc_rate
+from perfprobe.native.sampler import Sampler
 from perfprobe.sources import native
 from perfprobe.sources.part import Part
 from perfprobe.sources.reading import Reading
@@ -28,13 +29,13 @@ SAMPLES = 150
 def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, float, float]:
     """us of CPU a sample, median us of the read, median us of lateness."""
     reading = Reading(parts, rows)
-    places, words = layout.place(reading.blocks())
+    places, words = frame_layout.place(reading.blocks())
     reading.place({place.block.name: place for place in places})
     widths, late = [], []
     with Sampler(10**9 // hz, words) as sampler:
         for row in rows:
             sampler.attach(row.cpu, reading.open(row.cpu))
-        tsc_us = clock.calibrate().hz / 1e6
+        tsc_us = tsc_rate.calibrate().hz / 1e6
         for _ in range(SAMPLES):
             while sampler.drain() is None:
                 time.sleep(max(0, sampler.due() - time.monotonic()))

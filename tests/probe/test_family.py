@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perfprobe.errnos import Unavailable
 from perfprobe.family import Family
+from perfprobe.native.errors import Unavailable
 from perfprobe.statfile import Stat, parse, read
 from perfprobe.tasks import Tasks
 from perfprobe.watch import Watch

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import layout
 from perfprobe.cpu import topology
+from perfprobe.native import frame_layout
 from perfprobe.sources import hsmp
 from perfprobe.sources.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 
@@ -60,7 +60,7 @@ def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
 
 def filled(source: Hsmp) -> list[dict[str, list[int]]]:
     """By package, what is valid."""
-    (place,), words = layout.place([(source.block, source.rows)])
+    (place,), words = frame_layout.place([(source.block, source.rows)])
     frame = memoryview(bytearray(8 * words))
     source.fill(frame, place, iter(range(5, 99)).__next__)
     data, rows = frame.cast("Q"), []

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from perfprobe import journal
-from perfprobe.journal import Journal
-from perfprobe.pmu import Change
+from perfprobe.registers import journal
+from perfprobe.registers.counter_plan import Change
+from perfprobe.registers.journal import Journal
 
 BOOT = "b1"
 CPUS = {

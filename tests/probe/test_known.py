@@ -15,7 +15,7 @@ import pytest
 from disassembly import listing
 
 from perfprobe import known
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 
 KINDS = {known.FREE: "test", known.ADD: "add", known.IMUL: "imul", known.ENTER: "imul"}
 

@@ -10,7 +10,8 @@ import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe import layout, wire
+from perfprobe import wire
+from perfprobe.native import frame_layout
 from perfprobe.sources.machine import Machine, some
 
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
@@ -26,7 +27,7 @@ def root(tmp_path: Path, **files: str) -> Path:
 
 def filled(machine: Machine) -> tuple[int, list[int]]:
     """Which columns are valid, and all of them."""
-    (place,), words = layout.place([(machine.block, 1)])
+    (place,), words = frame_layout.place([(machine.block, 1)])
     frame = memoryview(bytearray(8 * words))
     machine.fill(frame, place, iter(range(5, 99)).__next__)
     data = frame.cast("Q")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 
-from perfprobe import msr, pmu
 from perfprobe.cpu import identity, topology
 from perfprobe.cpu import model_tables as uarch
 from perfprobe.cpu.model_terms import Budget
-from perfprobe.msr import MsrError, Registers
-from perfprobe.pmu import Change, Plan
+from perfprobe.registers import counter_plan, msr
+from perfprobe.registers.counter_plan import Change, Plan
+from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.sources import msr as source
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -167,7 +167,7 @@ def planned(model: int, budget: Budget | None = None, *, any_thread: bool = Fals
     from dataclasses import replace
 
     found = next(row.uarch for row in uarch.ROWS if row.family == 6 and model in row.models)
-    made = pmu.plan(replace(found, budget=budget or found.budget), any_thread=any_thread)
+    made = counter_plan.plan(replace(found, budget=budget or found.budget), any_thread=any_thread)
     assert made is not None
     return made
 
@@ -224,7 +224,7 @@ def values(plan: Plan, **changed: int) -> dict[int, int]:
 )
 def test_what_use_is(changed: dict[str, int], used: bool) -> None:
     plan = planned(0x55)
-    assert (pmu.in_use(plan, values(plan, **changed)) is not None) == used
+    assert (counter_plan.in_use(plan, values(plan, **changed)) is not None) == used
 
 
 def test_without_a_global_control_the_select_decides() -> None:
@@ -232,19 +232,19 @@ def test_without_a_global_control_the_select_decides() -> None:
     from dataclasses import replace
 
     assert zen3.bank
-    plan = pmu.plan(replace(zen3, bank=replace(zen3.bank, control=None)), any_thread=False)
+    plan = counter_plan.plan(replace(zen3, bank=replace(zen3.bank, control=None)), any_thread=False)
     assert plan
     assert dict(plan.selects) == {
         0xC0010200: 0x430076, 0xC0010202: 0x4300C0, 0xC0010204: 0x420076,
         0xC0010206: 0x4200C0, 0xC0010208: 0x43002B,
     }  # fmt: skip
-    assert pmu.in_use(plan, values(plan, xC0010204=0x530076)) is not None
-    assert pmu.in_use(plan, values(plan, xC0010204=0x130076)) is None
+    assert counter_plan.in_use(plan, values(plan, xC0010204=0x530076)) is not None
+    assert counter_plan.in_use(plan, values(plan, xC0010204=0x130076)) is None
 
 
 def test_the_reference_event_of_zen_4_has_a_long_code() -> None:
     (zen4,) = [r.uarch for r in uarch.ROWS if r.uarch.name == "Zen 4"]
-    plan = pmu.plan(zen4, any_thread=False)
+    plan = counter_plan.plan(zen4, any_thread=False)
     assert plan
     assert plan.selects[0xC0010200] == 1 << 32 | 0x430120
     assert plan.controls[-1] == 0xC0000301
@@ -253,7 +253,7 @@ def test_the_reference_event_of_zen_4_has_a_long_code() -> None:
 def test_changes_leave_what_is_not_ours() -> None:
     plan = planned(0x55)
     before = values(plan, x38F=1 << 48 | 8, x38D=0x5000, x187=0x42003C)
-    assert pmu.changes(plan, before) == {
+    assert counter_plan.changes(plan, before) == {
         0x186: Change(0, 0x43023C),
         0x188: Change(0, 0x4200C0),
         0x38D: Change(0x5000, 0x5333),
@@ -273,4 +273,4 @@ def test_changes_leave_what_is_not_ours() -> None:
     ],
 )
 def test_what_is_given_back(register: int, change: Change, now: int, after: int) -> None:
-    assert pmu.given_back(register, change, now) == after
+    assert counter_plan.given_back(register, change, now) == after

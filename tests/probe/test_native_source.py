@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import clock, wire
-from perfprobe.errnos import Unavailable
+from perfprobe import wire
+from perfprobe.native import tsc_rate
+from perfprobe.native.errors import Unavailable
 from perfprobe.sources import native
 from perftop.session import Session
 
@@ -160,12 +161,12 @@ def test_a_suspend_is_in_every_frame_behind_it(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_ns = 7_000_000_000  # of another suspend, since boot
-    monkeypatch.setattr(clock, "asleep_ns", lambda: before_ns)
+    monkeypatch.setattr(tsc_rate, "asleep_ns", lambda: before_ns)
     source = native.open_os(machine.root, SAMPLE_NS, None)
     try:
         told = []
         for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
-            monkeypatch.setattr(clock, "asleep_ns", lambda ns=slept_ns: before_ns + ns)
+            monkeypatch.setattr(tsc_rate, "asleep_ns", lambda ns=slept_ns: before_ns + ns)
             polled = iter(lambda: [m for m in source.poll() if isinstance(m, wire.Frame)], None)
             told.append(next(found for found in polled if found)[0].records.get("asleep_ns"))
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfprobe.sampler import FILE, Slot
+from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources.once import once, still
 from perfprobe.wire import Counter, Missing, Scope
 

@@ -26,7 +26,7 @@ from perfmachines import (
 )
 
 from perfprobe.cpu import cpuid, model, topology
-from perfprobe.sampler import PERF
+from perfprobe.native.sampler import PERF
 from perfprobe.sources import perf, perfplan
 from perfprobe.wire import Rate
 

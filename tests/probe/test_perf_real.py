@@ -17,6 +17,7 @@ import pytest
 
 from perfprobe import perfpmu, wire
 from perfprobe.cpu import topology
+from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
 from perfprobe.perfevent import (
     HARDWARE,
     LEADER,
@@ -28,7 +29,6 @@ from perfprobe.perfevent import (
     trouble,
 )
 from perfprobe.perfgroup import settle
-from perfprobe.sampler import PERF, RowPlan, Sampler, Slot
 from perfprobe.sources import native, perf
 from perfprobe.wire import Cpu
 from perftop.session import Session

@@ -10,8 +10,9 @@ import pytest
 import trees
 from fakeperf import DEVICES
 
-from perfprobe import leaves, perfpmu
+from perfprobe import perfpmu
 from perfprobe.cpu import cpuid, identity, model
+from perfprobe.native import cpuid_reader
 
 # --- PMUs and their events -----------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
 
 def test_cpuid_is_executed_on_the_cpu() -> None:
     cpu = min(os.sched_getaffinity(0))
-    executed = leaves.Executed(cpu)
+    executed = cpuid_reader.Executed(cpu)
     read = executed(0)
     if read is None:
         pytest.skip("no CPUID on this architecture")
@@ -75,10 +76,10 @@ def test_cpuid_is_executed_on_the_cpu() -> None:
         assert device(1) is not None
         assert executed(0) == device(0)
         assert executed(7, 0) == device(7, 0)
-    assert leaves.Executed(5000)(0) is None
+    assert cpuid_reader.Executed(5000)(0) is None
 
 
 def test_uarch_is_found_by_executed_leaves() -> None:
     cpu = min(os.sched_getaffinity(0))
-    found = model.find(identity.identity().vendor, None, None, None, leaves.of(cpu))
+    found = model.find(identity.identity().vendor, None, None, None, cpuid_reader.of(cpu))
     assert found.vendor == identity.identity().vendor

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import layout
 from perfprobe.cpu import topology
+from perfprobe.native import frame_layout
 from perfprobe.sources.powercap import Powercap
 
 ZONES = "sys/class/powercap"
@@ -42,7 +42,7 @@ def two(tmp_path: Path) -> Path:
 
 def filled(powercap: Powercap) -> list[dict[str, int]]:
     """By package, what is valid."""
-    (place,), words = layout.place([(powercap.block, powercap.rows)])
+    (place,), words = frame_layout.place([(powercap.block, powercap.rows)])
     frame = memoryview(bytearray(8 * words))
     powercap.fill(frame, place, iter(range(5, 99)).__next__)
     data, width = frame.cast("Q"), powercap.block.columns

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trees
 
-from perfprobe import layout
+from perfprobe.native import frame_layout
 from perfprobe.sources.procstat import ATTEMPTS, FORGET, WIDE, ProcStat
 
 
@@ -18,7 +18,7 @@ def source(root: Path) -> ProcStat:
 
 def stamps(found: ProcStat, widths: Iterable[int]) -> tuple[int, int]:
     """Of the row, if the reads of this frame take so long; it is in the frame either way."""
-    (place,), words = layout.place([(found.block, 1)])
+    (place,), words = frame_layout.place([(found.block, 1)])
     frame = memoryview(bytearray(8 * words))
     times = (at for i, width in enumerate(widths) for at in (1000 * i, 1000 * i + width))
     found.fill(frame, place, times.__next__)

@@ -14,11 +14,12 @@ import pytest
 import trees
 from disassembly import listing
 
-from perfprobe import leaves, ramp, ramprun
+from perfprobe import ramp, ramprun
 from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import topology
-from perfprobe.errnos import Unavailable
+from perfprobe.native import cpuid_reader
+from perfprobe.native.errors import Unavailable
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
 
@@ -165,7 +166,7 @@ def test_cycles_are_told_only_where_they_are_known(
 def test_the_command(isa: str) -> None:
     done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
-    with leaves.pinned(cpu):
+    with cpuid_reader.pinned(cpu):
         there = lib.pp_ramp_isas() >> ramprun.ISAS.index(isa) & 1
     if not there:
         assert (done.returncode, done.stdout) == (3, "")

@@ -12,8 +12,9 @@ import fakeperf
 import pytest
 from disassembly import CSRC
 
-from perfprobe import clock, cyclecounter, leaves, perfevent, ramprun
+from perfprobe import cyclecounter, perfevent, ramprun
 from perfprobe._native import lib
+from perfprobe.native import cpuid_reader, tsc_rate
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
 
@@ -81,8 +82,8 @@ def measured(
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
     monkeypatch.setattr(cyclecounter, "opened", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
-    with leaves.pinned(cpu):
-        found = ramprun.measured(PLAN, clock.calibrate().hz, cpu, [])
+    with cpuid_reader.pinned(cpu):
+        found = ramprun.measured(PLAN, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
     return found
 

@@ -11,7 +11,7 @@ import trees
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.sampler import FILE, Slot
+from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources import native
 from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Missing, Scope

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import perfprobe.sampler
+import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.sampler import FILE, Drained, RowPlan, Sampler, Slot
+from perfprobe.native.sampler import FILE, Drained, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
 ROW = wire.HEAD + 1 + 2  # words: head, valid, two columns
@@ -156,8 +156,8 @@ class Scripted:
         self.pending = 0
         self.delivered = 0
         self.calls: list[tuple[int, bool]] = []  # round, force
-        monkeypatch.setattr(perfprobe.sampler, "lib", self)
-        monkeypatch.setattr(perfprobe.sampler, "time", self)
+        monkeypatch.setattr(perfprobe.native.sampler, "lib", self)
+        monkeypatch.setattr(perfprobe.native.sampler, "time", self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(lib, name)

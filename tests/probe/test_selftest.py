@@ -16,9 +16,9 @@ import command
 import pytest
 
 from perfprobe import known, offsets, wire
-from perfprobe.errnos import Unavailable
 from perfprobe.idletrace import States
 from perfprobe.known import Run, Spell
+from perfprobe.native.errors import Unavailable
 from perfprobe.offsets import Exchange
 from perfprobe.selftest import clocks, declared, load, run, verdict, working
 from perfprobe.selftest.load import Chain, Times

@@ -22,10 +22,11 @@ from disassembly import listing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perfprobe import disturbance, leaves, methods, placing, timers, timing
+from perfprobe import disturbance, methods, placing, timers, timing
 from perfprobe._native import lib
-from perfprobe.errnos import Unavailable
 from perfprobe.methods import METHODS, Method
+from perfprobe.native import cpuid_reader
+from perfprobe.native.errors import Unavailable
 from perfprobe.repeat import Repeated
 from perfprobe.sources import procstat
 from perfprobe.spread import BEYOND, histogram, spread, step, trimmed_mean
@@ -187,12 +188,12 @@ def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timing, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
-    found = timing.measured(cpu, leaves.of(cpu), wanted)  # this MSR has no descriptor
+    found = timing.measured(cpu, cpuid_reader.of(cpu), wanted)  # this MSR has no descriptor
     good, bad = found.rows
     assert isinstance(good, timing.Run)
     assert isinstance(bad, tuple)
     assert bad[1].why == "it failed while it ran: Input/output error"
-    row = timers._told(bad, found, leaves.of(cpu))
+    row = timers._told(bad, found, cpuid_reader.of(cpu))
     assert set(row) == set(timers.KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)
 
@@ -208,7 +209,7 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch, code: int, why
     monkeypatch.setattr(timing, "lib", Elsewhere())
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match=why):
-        timing.measured(cpu, leaves.of(cpu))
+        timing.measured(cpu, cpuid_reader.of(cpu))
 
 
 def test_which_cpu() -> None:

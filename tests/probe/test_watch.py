@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe import statfile, watch
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.tasks import Tasks
 from perfprobe.watch import MOST, Watch
 

@@ -14,7 +14,7 @@ import pytest
 from waiting import heard
 
 from perfprobe import wire
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.sources import native
 from perfprobe.sources.sim import open_sim, parse
 from perfprobe.sources.sim import scenarios as scripts

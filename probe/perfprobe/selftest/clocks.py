@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from perfprobe import clock, offsets
+from perfprobe import offsets
+from perfprobe.native import tsc_rate
 from perfprobe.selftest.verdict import Check, Seen
 from perfprobe.wire import Hello
 
@@ -23,7 +24,7 @@ Instant = tuple[int, int]
 
 
 def now() -> Instant:
-    raw, tsc, _ = clock.bracket()
+    raw, tsc, _ = tsc_rate.bracket()
     return raw, tsc
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.selftest import clocks, declared, load, resting, working
 from perfprobe.selftest.declared import Declared
 from perfprobe.selftest.load import Chain

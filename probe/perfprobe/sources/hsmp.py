@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from perfprobe import layout, wire
+from perfprobe import wire
+from perfprobe.native import frame_layout
 from perfprobe.sources.polled import package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -77,7 +78,7 @@ class Hsmp:
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
         self.block = wire.Block("hsmp", "package", counters)
 
-    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         for row, socket in enumerate(self._sockets):
             values: list[int | None] = []
             begun = stamp()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.sources import msr, native, perf, perfplan
 from perfprobe.sources.native import About, Native, Rates
 from perfprobe.watch import Watch

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfprobe import layout, wire
+from perfprobe import wire
 from perfprobe.cpu import files
+from perfprobe.native import frame_layout
 from perfprobe.sources.polled import put
 from perfprobe.wire import Counter, Missing
 
@@ -29,7 +30,7 @@ class Machine:
         counters += self._switches(root / files.CPUS)
         self.block = wire.Block("machine", "machine", counters)
 
-    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         begun = stamp()
         values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
         put(frame, place, 0, (begun, stamp()), values)

@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import msr, pmu, turbo, wire
+from perfprobe import wire
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import boot_id, identity
-from perfprobe.errnos import Unavailable
-from perfprobe.msr import MsrError, Registers
-from perfprobe.pmu import Plan
-from perfprobe.programmer import InUse, Programmer
+from perfprobe.native.errors import Unavailable
+from perfprobe.registers import counter_plan, msr, turbo_ratios
+from perfprobe.registers.counter_plan import Plan
+from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.registers.programmer import InUse, Programmer
 from perfprobe.sources import msrlimits, msrparts, native
 from perfprobe.sources.msrkinds import Kind, kinds
 from perfprobe.sources.msrlimits import Found
@@ -114,7 +115,7 @@ class _Opening:
 
     def _look_at_turbo(self, kind: Kind) -> None:
         with self._first(kind) as device:
-            found = turbo.table(kind.uarch, partial(content, device), self._cpus(kind))
+            found = turbo_ratios.table(kind.uarch, partial(content, device), self._cpus(kind))
         if isinstance(found, Turbo):
             self.info.turbo.append(found)
         else:
@@ -159,7 +160,7 @@ class _Opening:
         """By CPU. What no counter is left for is missing."""
         plans: dict[int, Plan] = {}
         for kind in self._kinds:
-            plan = pmu.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
+            plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
             cpus = self._cpus(kind)
             if plan is None:
                 why = f"nothing is known of counters of this CPU ({kind.uarch.name})"

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import leaves
 from perfprobe.cpu import cpuid
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import Uarch
+from perfprobe.native import cpuid_reader
 from perfprobe.wire import Cpu, Identity
 
 
@@ -33,7 +33,7 @@ def kinds(
         mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
         online = [row.cpu for row in mine if row.online]
         first = online[0]
-        given: Leaves = cpuid.Device(root, first) if root != Path("/") else leaves.of(first)
+        given: Leaves = cpuid.Device(root, first) if root != Path("/") else cpuid_reader.of(first)
         model = cpu_model.find(
             identity.vendor,
             identity.family,

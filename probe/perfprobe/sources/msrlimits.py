@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from perfprobe import msr
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.model_terms import Rapl, Uarch
-from perfprobe.msr import Registers
-from perfprobe.sampler import Field
+from perfprobe.native.sampler import Field
+from perfprobe.registers import msr
+from perfprobe.registers.msr import Registers
 from perfprobe.sources.msrkinds import Kind
 from perfprobe.sources.msrparts import INTEL, Absent, Reading, content
 from perfprobe.wire import Counter

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
-from perfprobe import msr
 from perfprobe.cpu.model_terms import METHODS, Uarch
-from perfprobe.msr import MsrError, Registers
-from perfprobe.pmu import Plan
-from perfprobe.programmer import Programmer
-from perfprobe.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
+from perfprobe.native.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
+from perfprobe.registers import msr
+from perfprobe.registers.counter_plan import Plan
+from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.registers.programmer import Programmer
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from perfprobe import __version__, access, clock, layout, wire
+from perfprobe import __version__, access, wire
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.errnos import Unavailable
-from perfprobe.sampler import Sampler, stamp_now
+from perfprobe.native import frame_layout, tsc_rate
+from perfprobe.native.errors import Unavailable
+from perfprobe.native.sampler import Sampler, stamp_now
 from perfprobe.sources import cpufreq, procfs, throttle, traced
 from perfprobe.sources.once import once, still
 from perfprobe.sources.part import Part
@@ -91,7 +92,7 @@ class Native:
         self._reading = Reading(self._parts, rows)
         served = {counter.key for part in self._parts for counter in part.counters}
         self._polling = Polling(root, rows, served)
-        places, words = layout.place([*self._reading.blocks(), *self._polling.blocks()])
+        places, words = frame_layout.place([*self._reading.blocks(), *self._polling.blocks()])
         self._places = {place.block.name: place for place in places}
         self._reading.place(self._places)
         self._watch = watch
@@ -101,7 +102,7 @@ class Native:
         for row in rows:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
-        self._asleep_ns = clock.asleep_ns()
+        self._asleep_ns = tsc_rate.asleep_ns()
         self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
 
     @property
@@ -131,7 +132,7 @@ class Native:
         records = self._tasks.take()
         if self._watch is not None:
             records |= self._watch.take(drained.deadline_ns)
-        asleep_ns = clock.asleep_ns() - self._asleep_ns
+        asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
         if asleep_ns >= SUSPENDED_NS:
             records |= {"asleep_ns": asleep_ns}
         return [Frame(self._seq, time_ns, blocks, late=self._sampler.late, records=records)]
@@ -209,8 +210,8 @@ class Native:
         missing: Sequence[Missing],
         about: About,
     ) -> wire.Hello:
-        tsc_hz = clock.calibrate() if self._sampler.stamp == "tsc" else None
-        raw_ns, tsc, _ = clock.bracket()
+        tsc_hz = tsc_rate.calibrate() if self._sampler.stamp == "tsc" else None
+        raw_ns, tsc, _ = tsc_rate.bracket()
         cores = topology.cores(rows)
         threads = any(len(core) > 1 for core in cores)
         multipliers, base_hz = about.rates(tsc_hz)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from perfprobe.sampler import Slot
+from perfprobe.native.sampler import Slot
 from perfprobe.sources.part import Part
 from perfprobe.wire import Counter, Missing, Scope
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from perfprobe.sampler import Slot
+from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
 

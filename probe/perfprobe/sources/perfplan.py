@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfprobe import leaves, perfpmu
+from perfprobe import perfpmu
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD, Uarch
 from perfprobe.cpu.model_terms import METHODS
+from perfprobe.native import cpuid_reader
 from perfprobe.perfevent import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
 from perfprobe.wire import Counter, Cpu, Multiplier, Rate
 
@@ -48,7 +49,7 @@ class Planner:
         self,
         root: Path,
         rows: Sequence[Cpu],
-        leaves_of: Callable[[int], Leaves] = leaves.of,
+        leaves_of: Callable[[int], Leaves] = cpuid_reader.of,
         method: str | None = None,
     ) -> None:
         """`method`: the SMT method that is asked for."""

@@ -6,8 +6,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from perfprobe import layout, wire
+from perfprobe import wire
 from perfprobe.cpu import topology
+from perfprobe.native import frame_layout
 from perfprobe.wire import Cpu, Missing
 
 
@@ -21,7 +22,7 @@ class Polled(Protocol):
     @property
     def missing(self) -> Sequence[Missing]: ...
 
-    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         """The block's rows in the frame, with stamps before and after what was read for each. What
         cannot be read is not valid."""
 
@@ -30,7 +31,7 @@ class Polled(Protocol):
 
 def put(
     frame: memoryview,
-    place: layout.Place,
+    place: frame_layout.Place,
     row: int,
     read: tuple[int, int],
     values: Sequence[int | None],

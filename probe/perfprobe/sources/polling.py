@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from perfprobe import layout, wire
+from perfprobe import wire
+from perfprobe.native import frame_layout
 from perfprobe.sources.hsmp import Hsmp
 from perfprobe.sources.machine import Machine
 from perfprobe.sources.polled import Polled
@@ -33,7 +34,7 @@ class Polling:
         return [(each.block, each.rows) for each in self._sent]
 
     def fill(
-        self, frame: memoryview, places: Mapping[str, layout.Place], stamp: Callable[[], int]
+        self, frame: memoryview, places: Mapping[str, frame_layout.Place], stamp: Callable[[], int]
     ) -> None:
         for each in self._sent:
             each.fill(frame, places[each.block.name], stamp)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import layout, wire
+from perfprobe import wire
 from perfprobe.cpu import files
+from perfprobe.native import frame_layout
 from perfprobe.sources.polled import package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -61,7 +62,7 @@ class Powercap:
         counters = [counter for counter in COUNTERS if counter.key in opened]
         self.block = wire.Block("powercap", "package", counters)
 
-    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         keys = [counter.key for counter in self.block.counters]
         for row, zone in enumerate(self._zones_by_row):
             begun = stamp()

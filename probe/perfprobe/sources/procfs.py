@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfprobe import access
 from perfprobe.cpu import files
-from perfprobe.sampler import FILE, Slot
+from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 

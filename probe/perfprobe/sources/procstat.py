@@ -8,7 +8,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfprobe import layout, wire
+from perfprobe import wire
+from perfprobe.native import frame_layout
 from perfprobe.wire import Counter, Missing
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -52,7 +53,7 @@ class ProcStat:
         except OSError:
             self._fd = -1
 
-    def fill(self, frame: memoryview, place: layout.Place, stamp: Callable[[], int]) -> None:
+    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         """The block's words in the frame. A CPU that the kernel does not list (it is off) and a
         line that is not as it should be stay invalid."""
         words = frame.cast("Q")

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from perfprobe import layout, wire
+from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.sampler import RowPlan
+from perfprobe.native import frame_layout
+from perfprobe.native.sampler import RowPlan
 from perfprobe.sources.part import Part, shifted
 from perfprobe.wire import Counter, Cpu, Scope
 
@@ -17,7 +18,7 @@ SHARED: tuple[Scope, ...] = ("core", "package")
 class Reading:
     def __init__(self, parts: Sequence[Part], rows: Sequence[Cpu]) -> None:
         self._parts = parts
-        self._places: Mapping[str, layout.Place] = {}
+        self._places: Mapping[str, frame_layout.Place] = {}
         self._row = {row.cpu: i for i, row in enumerate(rows)}
         self._groups = {"core": topology.cores(rows), "package": topology.packages(rows)}
         self._carriers: dict[Scope, dict[int, int]] = {scope: {} for scope in SHARED}
@@ -33,7 +34,7 @@ class Reading:
             if (counters := self._counters(scope))
         ]
 
-    def place(self, places: Mapping[str, layout.Place]) -> None:
+    def place(self, places: Mapping[str, frame_layout.Place]) -> None:
         self._places = places
 
     def open(self, cpu: int) -> list[RowPlan]:

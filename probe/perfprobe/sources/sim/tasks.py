@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfprobe.errnos import Unavailable
+from perfprobe.native.errors import Unavailable
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
 from perfprobe.sources.sim.script import CELL_NS, Tables

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from perfprobe import msr, wire
+from perfprobe import wire
 from perfprobe.cpu.model_terms import Uarch
+from perfprobe.registers import msr
 from perfprobe.wire import Missing, Step
 
 Steps = Iterable[tuple[int, int]]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe import pmu
-from perfprobe.pmu import Change, Changes
+from perfprobe.registers import counter_plan
+from perfprobe.registers.counter_plan import Change, Changes
 
 FORMAT = 1
 LIMIT = 8 << 20  # bytes: 8192 CPUs of ten registers
@@ -254,15 +254,15 @@ def plausible(register: int, change: Change) -> bool:
     """Whether perftop may have made this change: only its own registers, and nothing that would
     make a counter run or interrupt which did not before."""
     values = (change.before, change.ours)
-    if register in pmu.SELECTS:
+    if register in counter_plan.SELECTS:
         return (
             all(0 <= value < 1 << _SELECT_BITS for value in values)
-            and change.ours & pmu.EN != 0
-            and change.ours & pmu.INTERRUPT == 0
+            and change.ours & counter_plan.EN != 0
+            and change.ours & counter_plan.INTERRUPT == 0
         )
-    if register == pmu.FIXED_CONTROL:
-        interrupts = sum(pmu.FIXED_PMI << pmu.NIBBLE * n for n in range(16))
+    if register == counter_plan.FIXED_CONTROL:
+        interrupts = sum(counter_plan.FIXED_PMI << counter_plan.NIBBLE * n for n in range(16))
         return all(0 <= value < 1 << 64 and not value & interrupts for value in values)
-    if register in pmu.SHARED:
+    if register in counter_plan.SHARED:
         return all(0 <= value < 1 << _CONTROL_BITS for value in values)
     return False

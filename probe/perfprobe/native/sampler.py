@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
-from perfprobe.errnos import checked
+from perfprobe.native.errors import checked
 
 FILE = lib.PP_FILE
 """Slot kind: the arg-th (from 0) decimal integer in the text of a kernel file."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
-from perfprobe.msr import MsrError, Registers, name
+from perfprobe.registers.msr import MsrError, Registers, name
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfprobe import wire
-from perfprobe.sampler import RowPlan, Slot
+from perfprobe.native.sampler import RowPlan, Slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from perfprobe import journal, pmu
 from perfprobe.cpu import cpu_sets
-from perfprobe.journal import Entry, Journal
-from perfprobe.msr import MsrError, Registers
-from perfprobe.pmu import Changes, Plan
+from perfprobe.registers import counter_plan, journal
+from perfprobe.registers.counter_plan import Changes, Plan
+from perfprobe.registers.journal import Entry, Journal
+from perfprobe.registers.msr import MsrError, Registers
 
 
 class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
@@ -63,7 +63,7 @@ class Programmer:
             self._survey(online)
             self._save()
             for cpu, device in self._devices.items():
-                pmu.program(device, self._changes[cpu])
+                counter_plan.program(device, self._changes[cpu])
 
     def _survey(self, online: Iterable[int]) -> None:
         """Opens the CPUs, looks who counts there, and decides what to write."""
@@ -72,15 +72,15 @@ class Programmer:
             try:
                 device = Registers(self._root, cpu, writable=True)
                 self._devices[cpu] = device
-                values = pmu.controls(device, plan)
-                used = pmu.in_use(plan, values)
+                values = counter_plan.controls(device, plan)
+                used = counter_plan.in_use(plan, values)
                 if used is not None:
-                    raise _in_use(cpu, used + pmu.evidence(device))
+                    raise _in_use(cpu, used + counter_plan.evidence(device))
             except MsrError as error:
                 self.shut(cpu)
                 self.refused[cpu] = error
             else:
-                self._changes[cpu] = pmu.changes(plan, values)
+                self._changes[cpu] = counter_plan.changes(plan, values)
         if self.refused and not self._devices:
             raise next(iter(self.refused.values()))
 
@@ -114,7 +114,7 @@ class Programmer:
         for cpu, changes in entry.cpus.items():
             try:
                 with Registers(self._root, cpu, writable=True) as device:
-                    troubled = [register for register, _ in pmu.restore(device, changes)]
+                    troubled = [register for register, _ in counter_plan.restore(device, changes)]
             except MsrError:
                 troubled = list(changes)
             if troubled:
@@ -144,18 +144,18 @@ class Programmer:
     def _again(self, cpu: int) -> None:
         plan, old = self._plans[cpu], self._changes.get(cpu, {})
         device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
-        now = pmu.controls(device, plan)
+        now = counter_plan.controls(device, plan)
         before = {
             register: old[register].before if register in old and old[register].ours == value
             else value
             for register, value in now.items()
         }  # fmt: skip
-        used = pmu.in_use(plan, before)
+        used = counter_plan.in_use(plan, before)
         if used is not None:
             raise _in_use(cpu, used)
-        self._changes[cpu] = pmu.changes(plan, before)
+        self._changes[cpu] = counter_plan.changes(plan, before)
         self._save()
-        pmu.program(device, self._changes[cpu])
+        counter_plan.program(device, self._changes[cpu])
 
     def check(self, cpu: int) -> str | None:
         """Whether somebody else has programmed the CPU since."""
@@ -163,7 +163,7 @@ class Programmer:
         if device is None:
             return None
         try:
-            found = pmu.foreign(device, self._changes[cpu])
+            found = counter_plan.foreign(device, self._changes[cpu])
         except MsrError:
             return None  # it just went off
         return None if found is None else f"CPU {cpu}: somebody else programs its counters: {found}"
@@ -178,7 +178,7 @@ class Programmer:
             try:
                 if cpu not in self._devices:
                     self._devices[cpu] = Registers(self._root, cpu, writable=True)
-                troubles = dict(pmu.restore(self._devices[cpu], changes))
+                troubles = dict(counter_plan.restore(self._devices[cpu], changes))
             except MsrError as error:
                 troubles = dict.fromkeys(changes, error)
             if troubles:
@@ -210,4 +210,6 @@ class Programmer:
 
 
 def _in_use(cpu: int, used: str) -> InUse:
-    return InUse(f"CPU {cpu}'s counters are in use: {used}", "they are left alone", pmu.IN_USE_FIX)
+    return InUse(
+        f"CPU {cpu}'s counters are in use: {used}", "they are left alone", counter_plan.IN_USE_FIX
+    )
