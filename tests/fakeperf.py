@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trees
 
-from perfprobe.perfevent import LEADER, Event, Trial
+from perfprobe.kernel.perf_events import LEADER, Event, Trial
 
 DEVICES = "sys/bus/event_source/devices"
 TICKS = 4_000_000  # of the TSC in a trial

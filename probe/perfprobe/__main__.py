@@ -16,7 +16,7 @@ from perfprobe.native.errors import Unavailable
 from perfprobe.sources import Source
 
 if TYPE_CHECKING:
-    from perfprobe.watch import Watch
+    from perfprobe.kernel.job_threads import Watch
 
 METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
@@ -161,8 +161,8 @@ def _watch(options: argparse.Namespace) -> Watch | None:
     wanted = options.watch if options.watch_tree is None else options.watch_tree
     if wanted is None:
         return None
-    from perfprobe.perfevent import raise_limit
-    from perfprobe.watch import Watch
+    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.kernel.perf_events import raise_limit
 
     raise_limit()  # each thread takes three descriptors
     return Watch(options.sysroot, wanted, tree=options.watch_tree is not None)
@@ -184,8 +184,9 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from perfprobe import access, readiness
+    from perfprobe import readiness
     from perfprobe.cpu import identity
+    from perfprobe.kernel import access
 
     root = options.sysroot
     answer: dict[str, Any] = {

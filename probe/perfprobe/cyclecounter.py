@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfprobe import perfgroup, perfpmu
-from perfprobe.perfevent import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
+from perfprobe.kernel import perf_groups, perf_pmus
+from perfprobe.kernel.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
 
 
 def opened(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
     """It counts, in all rings, from now until it is closed. Raises Refused."""
-    pmu = perfpmu.core_at(root, cpu)
+    pmu = perf_pmus.core_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
-    settled = perfgroup.settle(kernel or System(), [event], cpu, timed=True, root=root)
+    settled = perf_groups.settle(kernel or System(), [event], cpu, timed=True, root=root)
     if settled.group is None:
         raise Refused(settled.missing[event.key])
     if not settled.group.direct:

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe import policy
 from perfprobe.cpu import files, identity
+from perfprobe.kernel import clock_policy
 from perfprobe.sources import procstat
 
 INTERRUPTS_LIMIT = 1 << 23
@@ -73,12 +73,12 @@ def seen(
 
 
 def _clock(cpu: int, root: Path) -> Iterator[Seen]:
-    governor = policy.governor(root, cpu)
+    governor = clock_policy.governor(root, cpu)
     if governor and governor != "performance":
         yield Seen(
             "governor", governor, "the core's clock follows the load, or is held low: so do costs"
         )
-    if policy.turbo_on(root):
+    if clock_policy.turbo_on(root):
         yield Seen("turbo", "on", "the core's clock depends on what the other cores do")
 
 

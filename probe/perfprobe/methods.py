@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from perfprobe import perfevent, perfpmu
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
-from perfprobe.perfevent import Event, Refused, System, Trouble
+from perfprobe.kernel import perf_events, perf_pmus
+from perfprobe.kernel.perf_events import Event, Refused, System, Trouble
 from perfprobe.registers import msr
 
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
-CPU_CLOCK = Event("cpu-clock", perfevent.SOFTWARE, 0)
+CPU_CLOCK = Event("cpu-clock", perf_events.SOFTWARE, 0)
 FEW = 8
 """Calls in a sample, where one takes no longer than the stamps around it."""
 
@@ -97,7 +97,7 @@ def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Found:
 
 
 def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
-    pmu = perfpmu.core_at(Path("/"), cpu)
+    pmu = perf_pmus.core_at(Path("/"), cpu)
     group = _instructions(pmu, cpu, stack)
     if not group.direct:
         raise Refused(pmu.indirect())
@@ -106,7 +106,7 @@ def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
 
 def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     try:
-        group = _instructions(perfpmu.core_at(Path("/"), cpu), cpu, stack)
+        group = _instructions(perf_pmus.core_at(Path("/"), cpu), cpu, stack)
     except Refused as refused:
         why = f"of instructions none can be read ({refused.trouble.why})"
         group = _group(CPU_CLOCK, cpu, stack)
@@ -114,20 +114,22 @@ def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     return "instructions", {"arg": group.address}
 
 
-def _instructions(pmu: perfpmu.Pmu, cpu: int, stack: contextlib.ExitStack) -> perfevent.OpenGroup:
-    config = pmu.extended | perfevent.INSTRUCTIONS
-    return _group(Event("instructions", perfevent.HARDWARE, config), cpu, stack)
+def _instructions(
+    pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack
+) -> perf_events.OpenGroup:
+    config = pmu.extended | perf_events.INSTRUCTIONS
+    return _group(Event("instructions", perf_events.HARDWARE, config), cpu, stack)
 
 
-def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> perfevent.OpenGroup:
+def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> perf_events.OpenGroup:
     system = System()
     try:
-        fd = system.open(event, cpu, perfevent.LEADER)
+        fd = system.open(event, cpu, perf_events.LEADER)
         group = system.group([fd], timed=True)
         stack.callback(group.close)
         system.enable(fd)
     except OSError as error:
-        raise Refused(perfevent.trouble(error)) from None
+        raise Refused(perf_events.trouble(error)) from None
     return group
 
 

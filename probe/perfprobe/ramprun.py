@@ -12,8 +12,8 @@ from typing import Any
 
 from perfprobe import cyclecounter, surroundings
 from perfprobe._native import ffi, lib
+from perfprobe.kernel.perf_events import Refused, Trouble
 from perfprobe.native.errors import Unavailable
-from perfprobe.perfevent import Refused, Trouble
 
 ISAS = ("scalar", "avx2", "avx512")
 """By number, as the C has them."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import policy
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.cpu.files import CPUS
+from perfprobe.kernel import clock_policy
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
@@ -59,7 +59,7 @@ def _governor(root: Path) -> Item:
     numbers = files.numbered(f"{root}/{CPUS}", "cpu")
     found: dict[str, list[int]] = {}
     for cpu in numbers:
-        if name := policy.governor(root, cpu):
+        if name := clock_policy.governor(root, cpu):
             found.setdefault(name, []).append(cpu)
     if not found:
         return Item("governor", "unknown", _unsaid(root))
@@ -81,7 +81,7 @@ def _unsaid(root: Path) -> str:
 
 
 def _turbo(root: Path) -> Item:
-    on = policy.turbo_on(root)
+    on = clock_policy.turbo_on(root)
     if on is None:
         return Item("turbo", "unknown", _unsaid(root))
     if not on:

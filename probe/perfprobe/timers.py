@@ -14,9 +14,9 @@ from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, topology
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.kernel.perf_events import Trouble
 from perfprobe.methods import BRACKET, Method
 from perfprobe.native import cpuid_reader
-from perfprobe.perfevent import Trouble
 from perfprobe.repeat import CONFIDENCE, Repeated
 from perfprobe.spread import FAR, TRIM, histogram, spread, step
 from perfprobe.timing import Measured, Run

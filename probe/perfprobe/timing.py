@@ -14,10 +14,10 @@ from typing import Any
 from perfprobe import methods
 from perfprobe._native import ffi, lib
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.kernel.perf_events import Refused, Trouble
 from perfprobe.methods import BRACKET, Method, Timer
 from perfprobe.native import cpuid_reader, tsc_rate
 from perfprobe.native.errors import Unavailable, checked
-from perfprobe.perfevent import Refused, Trouble
 from perfprobe.repeat import Limits, Repeated, repeat, together
 from perfprobe.spread import Counts, step, trimmed_mean
 from perfprobe.wire import Rate

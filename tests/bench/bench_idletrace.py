@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfprobe.idletrace import IdleTrace
+from perfprobe.kernel.idle_trace import IdleTrace
 
 ROUNDS = 15
 MESSAGES = 3000

@@ -21,9 +21,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import timing
 
-from perfprobe import statfile, tasks
-from perfprobe.tasks import Tasks
-from perfprobe.watch import FILES, LOOK_NS, MOST, MOST_STATUS, Watch
+from perfprobe.kernel import process_stat, tasks
+from perfprobe.kernel.job_threads import FILES, LOOK_NS, MOST, MOST_STATUS, Watch
+from perfprobe.kernel.tasks import Tasks
 
 MOST_S = 300  # a sleeper's life, should nobody end it
 
@@ -59,7 +59,7 @@ def plain() -> None:
             if entry.name.isdecimal():
                 with contextlib.suppress(OSError):
                     fd = os.open(f"/proc/{entry.name}/stat", os.O_RDONLY | os.O_CLOEXEC)
-                    os.read(fd, statfile.LIMIT)
+                    os.read(fd, process_stat.LIMIT)
                     os.close(fd)
 
 

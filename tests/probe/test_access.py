@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import access
-from perfprobe.access import Check
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Check
 
 
 def check(root: Path, what: str) -> Check:

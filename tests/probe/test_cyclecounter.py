@@ -10,7 +10,8 @@ import fakeperf
 import pytest
 import trees
 
-from perfprobe import cyclecounter, perfevent
+from perfprobe import cyclecounter
+from perfprobe.kernel import perf_events
 
 
 class Direct(fakeperf.Kernel):
@@ -33,12 +34,12 @@ def test_cycles_in_all_rings_of_that_cpu(
     group = cyclecounter.opened(3, kernel, tmp_path)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
-    assert (event.type, event.config, event.kernel) == (perfevent.HARDWARE, config, False)
-    assert (cpu, leader, host_only) == (3, perfevent.LEADER, False)
+    assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
+    assert (cpu, leader, host_only) == (3, perf_events.LEADER, False)
 
 
-def refused(kernel: fakeperf.Kernel, root: Path) -> perfevent.Trouble:
-    with pytest.raises(perfevent.Refused) as raised:
+def refused(kernel: fakeperf.Kernel, root: Path) -> perf_events.Trouble:
+    with pytest.raises(perf_events.Refused) as raised:
         cyclecounter.opened(0, kernel, root)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble

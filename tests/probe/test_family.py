@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from perfprobe.family import Family
+from perfprobe.kernel.job_threads import Watch
+from perfprobe.kernel.process_stat import Stat, parse, read
+from perfprobe.kernel.process_tree import Family
+from perfprobe.kernel.tasks import Tasks
 from perfprobe.native.errors import Unavailable
-from perfprobe.statfile import Stat, parse, read
-from perfprobe.tasks import Tasks
-from perfprobe.watch import Watch
 
 S = 1_000_000_000
 

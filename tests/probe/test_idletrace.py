@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from perfprobe.idletrace import IdleTrace, States
+from perfprobe.kernel.idle_trace import IdleTrace, States
 
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from perfprobe import idletrace
-from perfprobe.idletrace import IdleTrace
+from perfprobe.kernel import idle_trace
+from perfprobe.kernel.idle_trace import IdleTrace
 
 WAIT_S = 20
 NOBODY = 65534
@@ -26,7 +26,7 @@ PROG_GET_FD_BY_ID = 13
 
 HOLD = """
 import sys, time
-from perfprobe.idletrace import IdleTrace
+from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
 print("ready", flush=True)
 time.sleep(600)
@@ -130,7 +130,7 @@ def test_nothing_stays_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
 
 
 SHOW = """
-from perfprobe.idletrace import IdleTrace
+from perfprobe.kernel.idle_trace import IdleTrace
 try:
     with IdleTrace({0: (0, 0)}) as trace:
         print(trace.states(0).known)
@@ -149,7 +149,7 @@ def show(*setpriv: str) -> str:
 
 def test_without_rights_it_says_which() -> None:
     said = show("--bounding-set=-all", "--inh-caps=-all")
-    value = idletrace.DISABLED.read_text().strip()
+    value = idle_trace.DISABLED.read_text().strip()
     assert "needs CAP_BPF and CAP_PERFMON, or root" in said
     assert f"kernel.unprivileged_bpf_disabled={value})" in said
 
@@ -172,11 +172,11 @@ def test_two_capabilities_are_enough() -> None:
     ],
 )
 def test_reasons(number: int, call: str, words: str) -> None:
-    assert words in idletrace.reason(number, call)
+    assert words in idle_trace.reason(number, call)
 
 
 def test_the_verifiers_words_are_a_note() -> None:
-    error = idletrace._failure(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
+    error = idle_trace._failure(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
     assert error.errno == errno.EINVAL
     assert error.__notes__ == ["0: (bf) r1 = r9\nR9 !read_ok"]
-    assert not hasattr(idletrace._failure(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")
+    assert not hasattr(idle_trace._failure(errno.EPERM, "BPF_MAP_CREATE\n"), "__notes__")

@@ -15,10 +15,10 @@ from typing import Any
 import command
 import pytest
 
-from perfprobe import perfpmu, wire
+from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
-from perfprobe.perfevent import (
+from perfprobe.kernel import perf_pmus
+from perfprobe.kernel.perf_events import (
     HARDWARE,
     LEADER,
     SOFTWARE,
@@ -28,7 +28,8 @@ from perfprobe.perfevent import (
     raise_limit,
     trouble,
 )
-from perfprobe.perfgroup import settle
+from perfprobe.kernel.perf_groups import settle
+from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
 from perfprobe.sources import native, perf
 from perfprobe.wire import Cpu
 from perftop.session import Session
@@ -58,8 +59,8 @@ def software(*configs: int) -> list[Event]:
 
 
 def msr_tsc() -> Event:
-    pmu = perfpmu.find(Path("/"), "msr")
-    config = perfpmu.config(pmu, "tsc") if pmu else None
+    pmu = perf_pmus.find(Path("/"), "msr")
+    config = perf_pmus.config(pmu, "tsc") if pmu else None
     if pmu is None or config is None:
         pytest.skip("no msr PMU here")
     return Event("msr_tsc", pmu.type, config, core=False)
@@ -140,7 +141,7 @@ def test_settling_on_the_real_kernel(system: System, cpu: int) -> None:
     assert settled.group is not None
     settled.group.close()
     assert "sw0" in [e.key for e in settled.events]
-    if not perfpmu.cores(Path("/")):
+    if not perf_pmus.cores(Path("/")):
         assert {why.why for why in settled.missing.values()} == {
             "this CPU, or its hypervisor, has no such event"
         }
@@ -226,7 +227,7 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
 
 def test_the_command_line_says_what_blocks_it() -> None:
     done = command.run("stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL)
-    if perfpmu.cores(Path("/")):
+    if perf_pmus.cores(Path("/")):
         pytest.skip("there is a core PMU here")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("perfprobe: the perf source is not available: no core PMU")
@@ -236,7 +237,7 @@ def test_the_command_line_says_what_blocks_it() -> None:
 def test_auto_goes_on_without_and_says_why() -> None:
     hello = command.stat("--source", "auto", "-n", "1", "-i", "0.2", "--sample", "0.1")[0]
     missing = {m["what"]: m["why"] for m in hello["missing"]}
-    if perfpmu.cores(Path("/")):
+    if perf_pmus.cores(Path("/")):
         pytest.skip("there is a core PMU here")
     assert hello["source"] == "os"
     assert "PMU" in missing["ref"]
@@ -256,7 +257,7 @@ def test_an_ordinary_user_is_told(system: System) -> None:
     if os.geteuid() != 0 or int(level) <= 0:
         pytest.skip("needs root, to become nobody, and a paranoid kernel")
     code = (
-        "import os\nfrom perfprobe.perfevent import *\n"
+        "import os\nfrom perfprobe.kernel.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
         "except OSError as e: print(trouble(e).why)\n"

@@ -10,8 +10,8 @@ import pytest
 import trees
 from perfmachines import ALDER, INTEL, Leaves, has, machine, opened, skylake
 
-from perfprobe import perfpmu
 from perfprobe.cpu import topology
+from perfprobe.kernel import perf_pmus
 from perfprobe.sources import perfplan
 from perfprobe.sources.part import Part
 
@@ -131,9 +131,9 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     """Its event for transitions is in the extension set: bit 21 of the register."""
     (part,) = power_control(tmp_path, 0x2D, "config:0-7,21")
     assert has(part)[:2] == ["pcu_ticks", "pcu_transition"]
-    pmu = perfpmu.find(tmp_path, "uncore_pcu")
+    pmu = perf_pmus.find(tmp_path, "uncore_pcu")
     assert pmu is not None
-    assert perfpmu.placed_term(pmu, "event", 0x100) == 1 << 21
+    assert perf_pmus.placed_term(pmu, "event", 0x100) == 1 << 21
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     (part,) = power_control(tmp_path, 0x2D)
     assert has(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]

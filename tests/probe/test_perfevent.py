@@ -13,15 +13,8 @@ import pytest
 import trees
 from fakeperf import TICKS
 
-from perfprobe.perfevent import (
-    HARDWARE,
-    LEADER,
-    Event,
-    Trial,
-    shortage,
-    trouble,
-)
-from perfprobe.perfgroup import SPINS_NS, Settled, settle
+from perfprobe.kernel.perf_events import HARDWARE, LEADER, Event, Trial, shortage, trouble
+from perfprobe.kernel.perf_groups import SPINS_NS, Settled, settle
 
 REF = Event("ref", HARDWARE, 9)
 CYCLES = Event("cycles", HARDWARE, 0)
@@ -257,7 +250,7 @@ def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
 def test_descriptors_are_raised_to_the_hard_limit() -> None:
     """In a process of its own: limits are for good."""
     code = (
-        "import resource as r; from perfprobe.perfevent import raise_limit\n"
+        "import resource as r; from perfprobe.kernel.perf_events import raise_limit\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); raise_limit()\n"
         "assert r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard)"
@@ -268,7 +261,7 @@ def test_descriptors_are_raised_to_the_hard_limit() -> None:
 def test_out_of_descriptors_is_told() -> None:
     """The real call, at the limit."""
     code = (
-        "import os, resource as r\nfrom perfprobe.perfevent import *\n"
+        "import os, resource as r\nfrom perfprobe.kernel.perf_events import *\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (32, 32)); raise_limit()\n"
         "try:\n"
         "    while True: System().open(Event('x', 1, 0, core=False), 0, -1)\n"

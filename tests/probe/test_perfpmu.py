@@ -10,8 +10,8 @@ import pytest
 import trees
 from fakeperf import DEVICES
 
-from perfprobe import perfpmu
 from perfprobe.cpu import cpuid, identity, model
+from perfprobe.kernel import perf_pmus
 from perfprobe.native import cpuid_reader
 
 # --- PMUs and their events -----------------------------------------------------------------------
@@ -20,11 +20,11 @@ from perfprobe.native import cpuid_reader
 def test_events_of_a_pmu(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
-    found = perfpmu.find(tmp_path, "msr")
+    found = perf_pmus.find(tmp_path, "msr")
     assert found is not None
     assert (found.type, found.cpus) == (9, None)
-    assert [perfpmu.config(found, name) for name in ("tsc", "smi", "pperf")] == [0, 4, None]
-    assert perfpmu.find(tmp_path, "power") is None
+    assert [perf_pmus.config(found, name) for name in ("tsc", "smi", "pperf")] == [0, 4, None]
+    assert perf_pmus.find(tmp_path, "power") is None
 
 
 def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "wild": "config:64",
     }.items():
         trees.put(tmp_path, f"{at}/format/{name}", text + "\n")
-    found = perfpmu.find(tmp_path, "p")
+    found = perf_pmus.find(tmp_path, "p")
     assert found is not None
     for text, expected in {
         "event=0x120,umask=0x01": 0x1_0000_0120,
@@ -52,11 +52,11 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "": None,
     }.items():
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
-        assert perfpmu.config(found, "e") == expected, text
+        assert perf_pmus.config(found, "e") == expected, text
     trees.put(tmp_path, f"{at}/events/e.scale", "2.3283064365386962890625e-10\n")
-    assert perfpmu.scale(found, "e") == 2**-32
+    assert perf_pmus.scale(found, "e") == 2**-32
     trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
-    assert perfpmu.scale(found, "e") == 1.0
+    assert perf_pmus.scale(found, "e") == 1.0
 
 
 # --- CPUID ---------------------------------------------------------------------------------------

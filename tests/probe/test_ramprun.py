@@ -12,8 +12,9 @@ import fakeperf
 import pytest
 from disassembly import CSRC
 
-from perfprobe import cyclecounter, perfevent, ramprun
+from perfprobe import cyclecounter, ramprun
 from perfprobe._native import lib
+from perfprobe.kernel import perf_events
 from perfprobe.native import cpuid_reader, tsc_rate
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
@@ -76,7 +77,7 @@ PLAN = ramprun.Plan(1_000_000, [("scalar", 0.02)])
 
 def measured(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **how: int
-) -> tuple[list[dict[str, Any]], perfevent.Trouble | None]:
+) -> tuple[list[dict[str, Any]], perf_events.Trouble | None]:
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = how.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)

@@ -16,7 +16,7 @@ import command
 import pytest
 
 from perfprobe import known, offsets, wire
-from perfprobe.idletrace import States
+from perfprobe.kernel.idle_trace import States
 from perfprobe.known import Run, Spell
 from perfprobe.native.errors import Unavailable
 from perfprobe.offsets import Exchange

@@ -13,7 +13,8 @@ import pytest
 import trees
 from waiting import heard
 
-from perfprobe import details, tasks, wire
+from perfprobe import wire
+from perfprobe.kernel import task_details, tasks
 from perfprobe.sources import native
 
 S = 1_000_000_000
@@ -84,10 +85,10 @@ def test_psutil_waits_until_it_is_needed() -> None:
 
 def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
-    found = details.describe(process.pid)
+    found = task_details.describe(process.pid)
     command = found.pop("command")
     assert isinstance(command, str)
-    assert len(command) == details.MOST_COMMAND
+    assert len(command) == task_details.MOST_COMMAND
     assert " ? xxx" in command
     message = wire.Frame(1, 0, {}, records={"details": {"1": found | {"command": command}}})
     assert wire.encode(message), "bytes that are no text do not stop the stream"
@@ -95,14 +96,14 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
     assert found["threads"] == 1
     process.kill()
     process.wait()
-    assert details.describe(process.pid) == {}
+    assert task_details.describe(process.pid) == {}
 
 
 def test_details_are_told_once_a_minute() -> None:
-    told = details.Told()
-    who = [(pid, 5, "job") for pid in range(details.AT_ONCE + 3)]
+    told = task_details.Told()
+    who = [(pid, 5, "job") for pid in range(task_details.AT_ONCE + 3)]
     assert told.wanted([*who, *who], 0) == who[:-3]
     assert told.wanted(who, 1 * S) == who[-3:]
     assert told.wanted(who, 2 * S) == []
     assert told.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
-    assert told.wanted(who, details.AGAIN_NS) == who[:-3]
+    assert told.wanted(who, task_details.AGAIN_NS) == who[:-3]

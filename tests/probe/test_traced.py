@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from perfprobe import wire
-from perfprobe.idletrace import IdleTrace
+from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.sources import native, traced
 from perfprobe.wire import Cpu
 from perftop.session import Interval, Session

@@ -13,10 +13,10 @@ import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe import statfile, watch
+from perfprobe.kernel import job_threads, process_stat
+from perfprobe.kernel.job_threads import MOST, Watch
+from perfprobe.kernel.tasks import Tasks
 from perfprobe.native.errors import Unavailable
-from perfprobe.tasks import Tasks
-from perfprobe.watch import MOST, Watch
 
 MS = 1_000_000
 S = 1000 * MS
@@ -50,7 +50,9 @@ def thread(
 
 def scan(watched: Watch, root: Path) -> Watch:
     pids = sorted(int(p.name) for p in (root / "proc").iterdir() if p.name.isdecimal())
-    stats = ((str(pid), statfile.parse(statfile.read(f"{root}/proc/{pid}/stat"))) for pid in pids)
+    stats = (
+        (str(pid), process_stat.parse(process_stat.read(f"{root}/proc/{pid}/stat"))) for pid in pids
+    )
     for _ in watched.find((pid, stat) for pid, stat in stats if stat is not None):
         pass
     return watched
@@ -70,14 +72,16 @@ def descriptors() -> int:
 @pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
 def test_what_can_be_no_name(text: str) -> None:
     with pytest.raises(ValueError, match="a PID, or a name"):
-        watch.wanted_pid(text)
+        job_threads.wanted_pid(text)
 
 
 @given(st.integers(0, 10**12))
 def test_digits_are_a_pid(number: int) -> None:
-    assert watch.wanted_pid(f"{number}") == watch.wanted_pid(f"00{number}") == str(number)
-    assert watch.wanted_pid(f"{number % 1000}x") is None
-    assert watch.wanted_pid("٣") is None, "digits of proc are those of ASCII"
+    assert (
+        job_threads.wanted_pid(f"{number}") == job_threads.wanted_pid(f"00{number}") == str(number)
+    )
+    assert job_threads.wanted_pid(f"{number % 1000}x") is None
+    assert job_threads.wanted_pid("٣") is None, "digits of proc are those of ASCII"
 
 
 def test_of_a_pid_its_threads_and_nobody_elses(tmp_path: Path) -> None:
@@ -152,7 +156,7 @@ def test_all_take_turns_within_a_second(
     turns = [list(record["watched"]["threads"]) if record else [] for record in told]
     assert {len(turn) for turn in turns} == each
     assert len(set(itertools.chain(*turns[: 1000 // sample_ms]))) == threads
-    assert sum(map(len, turns)) <= 2 * S / watch.LOOK_NS + 1
+    assert sum(map(len, turns)) <= 2 * S / job_threads.LOOK_NS + 1
     assert all(turns) or sample_ms == 1, "a frame that is to tell of some tells of some"
     watched.close()
 
@@ -189,7 +193,7 @@ def test_a_kernel_that_does_not_account_waits(tmp_path: Path, said: str | None) 
         (tmp_path / "proc/10/schedstat").unlink()
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     threads = watched.take(S)["watched"]["threads"]
-    assert threads == {"10": [10, "job", 0, 25 * statfile.TICK_NS, None, 3, 4]}
+    assert threads == {"10": [10, "job", 0, 25 * process_stat.TICK_NS, None, 3, 4]}
     assert [(m.what, "schedstat" in m.why) for m in watched.missing] == [("wait", True)]
     watched.close()
 
@@ -224,7 +228,7 @@ def test_the_scan_finds_them(tmp_path: Path) -> None:
         thread(tmp_path, pid, pid)
     tasks.work()
     assert tids(watched, S) == ["11", "13"]
-    finding = watched.find([("11", statfile.Stat("job", 0, 1, 500, 0))])
+    finding = watched.find([("11", process_stat.Stat("job", 0, 1, 500, 0))])
     next(finding)
     shutil.rmtree(tmp_path / "proc/13")
     assert tids(watched, 2 * S) == ["11", "13"]

@@ -14,13 +14,13 @@ import pytest
 from waiting import heard
 
 from perfprobe import wire
+from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources import native
 from perfprobe.sources.sim import open_sim, parse
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.schedule import Row, Schedule
-from perfprobe.watch import Watch
 
 MS = 1_000_000
 S = 1000 * MS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from perfprobe.idletrace import IdleTrace, States
+from perfprobe.kernel.idle_trace import IdleTrace, States
 from perfprobe.known import Spell
 from perfprobe.selftest.load import Times
 from perfprobe.selftest.resting import STATES, WAKING, overlapping

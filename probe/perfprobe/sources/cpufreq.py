@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfprobe import policy
 from perfprobe.cpu import files
+from perfprobe.kernel import clock_policy
 from perfprobe.sources.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
@@ -59,7 +59,7 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
 def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
     """The fastest each CPU can run with few cores active: with more of them nobody says, so that it
     is only an upper bound. One for each speed: favoured cores are faster."""
-    if policy.turbo_on(root) is False:
+    if clock_policy.turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not tell how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}

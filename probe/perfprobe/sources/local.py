@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources import msr, native, perf, perfplan
 from perfprobe.sources.native import About, Native, Rates
-from perfprobe.watch import Watch
 from perfprobe.wire import Rate
 
 

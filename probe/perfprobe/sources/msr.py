@@ -17,6 +17,7 @@ from typing import Literal
 from perfprobe import wire
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import boot_id, identity
+from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.registers import counter_plan, msr, turbo_ratios
 from perfprobe.registers.counter_plan import Plan
@@ -27,7 +28,6 @@ from perfprobe.sources.msrkinds import Kind, kinds
 from perfprobe.sources.msrlimits import Found
 from perfprobe.sources.msrparts import Programmed, Reading, ReadOnly, content
 from perfprobe.sources.part import Part
-from perfprobe.watch import Watch
 from perfprobe.wire import Cpu, Frame, Identity, Missing, Multiplier, Note, Rate, Scope, Turbo
 
 SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from perfprobe import __version__, access, wire
+from perfprobe import __version__, wire
 from perfprobe.cpu import cpu_sets, files, identity, topology
+from perfprobe.kernel import access
+from perfprobe.kernel.job_threads import Watch
+from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import Sampler, stamp_now
@@ -22,8 +25,6 @@ from perfprobe.sources.once import once, still
 from perfprobe.sources.part import Part
 from perfprobe.sources.polling import Polling
 from perfprobe.sources.reading import Reading
-from perfprobe.tasks import Tasks
-from perfprobe.watch import Watch
 from perfprobe.wire import Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
 
 SUSPENDED_NS = 1_000_000

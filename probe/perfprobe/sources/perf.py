@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from perfprobe.perfevent import Event, Kernel, System, raise_limit
-from perfprobe.perfgroup import Settled, settle
+from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
+from perfprobe.kernel.perf_groups import Settled, settle
 from perfprobe.sources import perfplan, perfuncore, procfs
 from perfprobe.sources.part import Part
 from perfprobe.sources.perfgroups import Bundle, Groups

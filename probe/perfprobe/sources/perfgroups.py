@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe.kernel.perf_events import Event, Group, Kernel
+from perfprobe.kernel.perf_groups import Opening, Short
 from perfprobe.native.sampler import PERF, Slot
-from perfprobe.perfevent import Event, Group, Kernel
-from perfprobe.perfgroup import Opening, Short
 from perfprobe.wire import Counter, Missing, Scope
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfprobe import perfpmu
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD, Uarch
 from perfprobe.cpu.model_terms import METHODS
+from perfprobe.kernel import perf_pmus
+from perfprobe.kernel.perf_events import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
 from perfprobe.native import cpuid_reader
-from perfprobe.perfevent import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
 from perfprobe.wire import Counter, Cpu, Multiplier, Rate
 
 # Level 0 is what is left.
@@ -54,7 +54,7 @@ class Planner:
     ) -> None:
         """`method`: the SMT method that is asked for."""
         self._root = root
-        self.pmus = perfpmu.cores(root)
+        self.pmus = perf_pmus.cores(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
         self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
         who = identity.identity(root)
@@ -66,11 +66,11 @@ class Planner:
                     read, row.type,
                 )  # fmt: skip
                 self._types[row.type] = (cpu_model.preferring(found, method), read)
-        self._msr = perfpmu.find(root, "msr")
+        self._msr = perf_pmus.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
         """Alternatives of one key follow each other; in the order of CORE."""
-        pmu = perfpmu.core_of(self.pmus, row.cpu)
+        pmu = perf_pmus.core_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
         model, read = self._types[row.type]
@@ -95,7 +95,7 @@ class Planner:
         if self._msr is None:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
-        configs = {key: perfpmu.config(self._msr, name) for key, name in names.items()}
+        configs = {key: perf_pmus.config(self._msr, name) for key, name in names.items()}
         found = [
             Event(key, self._msr.type, config, core=False)
             for key, config in configs.items()

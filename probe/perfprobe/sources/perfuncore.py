@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import perfpmu
 from perfprobe.cpu import identity, power_unit_events, topology
-from perfprobe.perfevent import LEADER, Event, Kernel, trouble
-from perfprobe.perfpmu import Pmu
+from perfprobe.kernel import perf_pmus
+from perfprobe.kernel.perf_events import LEADER, Event, Kernel, trouble
+from perfprobe.kernel.perf_pmus import Pmu
 from perfprobe.sources.perfgroups import Bundle, Groups
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
@@ -57,7 +57,7 @@ def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) 
     """One for each PMU that is there; nothing is said of those that are not."""
     found = []
     for kind in (*KINDS, PCU):
-        pmu = perfpmu.find(root, kind.pmu)
+        pmu = perf_pmus.find(root, kind.pmu)
         if pmu is not None and read:
             wanted = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
             if wanted:
@@ -67,7 +67,7 @@ def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) 
 
 def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
     """By name: the PMU lists those that the model has."""
-    configs = {name: perfpmu.config(pmu, name) for name in kind.events}
+    configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
     return {
         name: Event(kind.events[name], pmu.type, config, core=False)
         for name, config in configs.items()
@@ -79,7 +79,7 @@ def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
     """By name. It lists no events of its own: they go by raw codes."""
     who = identity.identity(root)
     codes = power_unit_events.events(who.vendor, who.family, who.model)
-    configs = {key: perfpmu.placed_term(pmu, "event", code) for key, code in codes.items()}
+    configs = {key: perf_pmus.placed_term(pmu, "event", code) for key, code in codes.items()}
     return {
         key.replace("_", " "): Event(key, pmu.type, config, core=False)
         for key, config in configs.items()
@@ -108,7 +108,7 @@ def _part(
             name.replace("-", " "),
             kind.unit,
             f"perf {kind.pmu}",
-            scale=perfpmu.scale(pmu, name),
+            scale=perf_pmus.scale(pmu, name),
             columns=width,
             parts=[f"die {i}" for i in range(width)] if width > 1 else [],
         )

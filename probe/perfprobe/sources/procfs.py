@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfprobe import access
 from perfprobe.cpu import files
+from perfprobe.kernel import access
 from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources.part import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope

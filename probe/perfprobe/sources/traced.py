@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfprobe._native import lib
 from perfprobe.cpu import topology
-from perfprobe.idletrace import IdleTrace
+from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.native.sampler import TRACED, Slot
 from perfprobe.sources.part import Part
 from perfprobe.wire import Counter, Cpu, Missing, Scope

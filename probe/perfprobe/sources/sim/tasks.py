@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.kernel.job_threads import MOST, wanted_pid
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
 from perfprobe.sources.sim.script import CELL_NS, Tables
-from perfprobe.watch import MOST, wanted_pid
 
 FIRST_PID = 4000
 USERS = ("ada", "grace", "edsger", "barbara")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfprobe import access
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
+from perfprobe.kernel import access
 from perfprobe.native.cpuid_reader import pinned
 from perfprobe.native.errors import checked
 

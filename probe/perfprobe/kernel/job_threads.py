@@ -19,11 +19,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from perfprobe import access
 from perfprobe.cpu import files
-from perfprobe.family import Family
+from perfprobe.kernel import access
+from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, numbers, opened, parse
+from perfprobe.kernel.process_tree import Family
 from perfprobe.native.errors import Unavailable
-from perfprobe.statfile import LIMIT, TICK_NS, Stat, numbers, opened, parse
 from perfprobe.wire import Missing
 
 MOST = 256

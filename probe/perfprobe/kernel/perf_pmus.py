@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe import access
 from perfprobe.cpu import files
-from perfprobe.perfevent import Refused, Trouble
+from perfprobe.kernel import access
+from perfprobe.kernel.perf_events import Refused, Trouble
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfprobe.statfile import Stat
+from perfprobe.kernel.process_stat import Stat
 
 
 class Family:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from perfprobe import policy
 from perfprobe.cpu import cpu_sets, files, identity, topology
+from perfprobe.kernel import clock_policy
 from perfprobe.registers import journal
 
 State = Literal["usable", "limited", "not usable"]
@@ -190,7 +190,7 @@ def _traced(root: Path) -> Check:
     lost = "exact busy times; SMT states of cores without counters are bounds only"
     if root != Path("/"):
         return Check(what, "not usable", "not below a sysroot", lost)
-    from perfprobe.idletrace import IdleTrace
+    from perfprobe.kernel.idle_trace import IdleTrace
 
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, settle=False).close()
@@ -214,7 +214,7 @@ def _cpufreq(root: Path) -> Check:
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
-    governor = policy.governor(root, 0) or "unknown"
+    governor = clock_policy.governor(root, 0) or "unknown"
     return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfprobe.details import Told, describe
-from perfprobe.statfile import GONE, TICK_NS, Stat, numbers, parse, read
-from perfprobe.watch import Watch
+from perfprobe.kernel.job_threads import Watch
+from perfprobe.kernel.process_stat import GONE, TICK_NS, Stat, numbers, parse, read
+from perfprobe.kernel.task_details import Told, describe
 
 PERIOD_NS = 1_000_000_000
 """From the end of a scan to the next one: in less, ticks of 10 ms are no measure."""

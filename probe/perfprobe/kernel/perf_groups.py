@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfprobe.perfevent import LEADER, Event, Group, Kernel, Trial, Trouble, shortage, trouble
+from perfprobe.kernel.perf_events import (
+    LEADER,
+    Event,
+    Group,
+    Kernel,
+    Trial,
+    Trouble,
+    shortage,
+    trouble,
+)
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 DROPPED = (*LICENSES, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
