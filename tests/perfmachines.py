@@ -8,8 +8,8 @@ import fakeperf
 import trees
 
 from perfprobe.cpu import cpuid, topology
-from perfprobe.sources import perf, perfplan
-from perfprobe.sources.part import Part
+from perfprobe.sources.os.parts import Part
+from perfprobe.sources.perf import parts, plan
 
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 SKX, ICX, ALDER = 0x55, 0x6A, 0x97
@@ -43,15 +43,15 @@ def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
         trees.cpu(root, cpu, 0, cpu % cores, ",".join(map(str, mates)))
 
 
-def skylake(root: Path) -> perfplan.Planner:
+def skylake(root: Path) -> plan.Planner:
     machine(root)
     fakeperf.identity(root, INTEL, 6, SKX)
     fakeperf.pmu(root, "cpu", 4)
-    return perfplan.Planner(root, topology.read(root), lambda _: Leaves())
+    return plan.Planner(root, topology.read(root), lambda _: Leaves())
 
 
-def opened(root: Path, planner: perfplan.Planner, kernel: fakeperf.Kernel) -> list[Part]:
-    return perf.open_perf(root, topology.read(root), planner, kernel=kernel)
+def opened(root: Path, planner: plan.Planner, kernel: fakeperf.Kernel) -> list[Part]:
+    return parts.open_perf(root, topology.read(root), planner, kernel=kernel)
 
 
 def has(part: Part, *, cpu: int | None = None) -> list[str]:

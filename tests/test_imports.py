@@ -36,7 +36,7 @@ def test_the_model_needs_no_screen(name: str) -> None:
 
 
 def test_the_probe_is_small() -> None:
-    code = "import perfprobe.__main__, perfprobe.sources.procfs, perfprobe.serve"
+    code = "import perfprobe.__main__, perfprobe.sources.os.procfs, perfprobe.serve"
     assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 

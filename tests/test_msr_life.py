@@ -21,7 +21,8 @@ from perfprobe.cpu import identity
 from perfprobe.cpu.model_tables import ROWS
 from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.programmer import Programmer
-from perfprobe.sources import msr, native
+from perfprobe.sources.msr import source
+from perfprobe.sources.msr.source import open_msr
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
@@ -315,9 +316,9 @@ def test_an_exception_gives_registers_back(
         assert fake.changed()
         raise RuntimeError("in the middle")
 
-    monkeypatch.setattr(native, "Native", broken)
+    monkeypatch.setattr(source, "Native", broken)
     with pytest.raises(RuntimeError, match="in the middle"):
-        msr.open_msr(fake.root, 10**8, None)
+        open_msr(fake.root, 10**8, None)
     assert fake.changed() == {}
     assert fake.writes()
 

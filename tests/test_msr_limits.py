@@ -16,8 +16,8 @@ from fakekernel.scenes import PowerLimitDrop
 
 from perfprobe import wire
 from perfprobe.native.sampler import Flags
-from perfprobe.sources import msrparts
-from perfprobe.sources.msr import Msr, open_msr
+from perfprobe.sources.msr import parts
+from perfprobe.sources.msr.source import Msr, open_msr
 from perfprobe.wire import Counter, Frame, Hello, Turbo
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -309,10 +309,10 @@ def test_counts_live_as_long_as_the_thread_that_writes_them(
             super().__init__(register, mask)
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(msrparts, "Flags", Counted)
+    monkeypatch.setattr(parts, "Flags", Counted)
     counter = Counter("limit_reasons", "", "1", "", "flags", columns=3)
-    reading = msrparts.Reading(counter, 0x64F, mask=1 << 10 | 1 << 11)
-    part = msrparts.ReadOnly(kernel.root, "package", {0: [reading], 1: [reading]})
+    reading = parts.Reading(counter, 0x64F, mask=1 << 10 | 1 << 11)
+    part = parts.ReadOnly(kernel.root, "package", {0: [reading], 1: [reading]})
     (first,), (second,) = part.open(0), part.open(1)
     gc.collect()
     assert first.arg != second.arg

@@ -10,7 +10,7 @@ from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
 
 from perfprobe import wire
-from perfprobe.sources.msr import open_msr
+from perfprobe.sources.msr.source import open_msr
 from perftop.detect.episode import Episode
 from perftop.session import Session
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfprobe import wire
 
 if TYPE_CHECKING:
-    from perfprobe.sources.native import Native
+    from perfprobe.sources.os.source import Native
 
 MOST_S = 10.0
 SOON_S = 0.035

@@ -143,17 +143,17 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "perf" and below:
         raise ValueError("--sysroot and --source perf: there are no events below a directory")
     if name == "os" or (name == "auto" and below):
-        from perfprobe.sources import native
+        from perfprobe.sources.os.source import open_os
 
-        return native.open_os(options.sysroot, sample_ns, options.cpus, watch)
+        return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
-        from perfprobe.sources import local
+        from perfprobe.sources.perf.source import open_local
 
-        return local.open_local(name, sample_ns, options.cpus, method, watch)
+        return open_local(name, sample_ns, options.cpus, method, watch)
     if name == "msr":
-        from perfprobe.sources import msr
+        from perfprobe.sources.msr.source import open_msr
 
-        return msr.open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
+        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
     raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from perfprobe.cpu import files, identity
 from perfprobe.kernel import clock_policy
-from perfprobe.sources import procstat
+from perfprobe.sources.os import procstat
 
 INTERRUPTS_LIMIT = 1 << 23
 """Bytes of /proc/interrupts: a line a vector, 11 for each CPU in it."""

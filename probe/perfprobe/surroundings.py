@@ -10,8 +10,8 @@ from pathlib import Path
 
 from perfprobe import disturbance
 from perfprobe.cpu import files
-from perfprobe.sources import procstat
-from perfprobe.sources.procstat import TICK_S
+from perfprobe.sources.os import procstat
+from perfprobe.sources.os.procstat import TICK_S
 
 STAT_LIMIT = 1 << 24
 """Thousands of CPUs; /proc/interrupts has a column for each, some hundred times."""

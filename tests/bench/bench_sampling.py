@@ -18,9 +18,9 @@ from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.sampler import Sampler
-from perfprobe.sources import native
-from perfprobe.sources.part import Part
-from perfprobe.sources.reading import Reading
+from perfprobe.sources.os import source
+from perfprobe.sources.os.parts import Part
+from perfprobe.sources.os.reading import Reading
 from perfprobe.wire import Cpu
 
 SAMPLES = 150
@@ -58,7 +58,7 @@ if __name__ == "__main__":
     print(f"{'':28}{'CPU us a sample':>18}{'wake-up':>10}{'read':>8}{'late':>8}{'ratio':>8}")
     for hz in (10, 100):
         reference = 0.0
-        for name, parts in (("nothing", []), ("the os source", native.os_parts(root, rows))):
+        for name, parts in (("nothing", []), ("the os source", source.os_parts(root, rows))):
             cost, read, late = run(hz, parts, rows)
             reference = reference or cost
             print(

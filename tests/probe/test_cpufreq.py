@@ -8,7 +8,7 @@ import pytest
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.sources import cpufreq
+from perfprobe.sources.os import cpufreq
 from perfprobe.wire import Rate, Step
 
 

@@ -12,8 +12,8 @@ import trees
 
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout
-from perfprobe.sources import hsmp
-from perfprobe.sources.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
+from perfprobe.sources.os import hsmp
+from perfprobe.sources.os.hsmp import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
 
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
 PROGRAM = """

@@ -10,8 +10,7 @@ import pytest
 import trees
 
 from perfprobe import wire
-from perfprobe.sources import native
-from perfprobe.sources.native import Native
+from perfprobe.sources.os.source import Native, open_os
 from perfprobe.wire import Frame, Hello, Rate, Step
 
 Values = dict[str, list[int | None]]
@@ -51,7 +50,7 @@ def write(root: Path) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[Native]:
     write(tmp_path)
-    source = native.open_os(tmp_path, 10_000_000, None)
+    source = open_os(tmp_path, 10_000_000, None)
     yield source
     source.close()
 

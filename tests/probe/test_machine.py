@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.native import frame_layout
-from perfprobe.sources.machine import Machine, some
+from perfprobe.sources.os.machine_counts import Machine, some
 
 TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
 

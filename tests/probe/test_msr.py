@@ -16,7 +16,7 @@ from perfprobe.cpu.model_terms import Budget
 from perfprobe.registers import counter_plan, msr
 from perfprobe.registers.counter_plan import Change, Plan
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.sources import msr as source
+from perfprobe.sources.msr import source
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 

@@ -12,7 +12,7 @@ import trees
 from perfprobe import wire
 from perfprobe.native import tsc_rate
 from perfprobe.native.errors import Unavailable
-from perfprobe.sources import native
+from perfprobe.sources.os.source import Native, open_os
 from perftop.session import Session
 
 SAMPLE_NS = 10_000_000
@@ -58,7 +58,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def drive(source: native.Native, session: Session, until: Callable[[], bool], what: str) -> None:
+def drive(source: Native, session: Session, until: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + 20
     while not until():
         assert time.monotonic() < deadline, f"never: {what}"
@@ -70,7 +70,7 @@ def drive(source: native.Native, session: Session, until: Callable[[], bool], wh
             session.apply(arrived)
 
 
-def frames(source: native.Native, session: Session, n: int) -> None:
+def frames(source: Native, session: Session, n: int) -> None:
     goal = session.frames + n
     drive(source, session, lambda: session.frames >= goal, f"{n} frames")
 
@@ -83,7 +83,7 @@ def moved(session: Session, key: str) -> list[float]:
 
 
 def test_what_the_files_say_arrives_to_the_tick(machine: Machine) -> None:
-    source = native.open_os(machine.root, SAMPLE_NS, None)
+    source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 2)
     machine.idle(0, 5, 10**9 + 3_000, 10**12 + 4_000)
@@ -105,7 +105,7 @@ def test_what_the_files_say_arrives_to_the_tick(machine: Machine) -> None:
 
 def test_utilisation_is_what_is_left(machine: Machine) -> None:
     """Under a sysroot as on the machine itself: elapsed less idle, polling and steal."""
-    source = native.open_os(machine.root, SAMPLE_NS, None)
+    source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 2)
     session.take()
@@ -123,7 +123,7 @@ def test_utilisation_is_what_is_left(machine: Machine) -> None:
 
 
 def test_a_cpu_goes_and_comes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = native.open_os(machine.root, SAMPLE_NS, None)
+    source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     heads: list[list[int]] = []
     poll = source.poll
@@ -162,7 +162,7 @@ def test_a_suspend_is_in_every_frame_behind_it(
 ) -> None:
     before_ns = 7_000_000_000  # of another suspend, since boot
     monkeypatch.setattr(tsc_rate, "asleep_ns", lambda: before_ns)
-    source = native.open_os(machine.root, SAMPLE_NS, None)
+    source = open_os(machine.root, SAMPLE_NS, None)
     try:
         told = []
         for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
@@ -178,7 +178,7 @@ def test_garbled_files_cost_their_own_column_only(machine: Machine) -> None:
     (machine.root / f"{trees.CPU}/cpu0/cpuidle/state1/time").write_text("zzz\n", encoding="ascii")
     (machine.root / f"{trees.CPU}/cpu1/cpuidle/state2/time").unlink()
     (machine.root / "proc/stat").write_bytes(b"cpu 1\ncpu0 1 x\ncpu1 5 5 5 5 5 5 5 5 5 5\n\xff\n")
-    source = native.open_os(machine.root, SAMPLE_NS, None)
+    source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 3)
     values = session.take().values
@@ -194,7 +194,7 @@ def test_without_cpuidle_the_ticks_of_proc_stat_serve(machine: Machine, tmp_path
             for name in ("name", "time"):
                 (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/{name}").unlink()
             (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}").rmdir()
-    source = native.open_os(tmp_path, SAMPLE_NS, None)
+    source = open_os(tmp_path, SAMPLE_NS, None)
     session = Session(source.hello)
     source.close()
     origin = session.evaluator.origin("util") or ""
@@ -203,7 +203,7 @@ def test_without_cpuidle_the_ticks_of_proc_stat_serve(machine: Machine, tmp_path
 
 
 def test_only_what_is_asked_for_is_read(machine: Machine) -> None:
-    source = native.open_os(machine.root, SAMPLE_NS, "core1")
+    source = open_os(machine.root, SAMPLE_NS, "core1")
     session = Session(source.hello)
     frames(source, session, 3)
     source.close()
@@ -214,4 +214,4 @@ def test_only_what_is_asked_for_is_read(machine: Machine) -> None:
 
 def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no CPUs can be found below"):
-        native.open_os(tmp_path, SAMPLE_NS, None)
+        open_os(tmp_path, SAMPLE_NS, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfprobe.native.sampler import FILE, Slot
-from perfprobe.sources.once import once, still
+from perfprobe.sources.os.parts import once, still
 from perfprobe.wire import Counter, Missing, Scope
 
 

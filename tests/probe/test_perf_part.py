@@ -27,7 +27,8 @@ from perfmachines import (
 
 from perfprobe.cpu import cpuid, model, topology
 from perfprobe.native.sampler import PERF
-from perfprobe.sources import perf, perfplan
+from perfprobe.sources.perf import plan
+from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.wire import Rate
 
 # --- what is opened ------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ def test_all_of_a_skylake(tmp_path: Path) -> None:
     assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
     (slot,) = core.open(1)
     assert (slot.kind, slot.column, slot.count) == (PERF, 0, 11)
-    assert perf.blocker([core, rest]) is None
+    assert blocker([core, rest]) is None
 
 
 def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
     machine(tmp_path, 2, 1)
     fakeperf.identity(tmp_path, INTEL, 6, SKX)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     core, _ = opened(tmp_path, planner, fakeperf.Kernel())
     assert has(core) == [*TIMES, *ALL, *LICENSES]
 
@@ -84,13 +85,13 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
     """Whatever the kernel lets through, and even if a table named it."""
     raw = model.find(INTEL, 6, SKX, 4, Leaves())
-    usable = [event.key for event in perfplan.smt_events(raw, Leaves(), 4)]
+    usable = [event.key for event in plan.smt_events(raw, Leaves(), 4)]
     assert usable == ["one_thread", "any_thread"]
-    any_thread = next(e for e in perfplan.smt_events(raw, Leaves(), 4) if e.key == "any_thread")
+    any_thread = next(e for e in plan.smt_events(raw, Leaves(), 4) if e.key == "any_thread")
     assert any_thread.config == 0x20013C
     for gone in (Leaves(5, deprecated=True), Leaves(4, deprecated=True), Leaves(2)):
-        assert [e.key for e in perfplan.smt_events(raw, gone, 4)] == ["one_thread"]
-    assert [e.key for e in perfplan.smt_events(raw, cpuid.unreadable, 4)] == ["one_thread"]
+        assert [e.key for e in plan.smt_events(raw, gone, 4)] == ["one_thread"]
+    assert [e.key for e in plan.smt_events(raw, cpuid.unreadable, 4)] == ["one_thread"]
 
 
 def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
@@ -98,17 +99,17 @@ def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
     fakeperf.identity(tmp_path, INTEL, 6, ICX)
     fakeperf.pmu(tmp_path, "cpu", 4)
     leaves = Leaves(5, deprecated=True, gp=8)
-    planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: leaves)
+    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: leaves)
     refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
     core, _ = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
     assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
     assert core.missing == []
-    assert perfplan.methods(set(has(core))) == ["distributed", "bounds"]
+    assert plan.methods(set(has(core))) == ["distributed", "bounds"]
     found = planner.multipliers(set(has(core)), None)
     assert [(m.counter, m.factor) for m in found[:1]] == [("distributed", 84.0)]
 
 
-def hybrid(root: Path) -> tuple[perfplan.Planner, list[int]]:
+def hybrid(root: Path) -> tuple[plan.Planner, list[int]]:
     trees.hybrid(root)
     fakeperf.identity(root, INTEL, 6, ALDER)
     fakeperf.pmu(root, "cpu_core", 4, "0-15")
@@ -119,7 +120,7 @@ def hybrid(root: Path) -> tuple[perfplan.Planner, list[int]]:
         asked.append(cpu)
         return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
 
-    return perfplan.Planner(root, topology.read(root), leaves_of), asked
+    return plan.Planner(root, topology.read(root), leaves_of), asked
 
 
 def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.identity(tmp_path, AMD, 0x1A, 2)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: cpuid.unreadable)
+    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: cpuid.unreadable)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened(tmp_path, planner, kernel)
     assert has(core) == [*TIMES, *ALL]
@@ -174,7 +175,7 @@ def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
-    planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel(4, taken=3)
     core, rest = opened(tmp_path, planner, kernel)
     assert has(core) == [*TIMES, "ref"]
@@ -187,7 +188,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0)
-    planner = perfplan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     core, rest = opened(tmp_path, planner, kernel)
     assert (has(core), has(rest), kernel.calls) == ([], [], [])
@@ -247,11 +248,11 @@ def test_nothing_opens(number: int, tmp_path: Path) -> None:
     parts = opened(tmp_path, skylake(tmp_path), kernel)
     assert parts[0].counters == []
     assert {m.what for m in parts[0].missing} == {*ALL, "one_thread", *LICENSES}
-    blocker = perf.blocker(parts)
-    assert blocker is not None
+    why_not = blocker(parts)
+    assert why_not is not None
     if number == errno.EACCES:
-        assert blocker.why.endswith("kernel.perf_event_paranoid <= 0, it is 2")
-        assert "setcap" not in (blocker.fix or "")
+        assert why_not.why.endswith("kernel.perf_event_paranoid <= 0, it is 2")
+        assert "setcap" not in (why_not.fix or "")
 
 
 def test_hosts_of_guests_say_so(tmp_path: Path) -> None:
@@ -275,5 +276,5 @@ def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
 def test_only_what_will_be_read_is_opened(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     kernel = fakeperf.Kernel()
-    perf.open_perf(tmp_path, topology.read(tmp_path), planner, cpus=[0, 2], kernel=kernel)
+    open_perf(tmp_path, topology.read(tmp_path), planner, cpus=[0, 2], kernel=kernel)
     assert {cpu for _, cpu, _, _ in kernel.opened.values()} == {0, 2}

@@ -30,7 +30,8 @@ from perfprobe.kernel.perf_events import (
 )
 from perfprobe.kernel.perf_groups import settle
 from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
-from perfprobe.sources import native, perf
+from perfprobe.sources.os.source import Native
+from perfprobe.sources.perf.parts import open_perf
 from perfprobe.wire import Cpu
 from perftop.session import Session
 
@@ -192,13 +193,13 @@ class Planner:
 def test_from_the_kernel_to_the_session(system: System) -> None:
     rows = topology.read()
     planner: Any = Planner()
-    parts = perf.open_perf(Path("/"), rows, planner, kernel=system)
+    parts = open_perf(Path("/"), rows, planner, kernel=system)
     assert [[c.key for c in part.counters] for part in parts[:2]] == [
         ["perf_enabled_s", "perf_running_s", "cycles", "instructions"],
         ["msr_tsc"],
     ]
     assert [m.what for m in parts[0].missing] == ["ref"]
-    source = native.Native(Path("/"), 20_000_000, rows, None, parts)
+    source = Native(Path("/"), 20_000_000, rows, None, parts)
     session = Session(source.hello)
     deadline = time.monotonic() + 20
     while session.frames < 12 and time.monotonic() < deadline:

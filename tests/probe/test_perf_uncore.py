@@ -12,8 +12,8 @@ from perfmachines import ALDER, INTEL, Leaves, has, machine, opened, skylake
 
 from perfprobe.cpu import topology
 from perfprobe.kernel import perf_pmus
-from perfprobe.sources import perfplan
-from perfprobe.sources.part import Part
+from perfprobe.sources.os.parts import Part
+from perfprobe.sources.perf import plan
 
 # --- cores and packages --------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = 
     fakeperf.pmu(root, "cpu", 4)
     fakeperf.pmu(root, "uncore_pcu", 31, mask=mask)
     trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")
-    planner = perfplan.Planner(root, topology.read(root), lambda _: Leaves())
+    planner = plan.Planner(root, topology.read(root), lambda _: Leaves())
     return opened(root, planner, fakeperf.Kernel())[2:]
 
 

@@ -10,7 +10,7 @@ import trees
 
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout
-from perfprobe.sources.powercap import Powercap
+from perfprobe.sources.os.powercap import Powercap
 
 ZONES = "sys/class/powercap"
 RANGE_UJ = 262_143_328_850  # of a Xeon: 2^32 units of 2^-14 J, less one

@@ -8,7 +8,7 @@ from pathlib import Path
 import trees
 
 from perfprobe.native import frame_layout
-from perfprobe.sources.procstat import ATTEMPTS, FORGET, WIDE, ProcStat
+from perfprobe.sources.os.procstat import ATTEMPTS, FORGET, WIDE, ProcStat
 
 
 def source(root: Path) -> ProcStat:

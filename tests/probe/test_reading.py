@@ -12,8 +12,8 @@ import trees
 from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.native.sampler import FILE, Slot
-from perfprobe.sources import native
-from perfprobe.sources.part import Descriptors
+from perfprobe.sources.os import source
+from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Missing, Scope
 from perftop.session import Session
 
@@ -58,10 +58,10 @@ class Rig:
         trees.lists(root, "0-3")
         for cpu in range(4):
             trees.cpu(root, cpu, cpu % 2, 0, f"{cpu % 2},{cpu % 2 + 2}")
-        rows, cpus = native.read_rows(root, selected)
+        rows, cpus = source.read_rows(root, selected)
         scopes: tuple[Scope, ...] = ("package", "cpu", "core")
         self.parts = {scope: Numbers(root, scope) for scope in scopes}
-        self.source = native.Native(root, SAMPLE_NS, rows, cpus, list(self.parts.values()))
+        self.source = source.Native(root, SAMPLE_NS, rows, cpus, list(self.parts.values()))
         self.session = Session(self.source.hello)
         self.last: wire.Frame | None = None
 

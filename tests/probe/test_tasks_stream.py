@@ -15,7 +15,7 @@ from waiting import heard
 
 from perfprobe import wire
 from perfprobe.kernel import task_details, tasks
-from perfprobe.sources import native
+from perfprobe.sources.os.source import open_os
 
 S = 1_000_000_000
 STAT = "10 (job) R 1 1 1 0 -1 0 9 0 0 0 {ticks} 0 0 0 20 0 1 0 500" + " 0" * 16 + " 0 0 0 0\n"
@@ -35,7 +35,7 @@ def test_a_busy_child_is_named_on_its_cpu(
 ) -> None:
     cpu = max(os.sched_getaffinity(0))
     busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
-    source = native.open_os(Path("/"), 20_000_000, None)
+    source = open_os(Path("/"), 20_000_000, None)
 
     def named(frame: wire.Frame) -> wire.Frame | None:
         pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
@@ -58,7 +58,7 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
     mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
     trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
-    source = native.open_os(tmp_path, 10_000_000, None)
+    source = open_os(tmp_path, 10_000_000, None)
     assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
     first = heard(source, lambda frame: "tasks" in frame.records and frame)
     trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6))
@@ -72,13 +72,15 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
 
 def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
     trees.single(tmp_path)
-    source = native.open_os(tmp_path, 1000 * S, None)
+    source = open_os(tmp_path, 1000 * S, None)
     assert source.due() < time.monotonic() + 500
     source.close()
 
 
 def test_psutil_waits_until_it_is_needed() -> None:
-    code = "import perfprobe.sources.native, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
+    code = (
+        "import perfprobe.sources.os.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import trees
 
 from perfprobe.cpu import topology
-from perfprobe.sources import throttle
+from perfprobe.sources.os import throttle
 
 AT = "thermal_throttle"
 

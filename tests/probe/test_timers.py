@@ -28,7 +28,7 @@ from perfprobe.methods import METHODS, Method
 from perfprobe.native import cpuid_reader
 from perfprobe.native.errors import Unavailable
 from perfprobe.repeat import Repeated
-from perfprobe.sources import procstat
+from perfprobe.sources.os import procstat
 from perfprobe.spread import BEYOND, histogram, spread, step, trimmed_mean
 from perfprobe.wire import Cpu, Rate
 

@@ -16,7 +16,8 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.sources import native, traced
+from perfprobe.sources.os import idle
+from perfprobe.sources.os.source import Native, os_parts
 from perfprobe.wire import Cpu
 from perftop.session import Interval, Session
 
@@ -53,8 +54,8 @@ def burning(cpu: int) -> Iterator[None]:
 
 def measure(seconds: float) -> tuple[Session, Interval]:
     rows = [Cpu(cpu, True, 0, 0, 0, lp, siblings=CPUS) for lp, cpu in enumerate(CPUS)]
-    parts = [*traced.open_traced(rows), *native.os_parts(Path("/nothing"), rows)]
-    source = native.Native(Path("/"), 50_000_000, rows, None, parts)
+    parts = [*idle.open_traced(rows), *os_parts(Path("/nothing"), rows)]
+    source = Native(Path("/"), 50_000_000, rows, None, parts)
     session = Session(source.hello)
     end = time.monotonic() + seconds
     try:
@@ -96,8 +97,8 @@ def test_utilisation_says_where_it_comes_from() -> None:
 
 
 def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
-    assert traced._places([[0], [1]]) == {0: (0, 0), 1: (1, 0)}
-    assert traced._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]]) == {
+    assert idle._places([[0], [1]]) == {0: (0, 0), 1: (1, 0)}
+    assert idle._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]]) == {
         0: (0, 0), 4: (0, 1), 1: (1, 0), 5: (1, 1),
         2: (2, 0), 3: (3, 0), 6: (4, 0), 7: (5, 0), 8: (6, 0),
     }  # fmt: skip

@@ -16,7 +16,7 @@ from waiting import heard
 from perfprobe import wire
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
-from perfprobe.sources import native
+from perfprobe.sources.os.source import open_os
 from perfprobe.sources.sim import open_sim, parse
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Machine
@@ -37,7 +37,7 @@ def test_two_on_one_cpu_and_one_is_watched(
     child: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
     cpu = max(os.sched_getaffinity(0))
-    source = native.open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
+    source = open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
     assert source.hello.watch == "pt-watched"
     nobody = {"threads": {}, "more": 0}
     heard(source, lambda frame: frame.records.get("watched") == nobody)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from perfprobe import known
 from perfprobe.known import Run, Spell
-from perfprobe.sources import procstat
-from perfprobe.sources.procstat import TICK_S
+from perfprobe.sources.os import procstat
+from perfprobe.sources.os.procstat import TICK_S
 
 MARK_NS = 500_000
 MARKS = 260

@@ -11,7 +11,7 @@ from perfprobe.selftest.load import PERIOD_NS, TIMES, Times
 from perfprobe.selftest.tape import Moved, Tape
 from perfprobe.selftest.verdict import Check, Seen
 from perfprobe.selftest.working import factors
-from perfprobe.sources.procstat import TICK_S
+from perfprobe.sources.os.procstat import TICK_S
 
 WAKING = "interrupts, samples and waking up are work too"
 SPAN_S = TIMES * PERIOD_NS / 1e9

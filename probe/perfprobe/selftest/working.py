@@ -10,7 +10,7 @@ from perfprobe import known
 from perfprobe.selftest.load import Chain
 from perfprobe.selftest.tape import Moved, Tape
 from perfprobe.selftest.verdict import Check, Seen
-from perfprobe.sources.procstat import TICK_S
+from perfprobe.sources.os.procstat import TICK_S
 
 MOST_PER_S = 5e10
 """Cycles or instructions of others in a second, at most: 8 in a cycle at 6 GHz."""

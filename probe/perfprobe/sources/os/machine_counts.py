@@ -11,7 +11,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.native import frame_layout
-from perfprobe.sources.polled import put
+from perfprobe.sources.os.polled import put
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")

@@ -12,7 +12,7 @@ from perfprobe.cpu import identity, power_unit_events, topology
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.perf_events import LEADER, Event, Kernel, trouble
 from perfprobe.kernel.perf_pmus import Pmu
-from perfprobe.sources.perfgroups import Bundle, Groups
+from perfprobe.sources.perf.groups import Bundle, Groups
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.native import frame_layout
-from perfprobe.sources.polled import package_ids, put
+from perfprobe.sources.os.polled import package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.native import frame_layout
-from perfprobe.sources.polled import package_ids, put
+from perfprobe.sources.os.polled import package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 
 # Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the

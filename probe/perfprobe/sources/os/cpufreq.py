@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfprobe.cpu import files
 from perfprobe.kernel import clock_policy
-from perfprobe.sources.procfs import Files
+from perfprobe.sources.os.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
 SLOW_NS = 500_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.native.sampler import FILE, Slot
-from perfprobe.sources.part import Descriptors
+from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 

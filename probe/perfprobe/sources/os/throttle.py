@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.sources.procfs import Files
+from perfprobe.sources.os.procfs import Files
 from perfprobe.wire import Counter, Cpu, Scope
 
 ORIGIN = "thermal_throttle"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.native import frame_layout
-from perfprobe.sources.hsmp import Hsmp
-from perfprobe.sources.machine import Machine
-from perfprobe.sources.polled import Polled
-from perfprobe.sources.powercap import Powercap
-from perfprobe.sources.procstat import ProcStat
+from perfprobe.sources.os.hsmp import Hsmp
+from perfprobe.sources.os.machine_counts import Machine
+from perfprobe.sources.os.polled import Polled
+from perfprobe.sources.os.powercap import Powercap
+from perfprobe.sources.os.procstat import ProcStat
 from perfprobe.wire import Cpu, Missing
 
 

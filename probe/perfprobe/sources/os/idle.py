@@ -8,7 +8,7 @@ from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.native.sampler import TRACED, Slot
-from perfprobe.sources.part import Part
+from perfprobe.sources.os.parts import Part
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 NS = 1e-9

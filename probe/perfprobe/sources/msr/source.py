@@ -23,11 +23,23 @@ from perfprobe.registers import counter_plan, msr, turbo_ratios
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import InUse, Programmer
-from perfprobe.sources import msrlimits, msrparts, native
-from perfprobe.sources.msrkinds import Kind, kinds
-from perfprobe.sources.msrlimits import Found
-from perfprobe.sources.msrparts import Programmed, Reading, ReadOnly, content
-from perfprobe.sources.part import Part
+from perfprobe.sources.msr.kinds import Kind, kinds
+from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
+from perfprobe.sources.msr.parts import (
+    Programmed,
+    Reading,
+    ReadOnly,
+    clocks,
+    content,
+    programmed,
+    readable,
+    residencies,
+    smi,
+    stand_ins,
+    tsc,
+)
+from perfprobe.sources.os.parts import Part
+from perfprobe.sources.os.source import About, Native, os_parts, read_rows, with_siblings
 from perfprobe.wire import Cpu, Frame, Identity, Missing, Multiplier, Note, Rate, Scope, Turbo
 
 SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
@@ -147,7 +159,7 @@ class _Opening:
         self.info.notes += programmer.notes
         self._counted = keys
         table = {
-            cpu: [] if cpu in programmer.refused else msrparts.programmed(plan)
+            cpu: [] if cpu in programmer.refused else programmed(plan)
             for cpu, plan in plans.items()
         }
         self.parts.append(Programmed(self._root, table, programmer))
@@ -186,8 +198,8 @@ class _Opening:
         self.parts = parts
 
     def _clocks(self, kind: Kind, device: Registers) -> Found:  # noqa: ARG002
-        found = [] if self._root == Path("/") else [msrparts.tsc()]
-        return [*found, *(msrparts.stand_ins(kind.uarch, self._counted) if self._alone else [])]
+        found = [] if self._root == Path("/") else [tsc()]
+        return [*found, *(stand_ins(kind.uarch, self._counted) if self._alone else [])]
 
     def _part(self, scope: Scope, wanted: Wanted) -> ReadOnly | None:
         """Of those registers that are really there."""
@@ -195,7 +207,7 @@ class _Opening:
         lost: dict[tuple[str, str], list[int]] = {}
         for kind in self._kinds:
             with self._first(kind) as device:
-                there, missing = msrparts.readable(device, wanted(kind, device))
+                there, missing = readable(device, wanted(kind, device))
             table |= dict.fromkeys(kind.cpus, there)
             for what in missing.items():
                 lost.setdefault(what, []).extend(kind.cpus)
@@ -210,13 +222,13 @@ Wanted = Callable[[Kind, Registers], Found]
 
 def _of_cpu(kind: Kind, device: Registers) -> Found:
     found = kind.uarch
-    return [*msrparts.clocks(found), *msrparts.smi(found), *msrlimits.of_cpu(kind, device)]
+    return [*clocks(found), *smi(found), *of_cpu(kind, device)]
 
 
 def _shared(scope: Literal["core", "package"]) -> Wanted:
-    limits = msrlimits.of_core if scope == "core" else msrlimits.of_package
+    limits = of_core if scope == "core" else of_package
     return lambda kind, device: [
-        *msrparts.residencies(kind.uarch, scope),
+        *residencies(kind.uarch, scope),
         *limits(kind, device),
     ]
 
@@ -232,15 +244,15 @@ def open_msr(
     watch: Watch | None = None,
 ) -> Msr:
     """Raises Unavailable, or ValueError for a bad list."""
-    rows, selected = native.read_rows(root, cpus)
-    wanted = native.with_siblings(selected, rows)
+    rows, selected = read_rows(root, cpus)
+    wanted = with_siblings(selected, rows)
     mine = [row for row in rows if row.cpu in wanted]
     parts, missing, info = open_parts(root, mine, program=True, method=method)
     rates = (info.multipliers, info.base_hz)
-    about = native.About("msr", info.smt_methods, lambda _: rates, info.turbo)
+    about = About("msr", info.smt_methods, lambda _: rates, info.turbo)
     try:
-        everything = [*parts, *native.os_parts(root, rows)]
-        source = native.Native(root, sample_ns, rows, selected, everything, missing, about, watch)
+        everything = [*parts, *os_parts(root, rows)]
+        source = Native(root, sample_ns, rows, selected, everything, missing, about, watch)
     except BaseException:
         for part in parts:
             part.close()
@@ -251,7 +263,7 @@ def open_msr(
 class Msr:
     """The machine with its counters programmed. Looks whether they stay so, a CPU a frame."""
 
-    def __init__(self, source: native.Native, parts: Sequence[Part], info: Info) -> None:
+    def __init__(self, source: Native, parts: Sequence[Part], info: Info) -> None:
         self._source = source
         self._programmed = [part for part in parts if isinstance(part, Programmed)]
         self._turn = itertools.cycle([(p, cpu) for p in self._programmed for cpu in p.cpus])

@@ -9,7 +9,7 @@ from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout
 from perfprobe.native.sampler import RowPlan
-from perfprobe.sources.part import Part, shifted
+from perfprobe.sources.os.parts import Part, shifted
 from perfprobe.wire import Counter, Cpu, Scope
 
 SHARED: tuple[Scope, ...] = ("core", "package")

@@ -12,8 +12,8 @@ from perfprobe.cpu.model_terms import Rapl, Uarch
 from perfprobe.native.sampler import Field
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
-from perfprobe.sources.msrkinds import Kind
-from perfprobe.sources.msrparts import INTEL, Absent, Reading, content
+from perfprobe.sources.msr.kinds import Kind
+from perfprobe.sources.msr.parts import INTEL, Absent, Reading, content
 from perfprobe.wire import Counter
 
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION

@@ -20,11 +20,10 @@ from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import Sampler, stamp_now
-from perfprobe.sources import cpufreq, procfs, throttle, traced
-from perfprobe.sources.once import once, still
-from perfprobe.sources.part import Part
-from perfprobe.sources.polling import Polling
-from perfprobe.sources.reading import Reading
+from perfprobe.sources.os import cpufreq, idle, procfs, throttle
+from perfprobe.sources.os.parts import Part, once, still
+from perfprobe.sources.os.polling import Polling
+from perfprobe.sources.os.reading import Reading
 from perfprobe.wire import Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
 
 SUSPENDED_NS = 1_000_000
@@ -55,7 +54,7 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
 
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     """The system's own account. Only the machine itself can be traced, not files."""
-    parts = traced.open_traced(rows) if root == Path("/") else []
+    parts = idle.open_traced(rows) if root == Path("/") else []
     parts += [procfs.idle_times(root, rows), cpufreq.part(root, rows)]
     return [*parts, *throttle.parts(root, rows)]
 

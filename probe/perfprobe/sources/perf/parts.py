@@ -15,9 +15,11 @@ from pathlib import Path
 
 from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
 from perfprobe.kernel.perf_groups import Settled, settle
-from perfprobe.sources import perfplan, perfuncore, procfs
-from perfprobe.sources.part import Part
-from perfprobe.sources.perfgroups import Bundle, Groups
+from perfprobe.sources.os import procfs
+from perfprobe.sources.os.parts import Part
+from perfprobe.sources.perf import uncore
+from perfprobe.sources.perf.groups import Bundle, Groups
+from perfprobe.sources.perf.plan import CORE, MSR, Planner
 from perfprobe.wire import Counter, Cpu, Missing
 
 THREADS = 32  # CPUs that are tried at once: most of a try is running there for 2 ms
@@ -32,7 +34,7 @@ GUESTS = "only the host's own time is counted: guests have the PMU while they ru
 def open_perf(
     root: Path,
     rows: Sequence[Cpu],
-    planner: perfplan.Planner | None = None,
+    planner: Planner | None = None,
     *,
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
@@ -43,16 +45,16 @@ def open_perf(
     `cpus`: those that will be read. `root` is for tests: no events are below a directory.
     """
     kernel = kernel or System()
-    planner = planner or perfplan.Planner(root, rows)
+    planner = planner or Planner(root, rows)
     raise_limit()
     wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
-    core = _Settling(kernel, root, rows, read, planner.core, timed=True).part(perfplan.CORE)
+    core = _Settling(kernel, root, rows, read, planner.core, timed=True).part(CORE)
     if not planner.pmus:
         why, fix = procfs.no_counters(root)
-        core.missing = [Missing(counter.key, why, fix) for counter in perfplan.CORE[:5]]
-    rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(perfplan.MSR)
-    return [core, rest, *perfuncore.parts(root, rows, read, kernel)]
+        core.missing = [Missing(counter.key, why, fix) for counter in CORE[:5]]
+    rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(MSR)
+    return [core, rest, *uncore.parts(root, rows, read, kernel)]
 
 
 def blocker(parts: Sequence[Part]) -> Missing | None:
