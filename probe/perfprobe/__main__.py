@@ -184,8 +184,8 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from perfprobe import readiness
     from perfprobe.cpu import identity
+    from perfprobe.instruments import readiness
     from perfprobe.kernel import access
 
     root = options.sysroot
@@ -214,14 +214,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _ramp(options: argparse.Namespace) -> int:
-    from perfprobe import ramp
+    from perfprobe.instruments import ramp
 
     print(json.dumps(ramp.measure(options.cpu, options.isa, options.seconds)))
     return 0
 
 
 def _timers(options: argparse.Namespace) -> int:
-    from perfprobe import timers
+    from perfprobe.instruments import timers
 
     print(json.dumps(timers.answer(options.cpu)))
     return 0
@@ -231,7 +231,7 @@ def _selftest(options: argparse.Namespace) -> int:
     import select
 
     from perfprobe import serve
-    from perfprobe.selftest import run
+    from perfprobe.instruments.selftest import run
 
     if options.source.partition(":")[0] == "sim":
         raise ValueError("selftest --source sim: a simulated machine cannot run code")

@@ -10,7 +10,7 @@ import fakeperf
 import pytest
 import trees
 
-from perfprobe import cyclecounter
+from perfprobe.instruments import ramp_runs
 from perfprobe.kernel import perf_events
 
 
@@ -31,7 +31,7 @@ def test_cycles_in_all_rings_of_that_cpu(
     for name, (number, cpus) in pmus.items():
         fakeperf.pmu(tmp_path, name, number, cpus)
     kernel = Direct()
-    group = cyclecounter.opened(3, kernel, tmp_path)
+    group = ramp_runs.opened(3, kernel, tmp_path)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
     assert (event.type, event.config, event.kernel) == (perf_events.HARDWARE, config, False)
@@ -40,7 +40,7 @@ def test_cycles_in_all_rings_of_that_cpu(
 
 def refused(kernel: fakeperf.Kernel, root: Path) -> perf_events.Trouble:
     with pytest.raises(perf_events.Refused) as raised:
-        cyclecounter.opened(0, kernel, root)
+        ramp_runs.opened(0, kernel, root)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble
 

@@ -14,10 +14,10 @@ import pytest
 import trees
 from disassembly import listing
 
-from perfprobe import ramp, ramprun
 from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import topology
+from perfprobe.instruments import ramp, ramp_runs
 from perfprobe.native import cpuid_reader
 from perfprobe.native.errors import Unavailable
 
@@ -136,12 +136,12 @@ def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
 # --- how long ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("isa", ramprun.ISAS)
+@pytest.mark.parametrize("isa", ramp_runs.ISAS)
 @pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
 def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> None:
     plan = ramp.plan(isa, seconds)
     load = sum(span for _, span in plan.phases)
-    assert ramprun.RUNS * (plan.idle_ns / 1e9 + load) == pytest.approx(seconds)
+    assert ramp_runs.RUNS * (plan.idle_ns / 1e9 + load) == pytest.approx(seconds)
     assert plan.phases[0][0] == plan.phases[-1][0] == isa
 
 
@@ -167,7 +167,7 @@ def test_the_command(isa: str) -> None:
     done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
     with cpuid_reader.pinned(cpu):
-        there = lib.pp_ramp_isas() >> ramprun.ISAS.index(isa) & 1
+        there = lib.pp_ramp_isas() >> ramp_runs.ISAS.index(isa) & 1
     if not there:
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr.startswith(f"perfprobe: --isa {isa} needs ")
@@ -175,7 +175,7 @@ def test_the_command(isa: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
     assert (answer["cpu"], answer["isa"]) == (cpu, isa)
-    assert len(answer["runs"]) == ramprun.RUNS
+    assert len(answer["runs"]) == ramp_runs.RUNS
     for run in answer["runs"]:
         chunks = run["chunks"]
         for key in ("cycles", "longest_cycles"):

@@ -12,8 +12,8 @@ import fakeperf
 import pytest
 from disassembly import CSRC
 
-from perfprobe import cyclecounter, ramprun
 from perfprobe._native import lib
+from perfprobe.instruments import ramp_runs
 from perfprobe.kernel import perf_events
 from perfprobe.native import cpuid_reader, tsc_rate
 
@@ -72,7 +72,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return made
 
 
-PLAN = ramprun.Plan(1_000_000, [("scalar", 0.02)])
+PLAN = ramp_runs.Plan(1_000_000, [("scalar", 0.02)])
 
 
 def measured(
@@ -81,10 +81,10 @@ def measured(
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = how.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
-    monkeypatch.setattr(cyclecounter, "opened", lambda _cpu: group)
+    monkeypatch.setattr(ramp_runs, "opened", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
     with cpuid_reader.pinned(cpu):
-        found = ramprun.measured(PLAN, tsc_rate.calibrate().hz, cpu, [])
+        found = ramp_runs.measured(PLAN, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
     return found
 
@@ -93,7 +93,7 @@ def measured(
 def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, trouble = measured(library, monkeypatch)
     assert trouble is None
-    assert len(runs) == ramprun.RUNS
+    assert len(runs) == ramp_runs.RUNS
     for run in runs:
         chunks = run["chunks"]
         ticks = [
@@ -120,5 +120,5 @@ def test_a_counter_that_does_not_serve(
     runs, trouble = measured(library, monkeypatch, **how)
     assert trouble is not None
     assert trouble.why.startswith(why)
-    assert len(runs) == ramprun.RUNS
-    assert {run["chunks"][key] for run in runs for key in ramprun.UNCOUNTED} == {None}
+    assert len(runs) == ramp_runs.RUNS
+    assert {run["chunks"][key] for run in runs for key in ramp_runs.UNCOUNTED} == {None}

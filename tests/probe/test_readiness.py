@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe import readiness
-from perfprobe.readiness import Item
+from perfprobe.instruments import readiness
+from perfprobe.instruments.readiness import Item
 
 CPUS = "sys/devices/system/cpu"
 

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfprobe.repeat import HELD, Limits, Repeated, error, repeat, together, weighted
+from perfprobe.instruments.repetition import (
+    HELD,
+    Limits,
+    Repeated,
+    error,
+    repeat,
+    together,
+    weighted,
+)
 
 
 class Simulated:

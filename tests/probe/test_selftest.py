@@ -15,15 +15,16 @@ from typing import Any
 import command
 import pytest
 
-from perfprobe import known, offsets, wire
+from perfprobe import wire
+from perfprobe.instruments import tsc_offsets
+from perfprobe.instruments.selftest import clocks, declared, known_code, load, run, verdict, working
+from perfprobe.instruments.selftest.known_code import Run, Spell
+from perfprobe.instruments.selftest.load import Chain, Times
+from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.tsc_offsets import Exchange
 from perfprobe.kernel.idle_trace import States
-from perfprobe.known import Run, Spell
 from perfprobe.native.errors import Unavailable
-from perfprobe.offsets import Exchange
-from perfprobe.selftest import clocks, declared, load, run, verdict, working
-from perfprobe.selftest.load import Chain, Times
-from perfprobe.selftest.tape import Tape
-from perfprobe.selftest.verdict import Check, Seen
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
 
 SAMPLE = 20_000_000
@@ -160,20 +161,23 @@ class Machine:
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any]]:
     def test(machine: Machine) -> dict[str, Any]:
-        turn = known.turn(known.FREE)
-        imul, call = known.turn(known.IMUL), known.turn(known.ENTER)
+        turn = known_code.turn(known_code.FREE)
+        imul, call = known_code.turn(known_code.IMUL), known_code.turn(known_code.ENTER)
         ns = 5000  # a turn of each: whatever the clock
         free = {"instructions": turn / ns, "cycles": 0.1}
-        chain = {"instructions": imul / ns, "cycles": known.chain(known.IMUL) * LATENCY / ns}
+        chain = {
+            "instructions": imul / ns,
+            "cycles": known_code.chain(known_code.IMUL) * LATENCY / ns,
+        }
         calls = {
             "instructions": (call + CALL[0]) / ns,
             "kernel_instructions": CALL[0] / ns,
-            "cycles": (known.chain(known.ENTER) * LATENCY + CALL[1]) / ns,
+            "cycles": (known_code.chain(known_code.ENTER) * LATENCY + CALL[1]) / ns,
             "kernel_cycles": CALL[1] / ns,
         }
-        monkeypatch.setattr(load, "free", lambda _: machine.run(known.FREE, free, ns))
-        monkeypatch.setattr(load, "chain", lambda _: machine.run(known.IMUL, chain, ns))
-        monkeypatch.setattr(load, "calls", lambda _: machine.run(known.ENTER, calls, ns))
+        monkeypatch.setattr(load, "free", lambda _: machine.run(known_code.FREE, free, ns))
+        monkeypatch.setattr(load, "chain", lambda _: machine.run(known_code.IMUL, chain, ns))
+        monkeypatch.setattr(load, "calls", lambda _: machine.run(known_code.ENTER, calls, ns))
         monkeypatch.setattr(load, "patterns", machine.patterns)
         monkeypatch.setattr(clocks, "now", lambda: (machine.now, machine.now))
         monkeypatch.setattr(clocks, "same", lambda *_: iter([(clocks.SAME, Seen(1, 0, 0, 1))]))
@@ -441,7 +445,7 @@ def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(at, at + 300 + apart, at + 600) for at in range(10**9, 10**9 + 9000, 900)]
-        monkeypatch.setattr(offsets, "exchanged", lambda *_, there=there: there)
+        monkeypatch.setattr(tsc_offsets, "exchanged", lambda *_, there=there: there)
         ((check, seen),) = clocks.same([home, home + 1], 1e9)
         assert verdict.judge(check, seen) == expected
         assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
@@ -450,7 +454,7 @@ def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shares_come_from_the_loops_own_marks() -> None:
-    run = Run(known.FREE, 10, (100, 200, 300), Spell(0, 400, 0, 400, 400, 0))
+    run = Run(known_code.FREE, 10, (100, 200, 300), Spell(0, 400, 0, 400, 400, 0))
     assert run.turns_between(100, 250) == 15
     assert run.turns_between(50, 250) is None
     assert run.spell.lost == 0.0

@@ -22,14 +22,14 @@ from disassembly import listing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from perfprobe import disturbance, methods, placing, timers, timing
 from perfprobe._native import lib
-from perfprobe.methods import METHODS, Method
+from perfprobe.instruments import affinity, disturbance, timer_methods, timer_runs, timers
+from perfprobe.instruments.distribution import BEYOND, histogram, spread, step, trimmed_mean
+from perfprobe.instruments.repetition import Repeated
+from perfprobe.instruments.timer_methods import METHODS, Method
 from perfprobe.native import cpuid_reader
 from perfprobe.native.errors import Unavailable
-from perfprobe.repeat import Repeated
 from perfprobe.sources.os import procstat
-from perfprobe.spread import BEYOND, histogram, spread, step, trimmed_mean
 from perfprobe.wire import Cpu, Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
@@ -146,9 +146,9 @@ def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
 # --- a method -------------------------------------------------------------------------------------
 
 
-def run_of(calls: int, kind: int, answers: Any = "ticks") -> timing.Run:
+def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
     """100 samples of 180 ticks, one of 10 000 times as many."""
-    run = timing.Run(Method("m", kind, None, answers, calls), methods.Timer(None))
+    run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_methods.Timer(None))
     run.ticks = Counter({180: 99, 1_800_000: 1})
     run.parts = [Repeated(180.0, 2.0, 50, settled=True)] * 2
     return run
@@ -167,7 +167,7 @@ def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
 
 def test_a_step_is_in_ns_and_says_from_where() -> None:
     rate = Rate(2e9, "so", 0.0)
-    found = timing.Measured(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
+    found = timer_runs.Measured(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
     assert timers._step(clock_run, False, found)["step_from"] == "clock_getres"
     clock_run.steps.update([10, 20, 30, 70, 100])
@@ -186,11 +186,11 @@ def test_a_step_is_in_ns_and_says_from_where() -> None:
 
 def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
-    monkeypatch.setattr(timing, "PASSES", 1)
+    monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
-    found = timing.measured(cpu, cpuid_reader.of(cpu), wanted)  # this MSR has no descriptor
+    found = timer_runs.measured(cpu, cpuid_reader.of(cpu), wanted)  # this MSR has no descriptor
     good, bad = found.rows
-    assert isinstance(good, timing.Run)
+    assert isinstance(good, timer_runs.Run)
     assert isinstance(bad, tuple)
     assert bad[1].why == "it failed while it ran: Input/output error"
     row = timers._told(bad, found, cpuid_reader.of(cpu))
@@ -206,21 +206,21 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch, code: int, why
         def pp_timer_run(self, *_: object) -> int:
             return -code
 
-    monkeypatch.setattr(timing, "lib", Elsewhere())
+    monkeypatch.setattr(timer_runs, "lib", Elsewhere())
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match=why):
-        timing.measured(cpu, cpuid_reader.of(cpu))
+        timer_runs.measured(cpu, cpuid_reader.of(cpu))
 
 
 def test_which_cpu() -> None:
     rows = [Cpu(0, True), Cpu(1, False), Cpu(2, True)]
-    assert placing.usable(2, rows, [0, 2]).cpu == 2
+    assert affinity.usable(2, rows, [0, 2]).cpu == 2
     with pytest.raises(ValueError, match="no such CPU"):
-        placing.usable(3, rows, [0, 2])
+        affinity.usable(3, rows, [0, 2])
     with pytest.raises(Unavailable, match="is off; to switch it on: echo 1"):
-        placing.usable(1, rows, [0, 2])
+        affinity.usable(1, rows, [0, 2])
     with pytest.raises(Unavailable, match="perftop may run on 0 only"):
-        placing.usable(2, rows, [0])
+        affinity.usable(2, rows, [0])
 
 
 @pytest.mark.parametrize("asked", ["99999", "-1", "x"])
@@ -236,7 +236,7 @@ def test_what_amd_needs_for_lfence() -> None:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
             return name if leaf in {0, 0x80000000} else (always << 2, 0, 0, 0)
 
-        return {method.name: methods.guarantees(method, its) for method in METHODS}
+        return {method.name: timer_methods.guarantees(method, its) for method in METHODS}
 
     assert "if LFENCE serialises" in str(amd(0)["lfence;rdtsc"])
     assert amd(1)["lfence;rdtsc"] == "earlier instructions are done; later ones may start before it"

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from perfprobe import disturbance, methods, offsets, placing, timing
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, topology
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.instruments import affinity, disturbance, timer_methods, timer_runs, tsc_offsets
+from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, step
+from perfprobe.instruments.repetition import CONFIDENCE, Repeated
+from perfprobe.instruments.timer_methods import BRACKET, Method
+from perfprobe.instruments.timer_runs import Measured, Run
 from perfprobe.kernel.perf_events import Trouble
-from perfprobe.methods import BRACKET, Method
 from perfprobe.native import cpuid_reader
-from perfprobe.repeat import CONFIDENCE, Repeated
-from perfprobe.spread import FAR, TRIM, histogram, spread, step
-from perfprobe.timing import Measured, Run
 from perfprobe.wire import Rate
 
 
@@ -29,10 +29,10 @@ def answer(asked: int | None) -> dict[str, Any]:
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
-    row = placing.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
+    row = affinity.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
     cpu, its = row.cpu, cpuid_reader.of(row.cpu)
     before = disturbance.now(cpu)
-    found = timing.measured(cpu, its)
+    found = timer_runs.measured(cpu, its)
     after = disturbance.now(cpu)
     others = [other for other in row.siblings if other != cpu]
     return {
@@ -45,19 +45,19 @@ def answer(asked: int | None) -> dict[str, Any]:
         "tsc": _tsc(its, found),
         "trimmed": TRIM,
         "far": FAR,
-        "epsilon": timing.EPSILON,
+        "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(found.bracket.repeated.mean),
         "methods": [_told(one, found, its) for one in found.rows],
         "offsets": [asdict(one) for one in _offsets(allowed, found)],
-        "offsets_left_out": max(0, len(allowed) - offsets.MOST_CPUS),
+        "offsets_left_out": max(0, len(allowed) - tsc_offsets.MOST_CPUS),
         "disturbances": disturbance.seen(cpu, others, before, after),
         "elapsed_s": round(time.monotonic() - start, 3),
     }
 
 
-def _offsets(allowed: Sequence[int], found: Measured) -> list[offsets.Offset]:
-    return offsets.measure(offsets.chosen(allowed), found.grid or 1.0, found.hz.hz)
+def _offsets(allowed: Sequence[int], found: Measured) -> list[tsc_offsets.Offset]:
+    return tsc_offsets.measure(tsc_offsets.chosen(allowed), found.grid or 1.0, found.hz.hz)
 
 
 def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _told(one: Run | tuple[Method, Trouble], found: Measured, its: Leaves) -> di
     method = one.method if isinstance(one, Run) else one[0]
     row = dict.fromkeys(KEYS) | {
         "name": method.name,
-        "guarantees": methods.guarantees(method, its),
+        "guarantees": timer_methods.guarantees(method, its),
         "calls": method.calls,
         "usable": isinstance(one, Run),
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from perfprobe.instruments.selftest.known_code import Spell
+from perfprobe.instruments.selftest.load import Times
+from perfprobe.instruments.selftest.resting import STATES, WAKING, overlapping
+from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.kernel.idle_trace import IdleTrace, States
-from perfprobe.known import Spell
-from perfprobe.selftest.load import Times
-from perfprobe.selftest.resting import STATES, WAKING, overlapping
-from perfprobe.selftest.verdict import Check, Seen
 
 CHECKS = {
     key: Check(key, "at work in turns and together, taken for siblings", "s", 0.02, WAKING,

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfprobe.known import Spell
-from perfprobe.selftest.load import PERIOD_NS, TIMES, Times
-from perfprobe.selftest.tape import Moved, Tape
-from perfprobe.selftest.verdict import Check, Seen
-from perfprobe.selftest.working import factors
+from perfprobe.instruments.selftest.known_code import Spell
+from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times
+from perfprobe.instruments.selftest.tape import Moved, Tape
+from perfprobe.instruments.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest.working import factors
 from perfprobe.sources.os.procstat import TICK_S
 
 WAKING = "interrupts, samples and waking up are work too"

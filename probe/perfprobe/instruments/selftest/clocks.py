@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from perfprobe import offsets
+from perfprobe.instruments import tsc_offsets
+from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.native import tsc_rate
-from perfprobe.selftest.verdict import Check, Seen
 from perfprobe.wire import Hello
 
 SAME = Check("tsc", "the same on all CPUs", "s", 1.0,
@@ -37,7 +37,7 @@ def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Se
 
 def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Seen]]:
     """How far each is off the first, at least."""
-    for found in offsets.measure(cpus, STEP, tsc_hz):
+    for found in tsc_offsets.measure(cpus, STEP, tsc_hz):
         if found.offset_ns is not None and found.error_ns is not None:
             least = max(0.0, abs(found.offset_ns) - found.error_ns) / 1e9
             yield SAME, Seen(found.cpu, 0.0, math.copysign(least, found.offset_ns), SCALE_S)

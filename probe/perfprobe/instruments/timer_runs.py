@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
 
-from perfprobe import methods
 from perfprobe._native import ffi, lib
 from perfprobe.cpu.cpuid import Leaves
+from perfprobe.instruments import timer_methods
+from perfprobe.instruments.distribution import Counts, step, trimmed_mean
+from perfprobe.instruments.repetition import Limits, Repeated, repeat, together
+from perfprobe.instruments.timer_methods import BRACKET, Method, Timer
 from perfprobe.kernel.perf_events import Refused, Trouble
-from perfprobe.methods import BRACKET, Method, Timer
 from perfprobe.native import cpuid_reader, tsc_rate
 from perfprobe.native.errors import Unavailable, checked
-from perfprobe.repeat import Limits, Repeated, repeat, together
-from perfprobe.spread import Counts, step, trimmed_mean
 from perfprobe.wire import Rate
 
 EPSILON = 0.001
@@ -70,13 +70,13 @@ class Measured:
         return step(tick for run in self.rows if isinstance(run, Run) for tick in run.ticks)
 
 
-def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = methods.METHODS) -> Measured:
+def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.METHODS) -> Measured:
     """All on one CPU, whose TSC may differ from the others'. Unavailable: it cannot be there."""
     try:
         with contextlib.ExitStack() as stack, cpuid_reader.pinned(cpu):
             began = tsc_rate.bracket()
             hello = tsc_rate.calibrate()
-            bracket = Run(BRACKET, methods.opened(BRACKET, cpu, its, stack))
+            bracket = Run(BRACKET, timer_methods.opened(BRACKET, cpu, its, stack))
             opened = [_opened(method, cpu, its, stack) for method in wanted]
             for _ in range(PASSES):
                 for run in (bracket, *opened):
@@ -93,7 +93,7 @@ def _opened(
     method: Method, cpu: int, its: Leaves, stack: contextlib.ExitStack
 ) -> Run | tuple[Method, Trouble]:
     try:
-        return Run(method, methods.opened(method, cpu, its, stack))
+        return Run(method, timer_methods.opened(method, cpu, its, stack))
     except Refused as refused:
         return method, refused.trouble
 

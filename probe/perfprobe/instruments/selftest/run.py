@@ -15,12 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from perfprobe.instruments.selftest import clocks, declared, load, resting, working
+from perfprobe.instruments.selftest.declared import Declared
+from perfprobe.instruments.selftest.load import Chain
+from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest.verdict import (
+    RANK,
+    Check,
+    Result,
+    Seen,
+    better,
+    conclude,
+    judge,
+)
 from perfprobe.native.errors import Unavailable
-from perfprobe.selftest import clocks, declared, load, resting, working
-from perfprobe.selftest.declared import Declared
-from perfprobe.selftest.load import Chain
-from perfprobe.selftest.tape import Tape
-from perfprobe.selftest.verdict import RANK, Check, Result, Seen, better, conclude, judge
 from perfprobe.sources import Source
 from perfprobe.wire import Missing
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from perfprobe import known
-from perfprobe.selftest.load import Chain
-from perfprobe.selftest.tape import Moved, Tape
-from perfprobe.selftest.verdict import Check, Seen
+from perfprobe.instruments.selftest import known_code
+from perfprobe.instruments.selftest.load import Chain
+from perfprobe.instruments.selftest.tape import Moved, Tape
+from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.sources.os.procstat import TICK_S
 
 MOST_PER_S = 5e10
@@ -91,12 +91,12 @@ def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "
 
 
 def instructions(window: Window) -> float:
-    return known.turn(window.load.run.kind)
+    return known_code.turn(window.load.run.kind)
 
 
 def cycles(window: Window) -> float | None:
     each = window.load.cycles
-    return None if each is None else known.chain(window.load.run.kind) * each
+    return None if each is None else known_code.chain(window.load.run.kind) * each
 
 
 def _ticking(key: str) -> See:

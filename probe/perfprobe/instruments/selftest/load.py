@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from perfprobe import known
-from perfprobe.known import Run, Spell
+from perfprobe.instruments.selftest import known_code
+from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
 
@@ -19,7 +19,12 @@ MARK_NS = 500_000
 MARKS = 260
 """Of a run: 130 ms, so that at least five samples lie within."""
 TRIAL_MARKS = 16
-TRIAL_TURNS = {known.FREE: 500, known.ADD: 300, known.IMUL: 100, known.ENTER: 20}
+TRIAL_TURNS = {
+    known_code.FREE: 500,
+    known_code.ADD: 300,
+    known_code.IMUL: 100,
+    known_code.ENTER: 20,
+}
 """About 10 µs a mark: the shortest of them were not interrupted."""
 WHOLE = 0.08
 """How far from a whole number of cycles the latency of a chain may be measured."""
@@ -63,41 +68,43 @@ class Times:
 
 
 def free(cpus: Sequence[int]) -> dict[int, Chain]:
-    return _all(cpus, known.FREE)
+    return _all(cpus, known_code.FREE)
 
 
 def chain(cpus: Sequence[int]) -> dict[int, Chain]:
-    return _all(cpus, known.IMUL)
+    return _all(cpus, known_code.IMUL)
 
 
 def calls(cpus: Sequence[int]) -> dict[int, Chain]:
-    return _all(cpus, known.ENTER)
+    return _all(cpus, known_code.ENTER)
 
 
 def _all(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
-    done = known.at_once({cpu: partial(_chain, kind) for cpu in cpus})
+    done = known_code.at_once({cpu: partial(_chain, kind) for cpu in cpus})
     return {cpu: found for cpu, found in done.items() if found.run.spell.cpu == cpu}
 
 
 def _chain(kind: int) -> Chain:
     """ADD takes a cycle on every x86-64, so it is the unit in which IMUL is measured."""
-    unit = min(_turn_ticks(known.ADD) for _ in range(3)) / known.chain(known.ADD)
-    product = min(_turn_ticks(known.IMUL) for _ in range(3)) / known.chain(known.IMUL)
+    unit = min(_turn_ticks(known_code.ADD) for _ in range(3)) / known_code.chain(known_code.ADD)
+    product = min(_turn_ticks(known_code.IMUL) for _ in range(3)) / known_code.chain(
+        known_code.IMUL
+    )
     ratio = product / unit
     turn_ns = max(1.0, _turn_ns(kind))
-    run = known.run(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
+    run = known_code.run(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
     whole = round(ratio)
     return Chain(run, whole if abs(ratio - whole) <= WHOLE else None)
 
 
 def _turn_ticks(kind: int) -> float:
     turns = TRIAL_TURNS[kind]
-    marks = known.run(kind, turns, TRIAL_MARKS).marks
+    marks = known_code.run(kind, turns, TRIAL_MARKS).marks
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
 def _turn_ns(kind: int) -> float:
-    spell = known.run(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
+    spell = known_code.run(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
     return spell.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS)
 
 
@@ -107,11 +114,11 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
     begin = time.monotonic_ns() + LEAD_NS
     work = {
-        cpu: partial(known.pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
+        cpu: partial(known_code.pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
         for cpu, lp in places.items()
     }
     before = _stat()
-    spells = known.at_once(work)
+    spells = known_code.at_once(work)
     after = _stat()
     others = {cpu: _others(before.get(cpu, ()), after.get(cpu, ()), spells[cpu]) for cpu in spells}
     return Times(spells, others)

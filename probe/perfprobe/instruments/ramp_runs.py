@@ -8,11 +8,22 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from perfprobe import cyclecounter, surroundings
 from perfprobe._native import ffi, lib
-from perfprobe.kernel.perf_events import Refused, Trouble
+from perfprobe.instruments import disturbance
+from perfprobe.kernel import perf_groups, perf_pmus
+from perfprobe.kernel.perf_events import (
+    CYCLES,
+    HARDWARE,
+    Event,
+    Group,
+    Kernel,
+    Refused,
+    System,
+    Trouble,
+)
 from perfprobe.native.errors import Unavailable
 
 ISAS = ("scalar", "avx2", "avx512")
@@ -71,7 +82,7 @@ def measured(
 def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
     """The address of a group that counts cycles; 0 and the reason if there is none."""
     try:
-        group = cyclecounter.opened(cpu)
+        group = opened(cpu)
     except Refused as refused:
         yield 0, refused.trouble
         return
@@ -96,9 +107,9 @@ def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
 def _run(
     planned: Plan, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
 ) -> dict[str, Any]:
-    before = surroundings.read(cpu, others)
+    before = disturbance.read(cpu, others)
     status, chunks, result = _load(planned, tsc_hz, counter)
-    after = surroundings.read(cpu, others)
+    after = disturbance.read(cpu, others)
     if status == -errno.EXDEV:
         raise Unavailable(f"--cpu {cpu}: it went off or left the CPU set while it was measured")
     if status not in {0, -errno.ENOSPC}:
@@ -135,7 +146,7 @@ def _blocks(tsc_hz: float) -> int:
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
 
-def moved(before: surroundings.Counts, after: surroundings.Counts) -> dict[str, float | None]:
+def moved(before: disturbance.Counts, after: disturbance.Counts) -> dict[str, float | None]:
     """How much, by name; None: not known."""
     first, last = asdict(before), asdict(after)
     return {
@@ -152,3 +163,17 @@ def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
         **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENTS},
         **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNTS},
     }
+
+
+def opened(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
+    """The CPU's counter of cycles, to be read by RDPMC: read(2) takes a microsecond, and what is
+    timed takes five. It counts, in all rings, from now until it is closed. Raises Refused."""
+    pmu = perf_pmus.core_at(root, cpu)
+    event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
+    settled = perf_groups.settle(kernel or System(), [event], cpu, timed=True, root=root)
+    if settled.group is None:
+        raise Refused(settled.missing[event.key])
+    if not settled.group.direct:
+        settled.group.close()
+        raise Refused(pmu.indirect())
+    return settled.group

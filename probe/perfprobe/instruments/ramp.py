@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perfprobe import placing
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, model, topology
+from perfprobe.instruments import affinity
+from perfprobe.instruments.ramp_runs import ISAS, RUNS, STEP_CYCLES, Plan, measured
 from perfprobe.native import cpuid_reader, tsc_rate
 from perfprobe.native.errors import Unavailable
-from perfprobe.ramprun import ISAS, RUNS, STEP_CYCLES, Plan, measured
 from perfprobe.wire import Cpu
 
 NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
@@ -68,7 +68,7 @@ def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> int:
     online = {row.cpu for row in rows if row.online}
     if asked is None:
         return max(online & allowed or allowed)
-    return placing.usable(asked, rows, allowed).cpu
+    return affinity.usable(asked, rows, allowed).cpu
 
 
 def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:

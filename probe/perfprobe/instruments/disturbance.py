@@ -5,6 +5,7 @@ Only what was seen: each is named with what it does to a measurement.
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from perfprobe.cpu import files, identity
 from perfprobe.kernel import clock_policy
 from perfprobe.sources.os import procstat
+from perfprobe.sources.os.procstat import TICK_S
 
 INTERRUPTS_LIMIT = 1 << 23
 """Bytes of /proc/interrupts: a line a vector, 11 for each CPU in it."""
@@ -121,3 +123,52 @@ def _guest(root: Path) -> Iterator[Seen]:
     if (name := identity.virtualisation(root)) is not None:
         found = "there is one" if name == "hypervisor" else name
         yield Seen("hypervisor", found, "CPUID, and most reads of MSRs, leave the guest")
+
+
+STAT_LIMIT = 1 << 24
+"""Thousands of CPUs; /proc/interrupts has a column for each, some hundred times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Cumulative. None: the kernel does not tell."""
+
+    idle_s: float | None
+    """Of the CPU itself."""
+    steal_s: float | None
+    interrupts: int | None
+    siblings_idle_s: float | None
+    """Of the other threads of its core together; None also where there are none."""
+    switches: int
+    """Involuntary, of the calling thread."""
+
+
+def read(cpu: int, siblings: Sequence[int], root: Path = Path("/")) -> Counts:
+    stat = procstat.ticks(files.head(f"{root}/proc/stat", STAT_LIMIT) or "")
+    served = interrupts(files.head(f"{root}/proc/interrupts", STAT_LIMIT) or "", cpu)
+    own = stat.get(cpu)
+    idle = [_idle_s(stat.get(sibling)) for sibling in siblings]
+    known = [seconds for seconds in idle if seconds is not None]
+    exact = _cpuidle_s(root, cpu)
+    return Counts(
+        _idle_s(own) if exact is None else exact,
+        sum(own[i] for i in procstat.STOLEN) * TICK_S if own else None,
+        sum(served.values()) if served else None,
+        sum(known) if known and len(known) == len(idle) else None,
+        resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw,
+    )
+
+
+def _idle_s(ticks: Sequence[int] | None) -> float | None:
+    return None if ticks is None else sum(ticks[i] for i in procstat.ASLEEP) * TICK_S
+
+
+def _cpuidle_s(root: Path, cpu: int) -> float | None:
+    """To the microsecond, unlike /proc/stat. A state's time is added when the CPU leaves it, which
+    one that reads its own has done."""
+    where = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
+    texts = [files.text(f"{where}/state{n}/time") for n in files.numbered(where, "state")]
+    times = [text.strip() for text in texts if text is not None]
+    if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
+        return None
+    return sum(map(int, times)) / 1e6
