@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.app import PerfTopApp
+from perftop.process.probe_stream import Stream
 from perftop.recording import Recorder
 from perftop.replay import ReplayApp
 from perftop.seekable import Recording
-from perftop.stream import Stream
 
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000

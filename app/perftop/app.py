@@ -17,15 +17,17 @@ from textual.app import App
 from textual.binding import BindingType
 
 from perfprobe import wire
-from perftop import crash, keys, marks, theme
+from perftop import keys, marks
+from perftop.base import errors
+from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.config import Config
 from perftop.cost import Cost
-from perftop.failed import Failed
+from perftop.draw import theme
 from perftop.messages import Jumped, Marked, Refreshed
 from perftop.playhead import Playhead
+from perftop.process.probe_stream import Stream, attached
 from perftop.screens.monitor import Monitor
-from perftop.stream import Stream, attached
 from perftop.terminal import drawing_on_stdout
 from perftop.widgets.choice import Choice
 from perftop.widgets.status import Status
@@ -259,7 +261,7 @@ class PerfTopApp(App[None]):
             super()._handle_exception(error)
             return
         if not self._crashed:  # what goes wrong after that is its consequence
-            self._crashed, self.failure = True, Failed(crash.report(error))
+            self._crashed, self.failure = True, Failed(errors.report(error))
         self.exit(return_code=1)
 
 

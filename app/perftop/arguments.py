@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from perftop.failed import USAGE, Failed
+from perftop.base.errors import USAGE, Failed
 
 if TYPE_CHECKING:
-    from perftop.job import Job
+    from perftop.process.job import Job
 
 COMMAND = (
     "-- CMD [ARG …] runs a command and measures it from before its start until after its end: "
@@ -119,7 +119,7 @@ def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job |
     """The command, at its gate. To be called before there are threads or much memory to copy."""
     if options.command is None:
         return contextlib.nullcontext()
-    from perftop.job import Job
+    from perftop.process.job import Job
 
     return Job(options.command)
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from perftop.app import Opener, PerfTopApp
+from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
 from perftop.base.times import length
 from perftop.config import Config
-from perftop.console import INTERRUPT, QUIT, Console
-from perftop.failed import Failed
-from perftop.job import Run, raw_ns
 from perftop.messages import Printed
-from perftop.printout import Printout
-from perftop.stream import attached
+from perftop.process.job import Run, raw_ns
+from perftop.process.job_terminal import INTERRUPT, QUIT, Console
+from perftop.process.printout import Printout
+from perftop.process.probe_stream import attached
 from perftop.terminal import drawing_on_stdout
 from perftop.widgets.output import Output
 
@@ -89,7 +89,7 @@ class AroundApp(PerfTopApp):
             async with self._open() as stream:
                 await self._painted.wait()  # what comes now brings numpy
                 from perftop.measurement import Beside
-                from perftop.runnotes import RunNotes
+                from perftop.process.run_notes import RunNotes
 
                 self.measurement = Beside(self.tty.job)
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)

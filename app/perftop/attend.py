@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Iterable
 from typing import Protocol
 
-from perftop.bracket import HEEDED, Bracket
-from perftop.failed import Failed
-from perftop.stream import Stream, spawn
+from perftop.base.errors import Failed
+from perftop.process.command_window import HEEDED, Bracket
+from perftop.process.probe_stream import Stream, spawn
 
 
 class Work(Protocol):

@@ -24,10 +24,10 @@ from perftop.arguments import (
     span_ns,
     split,
 )
-from perftop.failed import USAGE, Failed
+from perftop.base.errors import USAGE, Failed
 
 if TYPE_CHECKING:
-    from perftop.job import Job
+    from perftop.process.job import Job
 
 LIVE_INTERVAL_NS = 500_000_000
 STAT_INTERVAL_NS = 1_000_000_000
@@ -185,7 +185,7 @@ def _live(options: argparse.Namespace) -> int:
 
     settings, mouse = config.load(options.config), not options.no_mouse
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
-    from perftop import launch
+    from perftop.process import launch
 
     # What shows it takes longer to import than a probe to start: side by side.
     if options.command is None:
@@ -193,7 +193,7 @@ def _live(options: argparse.Namespace) -> int:
         from perftop import app
 
         return app.run(process, interval_ns, settings, mouse=mouse)
-    from perftop.console import Console
+    from perftop.process.job_terminal import Console
 
     columns, lines = os.get_terminal_size()
     with Console(options.command, columns - 1, lines // 4) as console:  # about what it will have

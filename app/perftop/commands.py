@@ -10,7 +10,7 @@ from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.markup import escape
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.filter import HELP
 from perftop.keys import KEYS, caption
 from perftop.session import Session

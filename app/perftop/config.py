@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perftop import keys
-from perftop.failed import USAGE, Failed
+from perftop.base.errors import USAGE, Failed
 from perftop.widgets.choice import UNITS, Units
 
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")

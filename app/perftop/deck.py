@@ -14,8 +14,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from perfprobe import wire
-from perftop import crash
-from perftop.failed import Failed
+from perftop.base import errors
+from perftop.base.errors import Failed
 from perftop.recording import Timed
 from perftop.session import Session
 from perftop.tape import Tape, size
@@ -133,7 +133,7 @@ class _Reel(threading.Thread):
         except Failed as failed:
             self.failed = str(failed)
         except Exception as error:  # noqa: BLE001 - no mistake of ours may reach the screen
-            self.failed = f"recording has stopped: {crash.report(error)}"
+            self.failed = f"recording has stopped: {errors.report(error)}"
 
 
 def named(hello: wire.Hello, unix: float) -> Path:

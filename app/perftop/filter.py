@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop import format as text_of
+from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.metrics import METRICS

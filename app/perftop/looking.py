@@ -44,7 +44,7 @@ def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
 
 def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
     """The probe's command line, once it may be run."""
-    from perftop import launch
+    from perftop.process import launch
 
     if options.sudo:
         launch.authorize()
@@ -138,6 +138,6 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
 
 def _ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:
     """What the probe says of the machine."""
-    from perftop import launch
+    from perftop.process import launch
 
     return launch.ask(probe_command(options, verb, "--json", *more))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from perftop.printout import Printout
+from perftop.process.printout import Printout
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for it

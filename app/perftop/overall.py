@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from perftop.bracket import Bounds, Bracket
 from perftop.export import Line, number
 from perftop.footprint import Footprint
 from perftop.metrics import METRICS
+from perftop.process.command_window import Bounds, Bracket
 from perftop.session import Interval, Session
 from perftop.smt import STATES
 from perftop.summary import Extremes

@@ -12,8 +12,8 @@ from itertools import chain
 import numpy as np
 
 from perfprobe import wire
+from perftop.base.errors import DAMAGED, Failed
 from perftop.counters import unpack
-from perftop.failed import DAMAGED, Failed
 from perftop.history import History
 from perftop.recording import BLOCK, Timed
 from perftop.seekable import Recording

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.failed import USAGE, Failed
 from perftop.ramping import picture, plot, source, words
 from perftop.ramping.runs import Ramp, middle, together
 from perftop.ramping.trace import traces

@@ -13,14 +13,14 @@ from pathlib import Path
 from perfprobe import wire
 from perftop import marks
 from perftop.attend import attend
+from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.bracket import Bracket
-from perftop.failed import Failed
-from perftop.job import Job
 from perftop.measurement import Beside
-from perftop.runnotes import RunNotes
+from perftop.process.command_window import Bracket
+from perftop.process.job import Job
+from perftop.process.probe_stream import Stream
+from perftop.process.run_notes import RunNotes
 from perftop.session import Session
-from perftop.stream import Stream
 from perftop.tape import Tape, refuse
 
 TELL_S = 1.0

@@ -6,11 +6,11 @@ import math
 import shlex
 from collections.abc import Callable, Sequence
 
+from perftop.base.format import clock, many, percent, plain
 from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
 from perftop.detect.episode import Episode
 from perftop.export import Line, multiplexed
-from perftop.format import clock, many, percent, plain
 from perftop.metrics import METRICS
 from perftop.output.episode_words import cause, depth, evidence, where
 from perftop.session import Interval, Session

@@ -12,8 +12,8 @@ from typing import BinaryIO, Self
 import msgpack
 
 from perfprobe import wire
-from perftop.failed import DAMAGED, Failed
-from perftop.format import many
+from perftop.base.errors import DAMAGED, Failed
+from perftop.base.format import many
 from perftop.recording import INDEX, Timed, Unpacking
 
 WINDOW = 1 << 20

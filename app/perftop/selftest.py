@@ -7,8 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from perftop import findings, launch, looking
+from perftop import looking
+from perftop.base import findings
 from perftop.base.text import in_ascii, ranges
+from perftop.process import launch
 
 Answer = dict[str, Any]
 MARKS = {"trusted": "✓", "close": "~", "disturbed": "?", "unusable": "✗", "not there": " "}

@@ -15,14 +15,14 @@ from typing import TextIO
 from perfprobe import wire
 from perftop import export, report
 from perftop.attend import attend
+from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.bracket import Bracket
 from perftop.detect.episode import Episode
-from perftop.failed import Failed
-from perftop.job import Job, Run
 from perftop.measurement import Measurement
+from perftop.process.command_window import Bracket
+from perftop.process.job import Job, Run
+from perftop.process.probe_stream import Stream
 from perftop.session import Session
-from perftop.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

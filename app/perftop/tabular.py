@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.format import ClockUnit
+from perftop.base.format import ClockUnit
 from perftop.metrics import METRICS
 from perftop.session import Interval, Session
 from perftop.smt import COUNTED, STATES, TRACED

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfprobe import wire
+from perftop.base.errors import USAGE, Failed
 from perftop.base.times import length
-from perftop.failed import USAGE, Failed
 from perftop.recording import Recorder, Timed, write_all
 
 MODE = 0o600

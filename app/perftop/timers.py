@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from perftop.base.format import MISSING
 from perftop.base.text import in_ascii, machine
-from perftop.format import MISSING
 from perftop.histogram import bars
 
 Answer = dict[str, Any]

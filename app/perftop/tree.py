@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from perftop.format import many
+from perftop.base.format import many
 
 _STRENGTH = "PEL other"  # the order in which types are named
 _WIDEST = 72  # of a run of CPUs; a longer one is harder to read than a list

@@ -12,7 +12,7 @@ import made
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
-from perftop.failed import Failed
+from perftop.base.errors import Failed
 from perftop.session import Interval, Session
 
 SECOND = 1e-9

@@ -16,7 +16,7 @@ from waiting import until
 
 from perftop.around import AroundApp
 from perftop.base.times import length
-from perftop.console import Console
+from perftop.process.job_terminal import Console
 from perftop.screens.monitor import Monitor
 from perftop.widgets.canvas import Canvas
 from perftop.widgets.output import Output

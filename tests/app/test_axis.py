@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from made import hello
 from rich.cells import cell_len
 
-from perftop import theme
 from perftop.detect.episode import Episode
+from perftop.draw import strips, theme
 from perftop.session import Session
-from perftop.widgets import axis, strips
+from perftop.widgets import axis
 
 MS = 1_000_000
 S = 1_000 * MS

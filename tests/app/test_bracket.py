@@ -16,10 +16,10 @@ import pytest
 from waiting import until
 
 from perfprobe import wire
-from perftop import launch
-from perftop.bracket import ECHO_NS, PATIENCE, PATIENCE_NS, Bracket
-from perftop.job import Job, raw_ns
-from perftop.stream import spawn
+from perftop.process import launch
+from perftop.process.command_window import ECHO_NS, PATIENCE, PATIENCE_NS, Bracket
+from perftop.process.job import Job, raw_ns
+from perftop.process.probe_stream import spawn
 
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
 WIDE, ELSEWHERE = SAMPLED | wire.ROW_WIDE, SAMPLED | wire.ROW_ELSEWHERE
@@ -164,7 +164,7 @@ def test_what_ended_the_command_may_be_heard_after_that(monkeypatch: pytest.Monk
         assert run is not None
         assert bracket.heed(2)
         assert not bracket.closed
-        monkeypatch.setattr("perftop.bracket.raw_ns", lambda: run.end_ns + ECHO_NS)
+        monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
         assert not bracket.heed(2), "that one was for us"
 
     around(["sleep", "60"], flow)

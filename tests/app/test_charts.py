@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop import theme
-from perftop.widgets import charts, strips
+from perftop.draw import charts, strips, theme
 
 NAN = math.nan
 SHAPES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))

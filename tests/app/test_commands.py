@@ -9,9 +9,9 @@ from textual.actions import parse
 from textual.command import CommandList
 from waiting import until
 
-from perftop import theme
 from perftop.app import PerfTopApp
 from perftop.commands import Palette, commands, places
+from perftop.draw import theme
 from perftop.filter import HELP
 from perftop.screens.monitor import Monitor
 

@@ -15,8 +15,8 @@ from playing import Run, play
 from waiting import until
 
 from perftop import cli, config, keys
+from perftop.base.errors import Failed
 from perftop.config import Config
-from perftop.failed import Failed
 from perftop.screens.monitor import Monitor
 
 

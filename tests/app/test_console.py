@@ -8,7 +8,7 @@ import os
 import pytest
 from waiting import until
 
-from perftop.console import AT_ONCE_BYTES, INTERRUPT, READ_BYTES, Console
+from perftop.process.job_terminal import AT_ONCE_BYTES, INTERRUPT, READ_BYTES, Console
 
 
 def test_its_terminal_is_its_own_and_knows_its_size() -> None:

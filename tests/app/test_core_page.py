@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from playing import Run, play
 from waiting import until
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.widgets import coreplan
 from perftop.widgets.core import CorePage
 

@@ -7,9 +7,10 @@ from cores import Walk, charts, line, lived, panel, text
 from fakes import Does, Machine
 
 from perftop.detect.episode import Episode
+from perftop.draw import charts as cells
+from perftop.draw import strips
 from perftop.session import Interval, Session
-from perftop.widgets import charts as cells
-from perftop.widgets import coreramp, strips
+from perftop.widgets import coreramp
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
 """90 % after 0.4 s, 99 % after 0.6 s, then too much, and steady after 0.9 s."""

@@ -16,9 +16,9 @@ from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
 
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets
+from perftop.base.errors import Failed
 from perftop.exports.progress import QUIET_S, Progress
 from perftop.exports.run import FORMS, Options, run
-from perftop.failed import Failed
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
 HELLO = hello(FOUND)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.wire import Cpu, Note
-from perftop import format as text_of
+from perftop.base import format as text_of
 from perftop.base.text import ranges
 from perftop.evaluate import Values
 from perftop.filter import HELP, MOST, FilterError, parse

@@ -8,7 +8,7 @@ import pytest
 from fakes import Does, Machine, guest, tasks
 from playing import Run, play
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.screens.monitor import Monitor
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.heat import HeatMap

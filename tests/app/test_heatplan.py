@@ -10,10 +10,9 @@ from fakes import Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop import theme
-from perftop.draw import heat_ramp
+from perftop.draw import heat_ramp, strips, theme
 from perftop.draw.heat_ramp import OFF, UNKNOWN
-from perftop.widgets import heatplan, strips
+from perftop.widgets import heatplan
 from perftop.widgets.heatplan import Group
 from perftop.widgets.places import Places
 

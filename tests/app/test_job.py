@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perftop.job import Job, Run, raw_ns
+from perftop.process.job import Job, Run, raw_ns
 
 
 def run(*argv: str) -> Run:

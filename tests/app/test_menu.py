@@ -9,7 +9,7 @@ from fakes import Machine
 from playing import Run, play
 from textual.widgets import OptionList
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.screens.menu import Chooser, Menu
 
 THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]

@@ -12,9 +12,9 @@ from playing import Run, play
 from turning import Turning
 from waiting import until
 
+from perftop.draw.strips import text
 from perftop.widgets import neighbourwords as words
 from perftop.widgets.neighbours import Neighbours
-from perftop.widgets.strips import text
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 REST = Does(util=0.01, system=0.0)

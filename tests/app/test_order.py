@@ -10,6 +10,7 @@ from fakes import Does, Machine, seen, tasks
 from playing import Run, play
 
 from perfprobe.wire import Rate
+from perftop.draw.strips import text
 from perftop.filter import parse
 from perftop.screens.monitor import Monitor
 from perftop.widgets import columns
@@ -19,7 +20,6 @@ from perftop.widgets.order import arranged, called
 from perftop.widgets.places import Line, Places
 from perftop.widgets.reader import Reader
 from perftop.widgets.rows import Picture
-from perftop.widgets.strips import text
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:

@@ -16,13 +16,13 @@ from playing import Run, play
 from waiting import until
 
 from perftop.detect.episode import Episode
+from perftop.draw.strips import text
 from perftop.filter import parse
 from perftop.history import History
 from perftop.widgets import axis, lanes
 from perftop.widgets.fields import Field
 from perftop.widgets.past import Past
 from perftop.widgets.places import Place
-from perftop.widgets.strips import text
 
 S = 1_000_000_000
 UTIL = Field("util", "utilisation", "ratio")

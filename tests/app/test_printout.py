@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.color import Color
 from rich.segment import Segment
 
-from perftop.printout import LINE_BYTES, MOST_BYTES, MOST_LINES, Printout
-from perftop.widgets import printed
+from perftop.draw import printed_line
+from perftop.process.printout import LINE_BYTES, MOST_BYTES, MOST_LINES, Printout
 
 
 def taken(*pieces: bytes) -> Printout:
@@ -23,7 +23,7 @@ def taken(*pieces: bytes) -> Printout:
 
 
 def seen(printout: Printout) -> list[str]:
-    return [printed.strip(*printout[at]).text for at in range(len(printout))]
+    return [printed_line.strip(*printout[at]).text for at in range(len(printout))]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_it_makes_no_difference_in_which_pieces_it_comes(text: bytes, cuts: list
 def test_nothing_reaches_the_terminal_but_what_can_be_seen(pieces: list[bytes]) -> None:
     printout = taken(b"".join(pieces))
     for at in range(len(printout)):
-        for segment in printed.strip(*printout[at]):
+        for segment in printed_line.strip(*printout[at]):
             assert segment.text.isprintable()
             assert segment.control is None
             style = segment.style
@@ -80,7 +80,7 @@ def colours(printout: Printout, at: int) -> list[tuple[str, str | None]]:
         color = segment.style.color if segment.style else None
         return color.name if isinstance(color, Color) else None
 
-    return [(segment.text, named(segment)) for segment in printed.strip(*printout[at])]
+    return [(segment.text, named(segment)) for segment in printed_line.strip(*printout[at])]
 
 
 def test_colours_last_until_they_are_reset() -> None:

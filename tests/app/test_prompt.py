@@ -16,7 +16,7 @@ from textual.app import App, ComposeResult
 from textual.widgets import Input, Static
 from waiting import until
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.filter import parse
 from perftop.moment import moment
 from perftop.screens.monitor import Monitor

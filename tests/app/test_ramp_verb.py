@@ -12,7 +12,7 @@ import command
 import pytest
 
 from perftop import ramp
-from perftop.failed import Failed
+from perftop.base.errors import Failed
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
 SLOW = [(0.05, 1.2e9), (1.0, 3.0e9)]

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.style import Style
 from textual.strip import Strip
 
-from perftop import theme
-from perftop.widgets.ready import Ink, line
-from perftop.widgets.strips import Run
+from perftop.draw import theme
+from perftop.draw.ansi_strip import Ink, line
+from perftop.draw.strips import Run
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
 CHOSEN = Ink(theme.styles("perftop-dark", "chosen"), ColorSystem.TRUECOLOR)

@@ -16,7 +16,7 @@ import made
 from command import argv, run
 
 from perfprobe import wire
-from perftop.job import Job, raw_ns
+from perftop.process.job import Job, raw_ns
 from perftop.record import Options, Record
 from perftop.recording import Timed
 from perftop.seekable import Recording

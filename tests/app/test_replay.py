@@ -17,8 +17,8 @@ from waiting import until
 
 from perfprobe import wire
 from perftop import replay
+from perftop.base.errors import Failed
 from perftop.config import Config
-from perftop.failed import Failed
 from perftop.recording import Timed
 
 GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"

@@ -21,11 +21,11 @@ from textual.widgets import Static
 from waiting import until
 
 from perftop import app as perftop_app
-from perftop import crash
 from perftop.app import PerfTopApp
+from perftop.base import errors
+from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.config import Config
-from perftop.failed import Failed
 from perftop.screens.help import Help
 from perftop.widgets.grid import CoreGrid
 
@@ -334,7 +334,7 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     try:
         int("what happened")
     except ValueError as error:
-        line = crash.report(error)
+        line = errors.report(error)
     (report,) = tmp_path.iterdir()
     assert str(report) in line
     assert "what happened" in report.read_text()
@@ -343,7 +343,7 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
 
 def test_of_two_mistakes_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
-    monkeypatch.setattr(crash, "report", str)
+    monkeypatch.setattr(errors, "report", str)
     app = PerfTopApp(Feed(Machine()).open, 1)
     for error in (ValueError("the cause"), KeyError("what came of it")):
         app._handle_exception(error)

@@ -10,7 +10,7 @@ import pytest
 from test_recording import FOUND, HELLO, Pieces, plain
 
 from perfprobe import wire
-from perftop.failed import DAMAGED, Failed
+from perftop.base.errors import DAMAGED, Failed
 from perftop.recording import BLOCK, Recorder
 from perftop.seekable import Recording
 

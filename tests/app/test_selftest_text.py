@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from perftop import findings, launch, readiness, selftest
-from perftop.failed import Failed
+from perftop import readiness, selftest
+from perftop.base import findings
+from perftop.base.errors import Failed
+from perftop.process import launch
 
 
 def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:

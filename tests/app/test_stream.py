@@ -13,8 +13,8 @@ import made
 import pytest
 
 from perfprobe import wire
-from perftop import launch, stream
-from perftop.failed import Failed
+from perftop.base.errors import Failed
+from perftop.process import launch, probe_stream
 
 GREETING = made.hello([made.REF])
 GOOD = wire.encode(GREETING) + b"".join(
@@ -31,7 +31,7 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
     """What arrives; a failure is noted after it."""
     found: list[wire.Message] = []
-    async with stream.spawn(argv) as source:
+    async with probe_stream.spawn(argv) as source:
         try:
             async for message in source:
                 found.append(message)
@@ -83,7 +83,7 @@ def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> Non
 
 
 def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "GRACE_S", 0.2)
+    monkeypatch.setattr(probe_stream, "GRACE_S", 0.2)
     started = time.monotonic()
     asyncio.run(read(child("time.sleep(60)"), stop_after=1))
     assert time.monotonic() - started < 30

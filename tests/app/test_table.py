@@ -15,11 +15,12 @@ from playing import Run, play
 
 from perfprobe.wire import Rate
 from perftop import tabular
+from perftop.base.format import clock_unit
+from perftop.draw import strips
 from perftop.filter import parse
-from perftop.format import clock_unit
 from perftop.metrics import METRICS
 from perftop.screens.monitor import Monitor
-from perftop.widgets import cells, strips, tableplan
+from perftop.widgets import cells, tableplan
 from perftop.widgets.table import Table
 
 GHZ = clock_unit("GHz", math.nan)

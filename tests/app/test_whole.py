@@ -11,9 +11,9 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Block, Counter
+from perftop.draw.strips import text
 from perftop.session import Interval
 from perftop.widgets.machine import numbers
-from perftop.widgets.strips import text
 
 
 def interval(values: dict[str, Any], *counters: Counter, scope: Any = "machine") -> Interval:

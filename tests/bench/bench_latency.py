@@ -28,7 +28,7 @@ def played(cpus: int, report: int) -> None:
     from perfprobe import wire
     from perfprobe.sources import sim
     from perftop.app import PerfTopApp
-    from perftop.stream import Stream
+    from perftop.process.probe_stream import Stream
 
     async def stream() -> AsyncIterator[wire.Message]:
         source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)

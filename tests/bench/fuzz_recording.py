@@ -32,8 +32,8 @@ from exported import messages
 
 import perftop
 from perfprobe import wire
+from perftop.base.errors import Failed
 from perftop.exports import run
-from perftop.failed import Failed
 from perftop.history import edges
 from perftop.packing import Layouts, Packer
 from perftop.passage import END_NS, Passage, reach

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.base.format import rough
 from perftop.believe import Sieve
 from perftop.cores import Cores
 from perftop.detect.detector import Detector
@@ -12,7 +13,6 @@ from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import PAUSE_NS, Spell, Spells
 from perftop.detect.why import ACTS, LEVELS
-from perftop.format import rough
 from perftop.metrics import INDEX
 
 START, END = ACTS, ACTS / 2

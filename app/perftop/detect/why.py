@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from perftop.base.format import rough
 from perftop.detect.facts import Facts
-from perftop.format import rough
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from perftop import theme
-from perftop.widgets.strips import Run
+from perftop.draw import theme
+from perftop.draw.strips import Run
 
 UNKNOWN, OFF = -1, -2
 """Instead of a level."""

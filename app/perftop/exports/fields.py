@@ -11,8 +11,8 @@ from functools import partial
 from typing import Literal
 
 from perftop import whole
+from perftop.base.errors import USAGE, Failed
 from perftop.exports.look import Look
-from perftop.failed import USAGE, Failed
 from perftop.metrics import COUNTS, METRICS, Metric
 from perftop.smt import STATES
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.errors import Failed
 from perftop.base.text import ranges
 from perftop.exports.fields import ELAPSED, ONLINE, Field
 from perftop.exports.form import Form, Out
 from perftop.exports.look import Look
-from perftop.failed import Failed
 from perftop.session import Interval, Session
 
 READ_BYTES = 16 << 20

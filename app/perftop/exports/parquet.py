@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.exports.fields import Field
 from perftop.exports.form import Form, Out
 from perftop.exports.table import Table
-from perftop.failed import UNAVAILABLE, Failed
 from perftop.session import Interval, Session
 
 GROUP_ROWS = 1 << 16

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.times import duration
 from perftop.exports.conversion import Conversion
 from perftop.exports.delimited import Delimited
@@ -21,7 +22,6 @@ from perftop.exports.parquet import Parquet, pyarrow
 from perftop.exports.progress import Progress
 from perftop.exports.selection import selected
 from perftop.exports.source import Source, opened, same
-from perftop.failed import DAMAGED, USAGE, Failed
 from perftop.session import Session
 
 EVERY_NS = 1_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from perftop import filter as filters
-from perftop.failed import USAGE, Failed
+from perftop.base.errors import USAGE, Failed
 from perftop.session import Session
 
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from perfprobe import wire
-from perftop.failed import DAMAGED, USAGE, Failed
+from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.recording import Reader
 from perftop.seekable import Recording
 

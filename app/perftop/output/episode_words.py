@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perftop.base.format import percent
 from perftop.base.text import ranges
-from perftop.format import percent
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu

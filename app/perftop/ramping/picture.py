@@ -8,11 +8,11 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from perftop.draw import charts
 from perftop.ramping.climb import Climb
 from perftop.ramping.runs import Ramp
 from perftop.ramping.trace import Trace
 from perftop.ramping.words import span
-from perftop.widgets import charts
 
 WIDTH, HEIGHT = 960, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 60

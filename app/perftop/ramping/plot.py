@@ -9,11 +9,11 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import in_ascii
+from perftop.draw import charts
 from perftop.ramping.climb import Climb
 from perftop.ramping.runs import Ramp
 from perftop.ramping.trace import Trace
 from perftop.ramping.words import span
-from perftop.widgets import charts
 
 LABELS = 6
 """Cells for the numbers at the left."""

@@ -14,9 +14,10 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from perftop import keys, theme
-from perftop.widgets.ready import ink
-from perftop.widgets.strips import Run, foreign
+from perftop import keys
+from perftop.draw import theme
+from perftop.draw.ansi_strip import ink
+from perftop.draw.strips import Run, foreign
 
 if TYPE_CHECKING:
     from perftop.session import Session

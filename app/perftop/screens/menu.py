@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.keys import bindings
 from perftop.widgets.choice import Choice
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perftop.draw.strips import fit, foreign
 from perftop.widgets.choice import Choice
-from perftop.widgets.strips import fit, foreign
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perftop import findings, theme
+from perftop.base import findings
 from perftop.base.times import length
+from perftop.draw import theme
+from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where
 from perftop.widgets import looks
 from perftop.widgets.status import Status
-from perftop.widgets.strips import Run, fit, foreign
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

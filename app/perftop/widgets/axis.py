@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from perftop import theme
+from perftop.draw import theme
+from perftop.draw.strips import Run, foreign
 from perftop.widgets import looks
-from perftop.widgets.strips import Run, foreign
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

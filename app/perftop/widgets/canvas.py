@@ -12,11 +12,11 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from perftop import theme
+from perftop.draw import theme
+from perftop.draw.ansi_strip import Ready, ink, line
+from perftop.draw.strips import Run, foreign
 from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.places import ORDERS, Places
-from perftop.widgets.ready import Ready, ink, line
-from perftop.widgets.strips import Run, foreign
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

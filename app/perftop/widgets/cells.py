@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perftop import theme
-from perftop.widgets.strips import QUIET, Run, fit, foreign, number
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, fit, foreign, number
 from perftop.widgets.tableplan import _LEAST, Page, Plan, Slot
 
 RISING, FALLING, LEFT, RIGHT = "▲", "▼", "←", "→"

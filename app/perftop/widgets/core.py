@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import BindingType
 
 from perftop.base.times import duration
+from perftop.draw.strips import Run
 from perftop.keys import bindings, caption
 from perftop.widgets import axis, canvas
 from perftop.widgets.canvas import Canvas
 from perftop.widgets.coreplan import Known, Page, page
 from perftop.widgets.order import arranged
 from perftop.widgets.places import Place
-from perftop.widgets.strips import Run
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perftop import theme
+from perftop.draw import charts, theme
+from perftop.draw.strips import Run
 from perftop.metrics import METRICS
-from perftop.widgets import axis, charts, coreramp
+from perftop.widgets import axis, coreramp
 from perftop.widgets.corenumbers import Scene, beside
 from perftop.widgets.coreplan import LABEL, Panel
 from perftop.widgets.coretrack import Track
-from perftop.widgets.strips import Run
 
 if TYPE_CHECKING:
     from perftop.widgets.axis import Axis

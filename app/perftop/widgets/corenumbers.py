@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from perftop import smt, theme
-from perftop.format import MISSING, ClockUnit, clock_unit
+from perftop import smt
+from perftop.base.format import MISSING, ClockUnit, clock_unit
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, fit, foreign, width
 from perftop.metrics import METRICS
 from perftop.widgets import axis, coretrack
 from perftop.widgets.choice import Units
@@ -18,7 +20,6 @@ from perftop.widgets.looks import going
 from perftop.widgets.places import Place
 from perftop.widgets.reader import DROP
 from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL
-from perftop.widgets.strips import QUIET, Run, fit, foreign, width
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

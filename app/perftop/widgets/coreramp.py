@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perftop.format import ClockUnit
+from perftop.base.format import ClockUnit
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

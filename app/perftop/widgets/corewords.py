@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from perfprobe import wire
-from perftop import smt, theme
+from perftop import smt
 from perftop.base.times import when
 from perftop.detect.episode import Episode
+from perftop.draw import theme
+from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.interval import BESIDE
 from perftop.metrics import METRICS
 from perftop.widgets import axis, coreramp
 from perftop.widgets.corenumbers import Scene, method
 from perftop.widgets.coreplan import NAME, VALUE
 from perftop.widgets.looks import because, going
-from perftop.widgets.strips import Run, fit, foreign, shed, width
 
 _NAMES = {
     "util": "utilisation", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perftop import theme
 from perftop.base.times import length, when
 from perftop.detect.why import LEVELS
+from perftop.draw import theme
+from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where
 from perftop.widgets import looks
-from perftop.widgets.strips import Run, fit, foreign
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.message import Message
 
 from perftop.base.times import when
+from perftop.draw.strips import Run, fit
 from perftop.widgets import canvas, episodelines, looks
 from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.cursor import Cursor
-from perftop.widgets.strips import Run, fit
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

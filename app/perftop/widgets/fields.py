@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.format import ClockUnit, clock_unit
+from perftop.base.format import ClockUnit, clock_unit
+from perftop.draw.theme import HEAT
 from perftop.metrics import METRICS
 from perftop.smt import STATES
-from perftop.theme import HEAT
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import isnan, nan
 from typing import TYPE_CHECKING, ClassVar
 
-from perftop.format import GHZ, clock_unit
+from perftop.base.format import GHZ, clock_unit
 from perftop.widgets import canvas, rows
 from perftop.widgets.columns import known, layout, titles
 from perftop.widgets.cursor import Cursor

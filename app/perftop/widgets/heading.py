@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from math import isnan
 
-from perftop import theme
+from perftop.base.format import many
 from perftop.base.text import ranges
-from perftop.format import many
-from perftop.widgets import bars
+from perftop.draw import bars, theme
+from perftop.draw.strips import Run
 from perftop.widgets.places import Line
 from perftop.widgets.rows import Picture
-from perftop.widgets.strips import Run
 
 LEAST = 16
 """Cells below which a bar is no picture."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from perftop import theme
 from perftop.base.text import ranges
+from perftop.draw import theme
+from perftop.draw.strips import Run
 from perftop.keys import bindings
 from perftop.widgets import canvas, heatcells, heatplan, heatwords
 from perftop.widgets.canvas import Canvas
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.heatplan import Part, Plan
-from perftop.widgets.strips import Run
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

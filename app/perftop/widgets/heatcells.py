@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perftop import theme
+from perftop.draw import theme
 from perftop.draw.heat_ramp import OFF, halves, whole
+from perftop.draw.strips import Run
 from perftop.widgets.heatplan import Cell
-from perftop.widgets.strips import Run
 
 NUMBER = 4
 """Columns of the cells into which values are written."""

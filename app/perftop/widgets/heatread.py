@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw.heat_ramp import OFF
-from perftop.format import MISSING, ClockUnit, clock_unit
 from perftop.widgets.choice import Choice
 from perftop.widgets.fields import Field, Scale, fields, scale
 from perftop.widgets.outliers import Outlier, Peers

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import TYPE_CHECKING
 
-from perftop import theme
-from perftop.draw import heat_ramp
-from perftop.format import MISSING, many
+from perftop.base.format import MISSING, many
+from perftop.draw import heat_ramp, theme
+from perftop.draw.strips import Run, fit, foreign, shed, spread, task, width
 from perftop.widgets.heatplan import Cell
 from perftop.widgets.places import Place, Places
-from perftop.widgets.strips import Run, fit, foreign, shed, spread, task, width
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from textual.strip import Strip
 from textual.widget import Widget
 
+from perftop.draw.ansi_strip import ink, line
+from perftop.draw.strips import Run, shed
 from perftop.keys import KEYS, TURN
-from perftop.widgets.ready import ink, line
-from perftop.widgets.strips import Run, shed
 
 _LABELS = {key.id: key.label for key in KEYS}
 _FIRST, _LAST = ("quit", "help"), ("pause", "filter", "longer", "theme")

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perftop import theme
 from perftop.base.arrays import Floats
-from perftop.draw import heat_ramp
+from perftop.draw import charts, heat_ramp, theme
+from perftop.draw.strips import Run
 from perftop.smt import STATES
-from perftop.widgets import charts
 from perftop.widgets.fields import Field, Scale, scale
-from perftop.widgets.strips import Run
 
 if TYPE_CHECKING:
     from perftop.session import Session

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perftop import theme
+from perftop.draw import theme
+from perftop.draw.strips import foreign
 from perftop.output.episode_words import cause, evidence
-from perftop.widgets.strips import foreign
 
 if TYPE_CHECKING:
     from perftop.detect.episode import Episode

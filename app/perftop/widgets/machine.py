@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from perftop import theme
-from perftop.widgets import bars
+from perftop.draw import bars, theme
+from perftop.draw.strips import Run, number, shed
 from perftop.widgets.sheet import INVOLUNTARY, STEAL
-from perftop.widgets.strips import Run, number, shed
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats

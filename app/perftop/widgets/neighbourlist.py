@@ -17,9 +17,9 @@ from perftop.company import Task, task
 from perftop.detect.episode import Episode
 from perftop.detect.losses import KIND
 from perftop.detect.neighbours import AWAKE, BUSY
+from perftop.draw.strips import foreign
 from perftop.output.episode_words import told, where
 from perftop.watching import KEPT_NS, Moved, Thread, Watching
-from perftop.widgets.strips import foreign
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import nan
 from typing import TYPE_CHECKING, ClassVar
 
-from perftop import theme
+from perftop.base.format import clock_unit
 from perftop.base.times import when
-from perftop.format import clock_unit
+from perftop.draw import theme
+from perftop.draw.strips import Run
 from perftop.widgets import canvas
 from perftop.widgets import neighbourwords as words
 from perftop.widgets.choice import Choice
 from perftop.widgets.cursor import Cursor
-from perftop.widgets.strips import Run
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from perftop import theme
+from perftop.base.format import MISSING, ClockUnit, many, percent
 from perftop.base.text import ranges
-from perftop.format import MISSING, ClockUnit, many, percent
-from perftop.widgets.strips import Run, fit, number, shed
+from perftop.draw import theme
+from perftop.draw.strips import Run, fit, number, shed
 
 if TYPE_CHECKING:
     from perftop.widgets.neighbourlist import Job, Runner, Victim

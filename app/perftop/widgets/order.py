@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING
 
-from perftop.format import clock_unit
+from perftop.base.format import clock_unit
 from perftop.widgets.choice import Choice
 from perftop.widgets.places import ORDERS, Places
 

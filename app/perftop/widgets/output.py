@@ -12,12 +12,11 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from perftop import theme
+from perftop.draw import printed_line, theme
+from perftop.draw.ansi_strip import ink, line
+from perftop.draw.strips import width
 from perftop.keys import bindings
-from perftop.printout import Printout
-from perftop.widgets import printed
-from perftop.widgets.ready import ink, line
-from perftop.widgets.strips import width
+from perftop.process.printout import Printout
 
 Extent = Literal["small", "whole", "hidden"]
 MOST_MADE = 512
@@ -102,7 +101,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             return Strip([])
         number = self._printout.left_out + at
         if (held := self._made.get(number)) is None:
-            held = printed.strip(*self._printout[at], ascii_=self._ascii)
+            held = printed_line.strip(*self._printout[at], ascii_=self._ascii)
             if at < self._printout.ended:
                 if len(self._made) >= MOST_MADE:
                     self._made.clear()

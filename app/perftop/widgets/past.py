@@ -9,19 +9,19 @@ from __future__ import annotations
 from math import isnan, nan
 from typing import TYPE_CHECKING, ClassVar
 
-from perftop import theme
 from perftop.base.text import ranges
 from perftop.base.times import duration
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, fit, number, shed
 from perftop.widgets import axis, canvas
 from perftop.widgets.cursor import Cursor
 from perftop.widgets.order import arranged
 from perftop.widgets.pastplan import NUMBER, Plan, Slot, label, planned, titles
 from perftop.widgets.places import Line
-from perftop.widgets.strips import QUIET, Run, fit, number, shed
 
 if TYPE_CHECKING:
+    from perftop.base.format import ClockUnit
     from perftop.detect.episode import Episode
-    from perftop.format import ClockUnit
     from perftop.session import Interval, Session
     from perftop.widgets.fields import Field
     from perftop.widgets.lanes import Lanes

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from perftop.draw.strips import fit
 from perftop.widgets.places import Line, Places, spans
-from perftop.widgets.strips import fit
 
 TALLEST = 8
 """Lines that a CPU may take where there are few of them."""

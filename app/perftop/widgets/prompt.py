@@ -16,9 +16,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from perftop import theme
+from perftop.draw import theme
+from perftop.draw.strips import foreign
 from perftop.keys import bindings
-from perftop.widgets.strips import foreign
 
 LONGEST = 400
 """Characters: nobody types more, and what is pasted may be anything."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
-from perftop import theme
-from perftop.format import GHZ, MISSING, ClockUnit
-from perftop.widgets import bars
+from perftop.base.format import GHZ, MISSING, ClockUnit
+from perftop.draw import bars, theme
+from perftop.draw.strips import QUIET, Run, fit, number, task
 from perftop.widgets.columns import Column
 from perftop.widgets.places import Places
 from perftop.widgets.sheet import INVOLUNTARY, STEAL, Sheet
-from perftop.widgets.strips import QUIET, Run, fit, number, task
 
 if TYPE_CHECKING:
     from perftop.widgets.recent import Recent

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from perftop.format import clock_unit
+from perftop.base.format import clock_unit
 from perftop.keys import bindings
 from perftop.widgets import canvas, cells, tableplan
 from perftop.widgets.choice import Choice

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perftop.widgets.sheet import INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
-    from perftop.format import ClockUnit
+    from perftop.base.format import ClockUnit
     from perftop.tabular import Column
 
 VALUE = 6

@@ -10,12 +10,12 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from perftop import theme
 from perftop.base.times import duration, place, when
+from perftop.draw import theme
+from perftop.draw.ansi_strip import ink, line
+from perftop.draw.strips import Run, foreign, shed, spread
 from perftop.widgets import alert, machine
-from perftop.widgets.ready import ink, line
 from perftop.widgets.status import Replay, Status
-from perftop.widgets.strips import Run, foreign, shed, spread
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfprobe import wire
-from perftop.bracket import Bracket
-from perftop.job import Job, Run
+from perftop.process.command_window import Bracket
+from perftop.process.job import Job, Run
 
 MOST_ARGV = 4096
 """Characters of a command line that are kept."""

@@ -8,8 +8,8 @@ from math import isnan
 
 from rich.cells import cell_len
 
-from perftop import theme
-from perftop.format import MISSING
+from perftop.base.format import MISSING
+from perftop.draw import theme
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the key of its style."""

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import IO, Protocol
 
 from perfprobe import wire
-from perftop.failed import Failed
-from perftop.launch import launch
+from perftop.base.errors import Failed
+from perftop.process.launch import launch
 
 READ_BYTES = 1 << 18
 STDERR_BYTES = 4096

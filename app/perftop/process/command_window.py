@@ -15,7 +15,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats
-from perftop.job import Job, Run, raw_ns
+from perftop.process.job import Job, Run, raw_ns
 
 PATIENCE = 20
 """Frames in which a CPU may be read, before and again after the run. Reads fail when they are

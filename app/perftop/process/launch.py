@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from perftop.failed import UNAVAILABLE, Failed
+from perftop.base.errors import UNAVAILABLE, Failed
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:

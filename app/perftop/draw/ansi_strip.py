@@ -21,8 +21,8 @@ from textual.color import Color
 from textual.filter import Monochrome
 from textual.strip import Strip
 
-from perftop import theme
-from perftop.widgets.strips import Run, merged
+from perftop.draw import theme
+from perftop.draw.strips import Run, merged
 
 _RESET = "\x1b[0m"
 

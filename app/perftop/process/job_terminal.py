@@ -13,8 +13,8 @@ import termios
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from perftop.failed import Failed
-from perftop.job import Job
+from perftop.base.errors import Failed
+from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
 AT_ONCE_BYTES = 1 << 17

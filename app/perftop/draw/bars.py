@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perftop import theme
-from perftop.widgets.strips import Run
+from perftop.draw import theme
+from perftop.draw.strips import Run
 
 _SMT = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
 

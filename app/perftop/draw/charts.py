@@ -14,9 +14,9 @@ from math import ceil, floor, log10
 import numpy as np
 import numpy.typing as npt
 
-from perftop import theme
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.widgets.strips import Run
+from perftop.draw import theme
+from perftop.draw.strips import Run
 
 KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
         "cyan", "warn", *(f"heat{i}" for i in range(theme.HEAT)))  # fmt: skip

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from perftop import theme
+from perftop.draw import theme
 
 MOST_COLUMNS = 1024
 """No screen is wider."""
