@@ -13,7 +13,7 @@ import textual
 
 from perfprobe.sources import sim
 from perftop import cli
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

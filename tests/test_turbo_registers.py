@@ -11,7 +11,7 @@ from fakekernel.scenes import PowerLimitDrop
 
 from perfprobe import wire
 from perfprobe.sources.msr.source import open_msr
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")

@@ -11,11 +11,11 @@ import math
 from typing import Any
 
 from perfprobe import wire
-from perftop import whole
-from perftop.detect.episode import Episode
-from perftop.metrics import COUNTS, METRICS
+from perftop.samples import machine_totals
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import COUNTS, METRICS
+from perftop.samples.smt import STATES
 from perftop.session import Interval, Session
-from perftop.smt import STATES
 
 Line = dict[str, Any]
 MULTIPLEXED = 0.99
@@ -78,7 +78,9 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "time": interval.time,
         "elapsed_s": number(interval.elapsed_s),
         "skew_s": number(interval.skew_s),
-        "machine": {name: number(interval.machine.get(name, math.nan)) for name in whole.NAMES},
+        "machine": {
+            name: number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
+        },
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
         "multipliers": {

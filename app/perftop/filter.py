@@ -17,9 +17,9 @@ import numpy as np
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
 from perftop.session import Interval, Session
-from perftop.smt import STATES
 
 MOST = 200  # characters: more is something pasted by mistake
 

@@ -6,7 +6,7 @@ ended between two scans of the probe was never looked at.
 
 from __future__ import annotations
 
-from perftop.watching import Watching
+from perftop.samples.job_threads import Watching
 
 MOST_THREADS = 1 << 14
 """Remembered, those looked at last: more than can live at a time among those that are followed."""

@@ -16,12 +16,12 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.believe import Sample, Sieve, State
-from perftop.evaluate import ratio
 from perftop.interval import Span, Tasks, nothing
-from perftop.metrics import INDEX, METRICS
 from perftop.packing import Layouts, Packer, records
-from perftop.smt import STATES, bounds
+from perftop.samples.evaluation import ratio
+from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.sample_reader import Sample, Sieve, State
+from perftop.samples.smt import STATES, bounds
 from perftop.trail import CEILING, WEIGHT, Singles, Times, Trail
 
 BYTES = 100_000_000

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perftop import whole
 from perftop.base.arrays import Bools, Floats
-from perftop.believe import Sample, Sieve
-from perftop.counters import Delta
-from perftop.evaluate import Values
-from perftop.metrics import COUNTS
-from perftop.smt import Split
-from perftop.turbo import Ceilings
+from perftop.samples import machine_totals
+from perftop.samples.counters import Delta
+from perftop.samples.evaluation import Values
+from perftop.samples.metrics import COUNTS
+from perftop.samples.sample_reader import Sample, Sieve
+from perftop.samples.smt import Split
+from perftop.samples.turbo import Ceilings
 
 BESIDE = "a suspect sample of its sibling"
 """Why a CPU was left out with which nothing was wrong."""
@@ -90,7 +90,7 @@ class Span:
             split=sieve.splitter.split(self.delta, values, sieve.online),
             counts=counts,
             ceilings=sieve.ceilings(self.delta, values),
-            machine=whole.numbers(sieve.counters, self.delta),
+            machine=machine_totals.numbers(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
             suspect=self.suspect,

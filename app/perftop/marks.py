@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from perfprobe import wire
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 
 MOST, MOST_WARNING = 80, 200
 """Characters of a label, and of a warning."""

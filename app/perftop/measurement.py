@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from perfprobe import wire
 from perftop import overall, report
-from perftop.detect.episode import Episode
 from perftop.export import Line
 from perftop.footprint import Footprint
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
+from perftop.samples.episode import Episode
 from perftop.session import Session
 from perftop.summary import Tally
 

@@ -6,10 +6,10 @@ import math
 
 from perftop.export import Line, number
 from perftop.footprint import Footprint
-from perftop.metrics import METRICS
 from perftop.process.command_window import Bounds, Bracket
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
 from perftop.session import Interval, Session
-from perftop.smt import STATES
 from perftop.summary import Extremes
 
 

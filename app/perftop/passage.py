@@ -13,9 +13,9 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.counters import unpack
 from perftop.history import History
 from perftop.recording import BLOCK, Timed
+from perftop.samples.counters import unpack
 from perftop.seekable import Recording
 from perftop.session import Session
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from perftop.base.format import clock, many, percent, plain
 from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
-from perftop.detect.episode import Episode
 from perftop.export import Line, multiplexed
-from perftop.metrics import METRICS
 from perftop.output.episode_words import cause, depth, evidence, where
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
 from perftop.session import Interval, Session
-from perftop.smt import STATES
 from perftop.summary import Tally
 
 Show = Callable[[float], str]

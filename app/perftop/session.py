@@ -10,17 +10,18 @@ import contextlib
 import dataclasses
 
 from perfprobe import wire
-from perftop import marks, whole
+from perftop import marks
 from perftop.base.times import length
-from perftop.believe import Sieve
-from perftop.counters import asleep_ns
 from perftop.detect.detection import Detection
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.history import TASKS_NS, History
 from perftop.interval import Interval, Span, Tasks, nothing
-from perftop.metrics import METRICS
-from perftop.smt import core_lists
+from perftop.samples import machine_totals
+from perftop.samples.counters import asleep_ns
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import METRICS
+from perftop.samples.sample_reader import Sieve
+from perftop.samples.smt import core_lists
 from perftop.summary import LIVE_BYTES, MAX_BYTES, Distribution
 
 __all__ = ["Interval", "Session"]
@@ -221,7 +222,7 @@ class Session:
                 reason = why.get(lacking)
                 text = reason.why if reason else f"no counter {lacking} on this source"
                 found.append(wire.Missing(key, text, reason.fix if reason else None))
-        for name, counter in whole.NAMES.items():
+        for name, counter in machine_totals.NAMES.items():
             if counter not in self.counters.columns:
                 reason = why.get(name.partition("_")[0])  # one for all kinds of pressure
                 text = reason.why if reason else "not counted by this source"

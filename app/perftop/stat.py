@@ -17,11 +17,11 @@ from perftop import export, report
 from perftop.attend import attend
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.detect.episode import Episode
 from perftop.measurement import Measurement
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop.base.arrays import Floats
-from perftop.detect.episode import Episode
-from perftop.evaluate import Values
-from perftop.metrics import INDEX, METRICS
-from perftop.smt import STATES, Split
+from perftop.samples.episode import Episode
+from perftop.samples.evaluation import Values
+from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.smt import STATES, Split
 
 MAX_BYTES = 64 << 20
 """Of samples kept. Past that every second one is dropped and only every second taken from then on:

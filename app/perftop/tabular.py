@@ -9,9 +9,9 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import ClockUnit
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import COUNTED, STATES, TRACED
 from perftop.session import Interval, Session
-from perftop.smt import COUNTED, STATES, TRACED
 
 
 @dataclass(frozen=True, slots=True)

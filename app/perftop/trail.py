@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop.base.arrays import Floats
-from perftop.believe import Sample
-from perftop.cores import Cores
-from perftop.smt import STATES
+from perftop.samples.cores import Cores
+from perftop.samples.sample_reader import Sample
+from perftop.samples.smt import STATES
 
 Singles = npt.NDArray[np.float32]
 Times = npt.NDArray[np.int64]

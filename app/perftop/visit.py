@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Interval, Session
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfprobe.wire import Counter
-from perftop.counters import Counters, Delta
+from perftop.samples.counters import Counters, Delta
 
 Moved = Mapping[str, Any]
 """By key. Of a gauge its level, of flags the polls and by part how many saw it, of a counter how

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 S = made.SAMPLE_NS

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made import hello
 from rich.cells import cell_len
 
-from perftop.detect.episode import Episode
 from perftop.draw import strips, theme
+from perftop.samples.episode import Episode
 from perftop.session import Session
 from perftop.widgets import axis
 

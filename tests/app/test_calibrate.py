@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.wire import Multiplier
-from perftop.calibrate import LEAST_EVIDENCE, calibrations
+from perftop.samples.calibration import LEAST_EVIDENCE, calibrations
 from perftop.session import Interval, Session
 
 TICKS = int(made.TSC_HZ / 10)

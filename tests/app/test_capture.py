@@ -8,8 +8,8 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.detect.episode import Episode
 from perftop.history import History
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 SAMPLE_NS = 100_000_000

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from perfprobe import wire
 from perfprobe.wire import Block, Missing, Rate, Step
 from perftop import export
-from perftop.believe import Sieve
+from perftop.samples.sample_reader import Sieve
+from perftop.samples.turbo import CAPS, Ceilings, Turbo
+from perftop.samples.turbo_tables import MOST_STEPS, tables
 from perftop.session import Session
-from perftop.steps import MOST_STEPS, tables
-from perftop.turbo import CAPS, Ceilings, Turbo
 
 # As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]

@@ -6,9 +6,9 @@ import numpy as np
 from cores import Walk, charts, line, lived, panel, text
 from fakes import Does, Machine
 
-from perftop.detect.episode import Episode
 from perftop.draw import charts as cells
 from perftop.draw import strips
+from perftop.samples.episode import Episode
 from perftop.session import Interval, Session
 from perftop.widgets import coreramp
 

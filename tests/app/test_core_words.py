@@ -9,8 +9,8 @@ from cores import SECOND, busy, charts, column, line, lived, page, runs, text
 from fakes import NO_PMU, Does, Machine, tasks
 
 from perfprobe.wire import Missing, Multiplier, Rate
-from perftop.detect.episode import Episode
 from perftop.draw import strips, theme
+from perftop.samples.episode import Episode
 from perftop.widgets.choice import Units
 
 # --- numbers

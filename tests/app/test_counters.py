@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made import counter, frame
 
 from perfprobe import wire
-from perftop.counters import Counters, Delta
+from perftop.samples.counters import Counters, Delta
 
 TICKS = made.TSC_HZ / 10
 

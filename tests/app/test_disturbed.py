@@ -11,7 +11,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 SAMPLE_NS = 100_000_000

@@ -16,11 +16,11 @@ from truths import SECOND, found, scripted
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
 from perftop.detect.drops import AWAKE, CLIMB_NS, END, START, Clocks, Drops
-from perftop.detect.episode import Episode
 from perftop.detect.spells import GAP_NS, PAUSE_NS
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 from perftop.session import Session
 
 S = made.SAMPLE_NS

@@ -12,8 +12,8 @@ from fakes import Machine, seen
 from perfprobe.wire import Cpu
 from perftop import overall, report
 from perftop.base.times import length
-from perftop.detect.episode import Episode
 from perftop.output.episode_words import cause, depth, evidence, told, where
+from perftop.samples.episode import Episode
 from perftop.summary import Tally
 
 S = 1_000_000_000

@@ -11,7 +11,7 @@ from made import SAMPLE_NS
 from playing import Run, play
 from waiting import until
 
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 from perftop.screens.menu import Menu
 from perftop.screens.monitor import Monitor
 from perftop.session import Session

@@ -7,7 +7,7 @@ from fakes import Does, Machine, seen
 
 from perftop import footprint, overall
 from perftop.footprint import Footprint
-from perftop.watching import Watching
+from perftop.samples.job_threads import Watching
 
 MS = 1_000_000
 ROOT = 100

@@ -17,9 +17,9 @@ from made import SAMPLE_NS
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.believe import Sieve
 from perftop.history import History, edges
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
+from perftop.samples.sample_reader import Sieve
 from perftop.session import Session
 
 NAN = math.nan

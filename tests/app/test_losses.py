@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.losses import Losses
+from perftop.samples.episode import Episode
 
 SAMPLE_NS = 100_000_000
 START, END = 0.1, 0.05

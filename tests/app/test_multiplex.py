@@ -9,7 +9,7 @@ from made import frame
 
 from perfprobe import wire
 from perftop import export, report
-from perftop.counters import Counters, Delta
+from perftop.samples.counters import Counters, Delta
 from perftop.session import Session
 
 NS = 100_000_000  # of a sample

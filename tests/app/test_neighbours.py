@@ -11,7 +11,7 @@ from fakes import Does
 from turning import Turning
 
 from perfprobe import wire
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]

@@ -12,10 +12,10 @@ from taped import written
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.detect.episode import Episode
 from perftop.history import History
 from perftop.passage import WARM_NS, Passage, reach
 from perftop.recording import Timed
+from perftop.samples.episode import Episode
 from perftop.seekable import Recording
 from perftop.session import Session
 

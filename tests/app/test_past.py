@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from playing import Run, play
 from waiting import until
 
-from perftop.detect.episode import Episode
 from perftop.draw.strips import text
 from perftop.filter import parse
 from perftop.history import History
+from perftop.samples.episode import Episode
 from perftop.widgets import axis, lanes
 from perftop.widgets.fields import Field
 from perftop.widgets.past import Past

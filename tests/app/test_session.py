@@ -14,7 +14,7 @@ from made import counter, frame
 from perfprobe import wire
 from perftop import export, overall
 from perftop.detect.detector import CLEAN_NS
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
 from perftop.session import Session
 
 TICKS = int(made.TSC_HZ / 10)

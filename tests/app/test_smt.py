@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from perfprobe import wire
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
+from perftop.samples.smt import TOLERANCE, bounds, states
 from perftop.session import Interval, Session
-from perftop.smt import TOLERANCE, bounds, states
 
 TICK = 84  # TSC ticks in one of the crystal: the quantum of the reference clock
 

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.app import PerfTopApp
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 
 MADE_WITH = "8.2.8"
 

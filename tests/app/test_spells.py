@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.spells import GAP_NS, Spells
+from perftop.samples.episode import Episode
 
 S = made.SAMPLE_NS
 NAN = float("nan")

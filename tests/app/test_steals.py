@@ -6,11 +6,11 @@ import made
 import numpy as np
 import pytest
 
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.spells import GAP_NS
 from perftop.detect.steals import Steals
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 
 S = made.SAMPLE_NS
 NAN = float("nan")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import made
 
 from perftop.detect.detector import CLEAN_NS, Detector
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 
 S = made.SAMPLE_NS
 CLEAN = CLEAN_NS // S

@@ -18,7 +18,7 @@ from perftop import tabular
 from perftop.base.format import clock_unit
 from perftop.draw import strips
 from perftop.filter import parse
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
 from perftop.screens.monitor import Monitor
 from perftop.widgets import cells, tableplan
 from perftop.widgets.table import Table

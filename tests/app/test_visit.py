@@ -8,8 +8,8 @@ from fakes import Machine
 from made import SAMPLE_NS
 
 from perftop import visit
-from perftop.detect.episode import Episode
 from perftop.history import History
+from perftop.samples.episode import Episode
 from perftop.session import Interval, Session
 
 Lived = tuple[Session, Interval]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from perftop.company import Company, accused
-from perftop.watching import Watching
+from perftop.samples.job_threads import Watching
+from perftop.samples.running_tasks import Company, accused
 
 MS = 1_000_000
 SECOND = 1000 * MS

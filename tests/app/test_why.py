@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from perfprobe.wire import Block, Counter
-from perftop.believe import Sieve
-from perftop.counters import Counters
 from perftop.detect.facts import Facts, Tally
 from perftop.detect.why import COUNTED, RULES, Case, evidence, verdict
+from perftop.samples.counters import Counters
+from perftop.samples.sample_reader import Sieve
 
 PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]

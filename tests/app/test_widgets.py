@@ -10,9 +10,9 @@ import pytest
 from fakes import Does, Machine, guest, seen, tasks
 
 from perfprobe.wire import Note
-from perftop.detect.episode import Episode
 from perftop.draw import bars, strips, theme
 from perftop.output.episode_words import evidence
+from perftop.samples.episode import Episode
 from perftop.widgets import alert, columns, machine, rows, top
 from perftop.widgets.heading import heading
 from perftop.widgets.places import Line, Places

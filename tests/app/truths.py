@@ -9,7 +9,7 @@ from typing import Any
 from perfprobe import wire
 from perfprobe.sources import sim
 from perfprobe.sources.sim.truth import truth
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 from perftop.session import Session
 
 SECOND = 1_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 
 KEYS = "package_throttled_s", "core_throttled_s"
 """One that a whole package told of is not told again for each of its cores."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.believe import Sieve
-from perftop.company import Company, accused
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.losses import Losses
 from perftop.detect.seen import Seen
+from perftop.samples.episode import Episode
+from perftop.samples.running_tasks import Company, accused
+from perftop.samples.sample_reader import Sieve
 
 START, END = 0.02, 0.01
 """Of the clock: the smallest step that turbo makes is 100 MHz of less than 5 GHz."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from perftop.believe import Sample, Sieve
 from perftop.detect.detector import Detector
 from perftop.detect.drops import Drops
-from perftop.detect.episode import Episode
 from perftop.detect.halts import Halts
 from perftop.detect.licenses import Licenses
 from perftop.detect.neighbours import Neighbours
@@ -17,6 +15,8 @@ from perftop.detect.seen import Seen
 from perftop.detect.smis import Smis
 from perftop.detect.steals import Steals
 from perftop.detect.throttles import Throttles
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sample, Sieve
 
 
 class Watcher(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 
 CLEAN_NS = 1_000_000_000
 """A suspect episode has ended when this long no sample was suspect: shorter gaps are the same

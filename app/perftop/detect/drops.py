@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.believe import Sieve
-from perftop.cores import Cores
-from perftop.counters import Delta
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.facts import Facts, Tally
 from perftop.detect.seen import Seen
 from perftop.detect.spells import PAUSE_NS, Inside, gap_ns
 from perftop.detect.why import COUNTED, Case, evidence, verdict
-from perftop.turbo import CAPS
+from perftop.samples.cores import Cores
+from perftop.samples.counters import Delta
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
+from perftop.samples.turbo import CAPS
 
 START, END = 0.05, 0.03
 """Of the ceiling. It begins with more than a step of 100 MHz, which a clock may waver by, and where

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.cores import Cores
-from perftop.counters import Column, Counters, Delta
+from perftop.samples.cores import Cores
+from perftop.samples.counters import Column, Counters, Delta
 
 CYCLES, TICKS = "cycles", "pcu_ticks"
 LEVEL = "license_"

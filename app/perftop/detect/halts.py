@@ -10,13 +10,13 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.format import rough
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.signs import SIGNS, Signs
 from perftop.detect.spells import PAUSE_NS, Spell, Spells, gap_ns
 from perftop.detect.standstill import Standstill
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 
 START, END = 0.003, 0.0015
 """Of the time, beyond what the error may have made. Where nothing is wrong up to 0.0006 of it is

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Ints
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.losses import Losses
 from perftop.detect.seen import Seen
-from perftop.metrics import INDEX
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
+from perftop.samples.sample_reader import Sieve
 
 START, END = 0.05, 0.02
 """Of the time. Less than a twentieth is what hosts take for themselves; a tick now and then, in

@@ -6,14 +6,14 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import rough
-from perftop.believe import Sieve
-from perftop.cores import Cores
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import PAUSE_NS, Spell, Spells
 from perftop.detect.why import ACTS, LEVELS
-from perftop.metrics import INDEX
+from perftop.samples.cores import Cores
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
+from perftop.samples.sample_reader import Sieve
 
 START, END = ACTS, ACTS / 2
 """Of the cycles of a core: as where a level is told to be the cause of a drop."""

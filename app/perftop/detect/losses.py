@@ -14,8 +14,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.spells import gap_ns
+from perftop.samples.episode import Episode
 
 KIND = "neighbour"
 LASTS = 2

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.believe import Sieve
-from perftop.company import Company
-from perftop.cores import packages
 from perftop.detect.budget import Budget
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.hypervisor import Hypervisor
 from perftop.detect.scheduler import Scheduler
 from perftop.detect.seen import Seen
 from perftop.detect.siblings import Siblings
-from perftop.watching import Watching
+from perftop.samples.cores import packages
+from perftop.samples.episode import Episode
+from perftop.samples.job_threads import Watching
+from perftop.samples.running_tasks import Company
+from perftop.samples.sample_reader import Sieve
 
 BUSY = 0.5
 """Of the time, what the hypervisor takes included: who is idle half of it has time to lose."""

@@ -16,13 +16,13 @@ from statistics import median
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.believe import Sieve
-from perftop.cores import Cores
 from perftop.detect import climb
 from perftop.detect.climb import WAVER, Climb, Ramp
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import GAP_SAMPLES, gap_ns
+from perftop.samples.cores import Cores
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 
 AWAKE = 0.1
 """Of a sample: less is what an idle system does. From the first sample with more a core is up."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop import whole
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.believe import Sieve
-from perftop.company import Company, accused, listed
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.losses import Loss, Losses
 from perftop.detect.seen import Seen
-from perftop.watching import KEPT_NS, Moved, Watching
+from perftop.samples import machine_totals
+from perftop.samples.episode import Episode
+from perftop.samples.job_threads import KEPT_NS, Moved, Watching
+from perftop.samples.running_tasks import Company, accused, listed
+from perftop.samples.sample_reader import Sieve
 
 START, END = 0.05, 0.02
 """Of the time that threads wanted to run. Kernel threads and interrupts make every task wait for
@@ -80,7 +80,7 @@ class Scheduler:
             found = [(task, cpu) for cpu in cpus for task in self._company.on(cpu)
                      if task.share >= BESIDE and task.pid not in own]  # fmt: skip
             evidence |= accused(found, own) | self._selves(cpus)
-        pressure = whole.numbers(self._counters, seen.sample.delta).get("pressure_cpu")
+        pressure = machine_totals.numbers(self._counters, seen.sample.delta).get("pressure_cpu")
         if pressure is not None and np.isfinite(pressure):
             evidence["machine_pressure_share"] = round(float(pressure), 3)
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.believe import Sample
-from perftop.cores import Cores
-from perftop.metrics import INDEX
+from perftop.samples.cores import Cores
+from perftop.samples.metrics import INDEX
+from perftop.samples.sample_reader import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.believe import Sieve
-from perftop.company import Company, Task, accused
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.losses import Loss, Losses
 from perftop.detect.seen import Seen
-from perftop.metrics import INDEX
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
+from perftop.samples.running_tasks import Company, Task, accused
+from perftop.samples.sample_reader import Sieve
 
 START, END = 0.1, 0.05
 """Of the IPC alone. Programs waver by some per cent from sample to sample; nobody moves a job for

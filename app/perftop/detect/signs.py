@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.believe import Sieve
-from perftop.cores import packages
 from perftop.detect.seen import Seen
 from perftop.detect.standstill import SMALL_IDLE
 from perftop.detect.thermal import Modulation, Thermal
+from perftop.samples.cores import packages
+from perftop.samples.sample_reader import Sieve
 
 STEP_HZ = 100e6
 """Between two clocks of an Intel core since Sandy Bridge; others' are finer."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import gap_ns
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 
 QUIET_NS = 1_000_000_000
 """So long without one ends it: what keeps polling hardware from firmware does so at least that

@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
+from perftop.samples.episode import Episode
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
 """An episode of which nothing is seen for longer than both is over, nobody can tell when."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.believe import Sieve
 from perftop.detect.seen import Seen
-from perftop.metrics import INDEX
+from perftop.samples.metrics import INDEX
+from perftop.samples.sample_reader import Sieve
 
 SMALL_IDLE = 0.05
 """So little of it cannot hide or make much, however it was taken."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.believe import Sieve
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import Spells
 from perftop.detect.standstill import TICK_S
-from perftop.metrics import INDEX
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
+from perftop.samples.sample_reader import Sieve
 
 START, END = 0.04, 0.02
 """Less than a tick in 250 ms is what neighbours on a well-kept host take now and then."""

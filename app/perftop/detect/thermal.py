@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.believe import Sieve
-from perftop.counters import Column
 from perftop.detect.seen import Seen
+from perftop.samples.counters import Column
+from perftop.samples.sample_reader import Sieve
 
 HOT = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.believe import Sieve
-from perftop.cores import Cores
 from perftop.detect.booked import Booked
 from perftop.detect.detector import Detector
-from perftop.detect.episode import Episode
 from perftop.detect.seen import Seen
 from perftop.detect.spells import PAUSE_NS, Spell, Spells
 from perftop.detect.standstill import Standstill
 from perftop.detect.thermal import HOT, Modulation, Thermal
 from perftop.detect.why import ACTS
+from perftop.samples.cores import Cores
+from perftop.samples.episode import Episode
+from perftop.samples.sample_reader import Sieve
 
 CAUSES = (*HOT, "modulation")
 START, END = ACTS, ACTS / 2

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.detect.episode import Episode
 from perftop.exports.command import Command
 from perftop.exports.form import Form
+from perftop.samples.episode import Episode
 from perftop.session import Session
 from perftop.summary import Tally
 

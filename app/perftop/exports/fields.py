@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from perftop import whole
 from perftop.base.errors import USAGE, Failed
 from perftop.exports.look import Look
-from perftop.metrics import COUNTS, METRICS, Metric
-from perftop.smt import STATES
+from perftop.samples import machine_totals
+from perftop.samples.metrics import COUNTS, METRICS, Metric
+from perftop.samples.smt import STATES
 
 Scope = Literal["cpu", "core", "machine"]
 Kind = Literal["number", "count", "truth", "text"]
@@ -134,7 +134,7 @@ _MACHINE = {
 
 
 def _whole(key: str) -> Field:
-    name = f"machine_{key}_ratio" if key in whole.SHARES else f"machine_{key}"
+    name = f"machine_{key}_ratio" if key in machine_totals.SHARES else f"machine_{key}"
     text = _MACHINE.get(key, "Share of the time in which some task had to wait.")
     return Field(
         name, text, lambda look: look.same(look.interval.machine.get(key, math.nan)), key,
@@ -144,7 +144,7 @@ def _whole(key: str) -> Field:
 
 MEASURES = (
     *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS,
-    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, whole.NAMES),
+    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES),
 )  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from perftop.detect.episode import Episode
 from perftop.exports.command import Command
+from perftop.samples.episode import Episode
 from perftop.session import Interval
 
 Counted = dict[str, dict[str, int]]

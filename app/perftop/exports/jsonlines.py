@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop import export, overall
-from perftop.detect.episode import Episode
 from perftop.exports.command import Command
 from perftop.exports.fields import MEASURES, Field
 from perftop.exports.form import Counted, Form, Out
+from perftop.samples.episode import Episode
 from perftop.session import Interval, Session
 
 _KEYS = {field.key for field in MEASURES if field.kind != "count"}

@@ -6,7 +6,7 @@ from perfprobe import wire
 from perftop.export import MANY, OFF, UNREAD, why_absent
 from perftop.exports.fields import Field
 from perftop.exports.look import Look
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
 from perftop.session import Session
 
 CEILINGS = "turbo_ceiling"

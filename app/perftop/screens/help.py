@@ -108,7 +108,7 @@ def _filters() -> list[Run]:
 
 
 def _metrics(session: Session) -> list[Run]:
-    from perftop.metrics import METRICS
+    from perftop.samples.metrics import METRICS
 
     runs: list[Run] = [
         ("\n Numbers", "bright"),

@@ -13,7 +13,7 @@ from perftop.widgets import looks
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Interval, Session
 
 _STATES = frozenset({"suspect", "offline", "online"})

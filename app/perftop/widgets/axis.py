@@ -15,7 +15,7 @@ from perftop.draw.strips import Run, foreign
 from perftop.widgets import looks
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Session
     from perftop.trail import Times
 

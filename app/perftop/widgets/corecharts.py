@@ -11,7 +11,7 @@ import numpy as np
 
 from perftop.draw import charts, theme
 from perftop.draw.strips import Run
-from perftop.metrics import METRICS
+from perftop.samples.metrics import METRICS
 from perftop.widgets import axis, coreramp
 from perftop.widgets.corenumbers import Scene, beside
 from perftop.widgets.coreplan import LABEL, Panel

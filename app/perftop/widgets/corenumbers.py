@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from perftop import smt
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, fit, foreign, width
-from perftop.metrics import METRICS
+from perftop.samples import smt
+from perftop.samples.metrics import METRICS
 from perftop.widgets import axis, coretrack
 from perftop.widgets.choice import Units
 from perftop.widgets.coreplan import NAME, VALUE, Page, Panel
@@ -22,7 +22,7 @@ from perftop.widgets.reader import DROP
 from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Interval, Session
 
 _BESIDE = {

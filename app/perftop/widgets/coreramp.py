@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from perftop.base.format import ClockUnit
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.widgets.axis import Axis
 
 _TIMES = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.smt import STATES, bounds
+from perftop.samples.smt import STATES, bounds
 from perftop.widgets.places import Place
 from perftop.widgets.reader import joint
 from perftop.widgets.sheet import AWAKE

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from perfprobe import wire
-from perftop import smt
 from perftop.base.times import when
-from perftop.detect.episode import Episode
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.interval import BESIDE
-from perftop.metrics import METRICS
+from perftop.samples import smt
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import METRICS
 from perftop.widgets import axis, coreramp
 from perftop.widgets.corenumbers import Scene, method
 from perftop.widgets.coreplan import NAME, VALUE

@@ -15,7 +15,7 @@ from perftop.output.episode_words import depth, where
 from perftop.widgets import looks
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Session
 
 ORDERS = ("start", "length", "depth", "kind")

@@ -13,7 +13,7 @@ from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.cursor import Cursor
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Interval, Session
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.draw.theme import HEAT
-from perftop.metrics import METRICS
-from perftop.smt import STATES
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

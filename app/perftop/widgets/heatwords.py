@@ -132,7 +132,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
 
 def _over(interval: Interval, rows: list[int], *keys: str) -> list[float]:
     """Metrics of these CPUs together."""
-    from perftop.metrics import INDEX  # brings numpy
+    from perftop.samples.metrics import INDEX  # brings numpy
 
     values = interval.values.group(rows)
     return [float(values[INDEX[key]]) for key in keys]

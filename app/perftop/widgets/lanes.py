@@ -13,7 +13,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
 from perftop.draw.strips import Run
-from perftop.smt import STATES
+from perftop.samples.smt import STATES
 from perftop.widgets.fields import Field, Scale, scale
 
 if TYPE_CHECKING:

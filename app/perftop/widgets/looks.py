@@ -9,7 +9,7 @@ from perftop.draw.strips import foreign
 from perftop.output.episode_words import cause, evidence
 
 if TYPE_CHECKING:
-    from perftop.detect.episode import Episode
+    from perftop.samples.episode import Episode
     from perftop.session import Interval
 
 _RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perftop.base.times import length
-from perftop.company import Task, task
-from perftop.detect.episode import Episode
 from perftop.detect.losses import KIND
 from perftop.detect.neighbours import AWAKE, BUSY
 from perftop.draw.strips import foreign
 from perftop.output.episode_words import told, where
-from perftop.watching import KEPT_NS, Moved, Thread, Watching
+from perftop.samples.episode import Episode
+from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
+from perftop.samples.running_tasks import Task, task
 
 if TYPE_CHECKING:
     from perftop.session import Interval, Session

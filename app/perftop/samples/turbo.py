@@ -15,9 +15,9 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.cores import Cores
-from perftop.counters import Column, Counters, Delta
-from perftop.steps import Corners, Steps, tables
+from perftop.samples.cores import Cores
+from perftop.samples.counters import Column, Counters, Delta
+from perftop.samples.turbo_tables import Corners, Steps, tables
 
 GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Exact ceilings of a package. Hybrids have one for each core type, told apart by the CPUs that a

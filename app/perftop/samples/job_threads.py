@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import NamedTuple
 
-from perftop.company import shown
+from perftop.samples.running_tasks import shown
 
 MOST_THREADS = 1024
 """Kept of a record: a probe tells of fewer."""

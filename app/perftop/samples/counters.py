@@ -20,7 +20,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Words
-from perftop.limits import TIMES, Limits
+from perftop.samples.counter_limits import TIMES, Limits
 
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 

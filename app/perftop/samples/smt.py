@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfprobe import wire
-from perftop import calibrate
 from perftop.base.arrays import Bools, Floats
-from perftop.counters import Counters, Delta
-from perftop.evaluate import Values
+from perftop.samples.calibration import BLUR_S, LEAST_SHARE, calibrations, factor_bounds
+from perftop.samples.counters import Counters, Delta
+from perftop.samples.evaluation import Values
 
 STATES = ("neither", "lp0", "lp1", "both")
 UNEVEN = 0.1
@@ -79,7 +79,7 @@ class Splitter:
         self.cores: list[list[int]] = []
         """CPU numbers; replaced when a CPU comes whose core was not known."""
         self.regroup(hello.cores)
-        self.calibrations = calibrate.calibrations(hello.multipliers)
+        self.calibrations = calibrations(hello.multipliers)
         self._methods = set(hello.smt_methods)
         """Those that hello allows; empty: whatever the counters give."""
 
@@ -184,7 +184,7 @@ class Splitter:
         if learn and name in self.calibrations:
             span_s = self._span_s(name, delta)[pair].T
             for r, x, other, s in ((r0, first, r1, span_s[0]), (r1, second, r0, span_s[1])):
-                self.calibrations[name].observe(*calibrate.bounds(name, r, x, other, s))
+                self.calibrations[name].observe(*factor_bounds(name, r, x, other, s))
         factor = self._factor(name)
         first, second = first * factor, second * factor
         if name == "one_thread":
@@ -258,8 +258,8 @@ class Splitter:
         any_ = float(np.nanmean(shared)) if np.isfinite(shared).any() else np.nan
         if learn and "any_thread" in self.calibrations and any_ > 0:
             span_s = self._span_s("any_thread", delta)[rows[:1]]
-            if lowest > calibrate.LEAST_SHARE and (span_s > 0).all():
-                blur = calibrate.BLUR_S / span_s
+            if lowest > LEAST_SHARE and (span_s > 0).all():
+                blur = BLUR_S / span_s
                 low, high = (lowest - blur) / any_, (highest + blur) / any_
                 self.calibrations["any_thread"].observe(low, high)
         any_ *= self._factor("any_thread")

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.counters import Counters, Delta
-from perftop.metrics import INDEX, METRICS, Metric, Quantities, Variant
+from perftop.samples.counters import Counters, Delta
+from perftop.samples.metrics import INDEX, METRICS, Metric, Quantities, Variant
 
 
 class Evaluator:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.counters import Counters, Delta
+from perftop.samples.counters import Counters, Delta
 
 
 class Quantities:

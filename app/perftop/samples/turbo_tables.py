@@ -10,7 +10,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.limits import MAX_HZ
+from perftop.samples.counter_limits import MAX_HZ
 
 MOST_TABLES, MOST_STEPS = 256, 64
 """Hello is not trusted; no table that is known has more than 18 steps, and each core may be

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.counters import Counters, Delta
+from perftop.samples.counters import Counters, Delta
 
 SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"}
 """Of all packages together, by the counter they come from."""

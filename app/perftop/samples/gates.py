@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.counters import Counters, Delta
-from perftop.limits import MAX_IPC
+from perftop.samples.counter_limits import MAX_IPC
+from perftop.samples.counters import Counters, Delta
 
 SLACK = 0.01
 """Of the span: stamps surround a read, the counters are read somewhere between."""

@@ -105,7 +105,7 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
     return found
 
 
-def bounds(
+def factor_bounds(
     counter: str, r: Floats, x: Floats, other: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
     """What siblings with unhalted shares `r` and `other` say of the factor of a counter that moved

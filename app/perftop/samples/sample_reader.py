@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfprobe import wire
-from perftop import gates
 from perftop.base.arrays import Bools
-from perftop.cores import Cores
-from perftop.counters import Counters, Delta
-from perftop.evaluate import Evaluator, Values
-from perftop.smt import Split, Splitter
-from perftop.turbo import Ceilings, Turbo
+from perftop.samples import gates
+from perftop.samples.cores import Cores
+from perftop.samples.counters import Counters, Delta
+from perftop.samples.evaluation import Evaluator, Values
+from perftop.samples.smt import Split, Splitter
+from perftop.samples.turbo import Ceilings, Turbo
 
 
 @dataclass(frozen=True, slots=True)
