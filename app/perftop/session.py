@@ -12,8 +12,8 @@ import dataclasses
 from perfprobe import wire
 from perftop import marks
 from perftop.base.times import length
-from perftop.detect.detection import Detection
-from perftop.detect.detector import Detector
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.pipeline import Detection
 from perftop.history import TASKS_NS, History
 from perftop.interval import Interval, Span, Tasks, nothing
 from perftop.samples import machine_totals

@@ -10,8 +10,8 @@ from paced import BUSY, IDLE, STEAL, Paced, S, flags
 
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
+from perftop.detect.engine.share_episodes import GAP_NS, PAUSE_NS
 from perftop.detect.halts import END, START
-from perftop.detect.spells import GAP_NS, PAUSE_NS
 
 KIND = "involuntary-halt"
 TSC = made.TSC_HZ

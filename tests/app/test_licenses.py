@@ -8,8 +8,8 @@ import made
 import pytest
 from paced import CEILING, Paced, S
 
-from perftop.detect.licenses import END, START
-from perftop.detect.spells import GAP_NS
+from perftop.detect.engine.share_episodes import GAP_NS
+from perftop.detect.simd_licenses import END, START
 
 KIND = "license"
 TSC = made.TSC_HZ

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from perftop.detect.detector import Detector
-from perftop.detect.losses import Losses
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.neighbours.losses import Losses
 from perftop.samples.episode import Episode
 
 SAMPLE_NS = 100_000_000

@@ -12,9 +12,9 @@ from cores import Walk as Stream
 from cores import lived
 from fakes import Does, Machine
 
-from perftop.detect.climb import BUSY, GAIN
+from perftop.detect.engine.share_episodes import GAP_NS
+from perftop.detect.ramp_climb import BUSY, GAIN
 from perftop.detect.ramps import AWAKE, HOLD_NS, LONGEST_NS, REST_NS, Clocks, Ramps
-from perftop.detect.spells import GAP_NS
 from perftop.output.episode_words import evidence
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve

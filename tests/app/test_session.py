@@ -13,7 +13,7 @@ from made import counter, frame
 
 from perfprobe import wire
 from perftop import export, overall
-from perftop.detect.detector import CLEAN_NS
+from perftop.detect.engine.episode_log import CLEAN_NS
 from perftop.samples.metrics import METRICS
 from perftop.session import Session
 

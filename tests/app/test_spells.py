@@ -9,8 +9,8 @@ import made
 import numpy as np
 import pytest
 
-from perftop.detect.detector import Detector
-from perftop.detect.spells import GAP_NS, Spells
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import GAP_NS, Spells
 from perftop.samples.episode import Episode
 
 S = made.SAMPLE_NS

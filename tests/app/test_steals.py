@@ -6,8 +6,8 @@ import made
 import numpy as np
 import pytest
 
-from perftop.detect.detector import Detector
-from perftop.detect.spells import GAP_NS
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import GAP_NS
 from perftop.detect.steals import Steals
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve

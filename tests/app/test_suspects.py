@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import made
 
-from perftop.detect.detector import CLEAN_NS, Detector
+from perftop.detect.engine.episode_log import CLEAN_NS, Detector
 from perftop.samples.episode import Episode
 
 S = made.SAMPLE_NS

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from perfprobe.wire import Block, Counter
-from perftop.detect.facts import Facts, Tally
-from perftop.detect.why import COUNTED, RULES, Case, evidence, verdict
+from perftop.detect.engine.counted_shares import Facts, Tally
+from perftop.detect.low_clock_causes import COUNTED, RULES, Case, evidence, verdict
 from perftop.samples.counters import Counters
 from perftop.samples.sample_reader import Sieve
 

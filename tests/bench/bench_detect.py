@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.detect.seen import Seen
+from perftop.detect.engine.detector_input import Seen
 from perftop.session import Session
 
 SAMPLE_NS = 100_000_000

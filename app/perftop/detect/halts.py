@@ -10,11 +10,11 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.format import rough
-from perftop.detect.detector import Detector
-from perftop.detect.seen import Seen
-from perftop.detect.signs import SIGNS, Signs
-from perftop.detect.spells import PAUSE_NS, Spell, Spells, gap_ns
-from perftop.detect.standstill import Standstill
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import PAUSE_NS, Spell, Spells, gap_ns
+from perftop.detect.engine.standstill import Standstill
+from perftop.detect.halt_signs import SIGNS, Signs
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 

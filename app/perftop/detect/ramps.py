@@ -16,10 +16,10 @@ from statistics import median
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect import climb
-from perftop.detect.climb import WAVER, Climb, Ramp
-from perftop.detect.seen import Seen
-from perftop.detect.spells import GAP_SAMPLES, gap_ns
+from perftop.detect import ramp_climb
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.share_episodes import GAP_SAMPLES, gap_ns
+from perftop.detect.ramp_climb import WAVER, Climb, Ramp
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
@@ -169,7 +169,7 @@ class Ramps:
     def _episode(self, ramps: list[Ramp]) -> Episode:
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
-        evidence = climb.evidence(ramps, self._cores.lists)
+        evidence = ramp_climb.evidence(ramps, self._cores.lists)
         if np.isfinite(self._ceiling_hz[members]).all():
             evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
         return Episode(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.detector import Detector
-from perftop.detect.seen import Seen
-from perftop.detect.spells import gap_ns
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import gap_ns
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.detect.detector import Detector
-from perftop.detect.seen import Seen
-from perftop.detect.spells import Spells
-from perftop.detect.standstill import TICK_S
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import Spells
+from perftop.detect.engine.standstill import TICK_S
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.detect.booked import Booked
-from perftop.detect.detector import Detector
-from perftop.detect.seen import Seen
-from perftop.detect.spells import PAUSE_NS, Spell, Spells
-from perftop.detect.standstill import Standstill
-from perftop.detect.thermal import HOT, Modulation, Thermal
-from perftop.detect.why import ACTS
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import PAUSE_NS, Spell, Spells
+from perftop.detect.engine.standstill import Standstill
+from perftop.detect.engine.thermal import HOT, Modulation, Thermal
+from perftop.detect.kernel_throttles import Booked
+from perftop.detect.low_clock_causes import ACTS
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve

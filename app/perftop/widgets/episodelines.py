@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perftop.base.times import length, when
-from perftop.detect.why import LEVELS
+from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where

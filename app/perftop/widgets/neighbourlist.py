@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perftop.base.times import length
-from perftop.detect.losses import KIND
-from perftop.detect.neighbours import AWAKE, BUSY
+from perftop.detect.neighbours.losses import KIND
+from perftop.detect.neighbours.neighbours import AWAKE, BUSY
 from perftop.draw.strips import foreign
 from perftop.output.episode_words import told, where
 from perftop.samples.episode import Episode

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.seen import Seen
+from perftop.detect.engine.detector_input import Seen
 from perftop.samples.counters import Column
 from perftop.samples.sample_reader import Sieve
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from perftop.base.format import rough
-from perftop.detect.facts import Facts
+from perftop.detect.engine.counted_shares import Facts
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",

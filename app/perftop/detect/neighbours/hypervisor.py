@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Ints
-from perftop.detect.detector import Detector
-from perftop.detect.losses import Losses
-from perftop.detect.seen import Seen
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.neighbours.losses import Losses
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.detector import Detector
+from perftop.detect.engine.episode_log import Detector
 from perftop.samples.episode import Episode
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.detect.budget import Budget
-from perftop.detect.detector import Detector
-from perftop.detect.hypervisor import Hypervisor
-from perftop.detect.scheduler import Scheduler
-from perftop.detect.seen import Seen
-from perftop.detect.siblings import Siblings
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.neighbours.hypervisor import Hypervisor
+from perftop.detect.neighbours.run_queues import Scheduler
+from perftop.detect.neighbours.shared_power import Budget
+from perftop.detect.neighbours.siblings import Siblings
 from perftop.samples.cores import packages
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Watching

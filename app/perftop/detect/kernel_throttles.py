@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.detect.detector import Detector
-from perftop.detect.seen import Seen
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.detector import Detector
-from perftop.detect.losses import Losses
-from perftop.detect.seen import Seen
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.neighbours.losses import Losses
 from perftop.samples.episode import Episode
 from perftop.samples.running_tasks import Company, accused
 from perftop.samples.sample_reader import Sieve

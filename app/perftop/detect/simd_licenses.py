@@ -6,10 +6,10 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import rough
-from perftop.detect.detector import Detector
-from perftop.detect.seen import Seen
-from perftop.detect.spells import PAUSE_NS, Spell, Spells
-from perftop.detect.why import ACTS, LEVELS
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import PAUSE_NS, Spell, Spells
+from perftop.detect.low_clock_causes import ACTS, LEVELS
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX

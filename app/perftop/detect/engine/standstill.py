@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.detect.seen import Seen
+from perftop.detect.engine.detector_input import Seen
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 

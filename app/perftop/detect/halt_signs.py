@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.detect.seen import Seen
-from perftop.detect.standstill import SMALL_IDLE
-from perftop.detect.thermal import Modulation, Thermal
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.standstill import SMALL_IDLE
+from perftop.detect.engine.thermal import Modulation, Thermal
 from perftop.samples.cores import packages
 from perftop.samples.sample_reader import Sieve
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.detector import Detector
-from perftop.detect.facts import Facts, Tally
-from perftop.detect.seen import Seen
-from perftop.detect.spells import PAUSE_NS, Inside, gap_ns
-from perftop.detect.why import COUNTED, Case, evidence, verdict
+from perftop.detect.engine.counted_shares import Facts, Tally
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import PAUSE_NS, Inside, gap_ns
+from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Delta
 from perftop.samples.episode import Episode

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from perftop.detect.detector import Detector
-from perftop.detect.drops import Drops
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
 from perftop.detect.halts import Halts
-from perftop.detect.licenses import Licenses
-from perftop.detect.neighbours import Neighbours
+from perftop.detect.neighbours.neighbours import Neighbours
 from perftop.detect.ramps import Ramps
-from perftop.detect.seen import Seen
+from perftop.detect.simd_licenses import Licenses
 from perftop.detect.smis import Smis
 from perftop.detect.steals import Steals
 from perftop.detect.throttles import Throttles
+from perftop.detect.turbo_drops import Drops
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sample, Sieve
 

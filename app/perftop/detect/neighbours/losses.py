@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.detector import Detector
-from perftop.detect.spells import gap_ns
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.engine.share_episodes import gap_ns
 from perftop.samples.episode import Episode
 
 KIND = "neighbour"
