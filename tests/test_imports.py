@@ -108,6 +108,6 @@ def test_the_probe_knows_no_app() -> None:
 def test_this_test_sees_imports() -> None:
     """A guard whose extractor finds nothing passes everything."""
     assert "perfprobe.wire" in imports(APP / "session.py")
-    assert "numpy" in loaded("import perftop.session")
+    assert "numpy" in loaded("import perftop.session.session")
     assert HEADLESS
     assert all(source(name).exists() for name in HEADLESS)

@@ -12,7 +12,7 @@ from fakekernel.scenes import PowerLimitDrop
 from perfprobe import wire
 from perfprobe.sources.msr.source import open_msr
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 

@@ -17,7 +17,7 @@ from textual.app import App
 from textual.binding import BindingType
 
 from perfprobe import wire
-from perftop import keys, marks
+from perftop import keys
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
@@ -28,13 +28,14 @@ from perftop.messages import Jumped, Marked, Refreshed
 from perftop.playhead import Playhead
 from perftop.process.probe_stream import Stream, attached
 from perftop.screens.monitor import Monitor
+from perftop.session import marks
 from perftop.terminal import drawing_on_stdout
 from perftop.widgets.choice import Choice
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
     from perftop.deck import Deck
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
@@ -134,8 +135,8 @@ class PerfTopApp(App[None]):
     def _take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
             from perftop.deck import Deck  # brings numpy, while the probe takes its first
-            from perftop.history import History
-            from perftop.session import Session
+            from perftop.session.history import History
+            from perftop.session.session import Session
 
             self._session = Session(message, History(message))
             self._deck = Deck(self._session)

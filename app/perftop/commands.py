@@ -11,9 +11,9 @@ from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits
 from textual.markup import escape
 
 from perftop.draw import theme
-from perftop.filter import HELP
 from perftop.keys import KEYS, caption
-from perftop.session import Session
+from perftop.session.filter import HELP
+from perftop.session.session import Session
 from perftop.widgets.choice import UNITS
 from perftop.widgets.fields import fields
 from perftop.widgets.places import ORDERS

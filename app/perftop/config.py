@@ -159,7 +159,7 @@ def _wrong_columns(columns: object) -> _Wrong:
         yield at, f'columns is {_type(columns)}: it must be a list such as ["util", "ipc"]'
         return
     if columns:
-        from perftop.tabular import ALL  # brings numpy
+        from perftop.session.columns import ALL  # brings numpy
 
         known = [column.key for column in ALL]
         for name in columns:

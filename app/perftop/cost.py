@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
 
 SPAN_NS = 5_000_000_000
 """It is told as a mean over this long: it is small and jumps."""

@@ -17,7 +17,7 @@ from perfprobe import wire
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.recording import Timed
-from perftop.session import Session
+from perftop.session.session import Session
 from perftop.tape import Tape, size
 
 WAITING_BYTES = 64_000_000

@@ -15,7 +15,8 @@ from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.samples.smt import STATES
-from perftop.session import Interval, Session
+from perftop.session.missing import why_absent, why_no_states
+from perftop.session.session import Interval, Session
 
 Line = dict[str, Any]
 MULTIPLEXED = 0.99
@@ -114,24 +115,6 @@ def multiplexed(interval: Interval) -> dict[int, float]:
     return {row: share for row, share in shares if share < MULTIPLEXED}
 
 
-OFF = "the CPU is off"
-UNREAD = "not read in this interval"
-MANY = "only neither is told of more than two threads"
-
-
-def why_absent(interval: Interval, row: int, key: str) -> str:
-    """Why a value that this source can give is not there now."""
-    if not interval.online[row]:
-        return OFF
-    if row in interval.suspect:
-        return "no sample of this interval could be believed"
-    if key in {"busy_hz", "ipc", "kernel_cycles", "kernel_instructions"}:
-        halted = interval.values["util"][row]
-        if halted == 0:
-            return "the CPU was halted throughout"
-    return UNREAD
-
-
 def _count(interval: Interval, key: str, row: int) -> int | None:
     moved = interval.counts.get(key)
     if moved is None or not math.isfinite(moved[row]):
@@ -159,24 +142,8 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "turbo_ceiling_high_hz": number(float(interval.ceilings.high_hz[core])),
         "suspect": sorted(reasons),
     }
-    why = _why_no_states(session, interval, core)
+    why = why_no_states(session, interval, core)
     return line | {"why": why} if why else line
-
-
-def _why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """The bounds of a core stand for themselves."""
-    split, cpus = interval.split, session.splitter.cores[core]
-    known = {"smt": all(map(math.isfinite, split.of(core).values())),
-             "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
-    lacking = [key for key, found in known.items() if not found]
-    if not lacking or split.method[core] == "bounds":
-        return {}
-    rows = [session.position[cpu] for cpu in cpus]
-    worst = next((row for row in rows if row in interval.suspect), rows[0])
-    why = {key: why_absent(interval, worst, key) for key in lacking}
-    if cpus[2:] and known["active_threads"]:
-        why["smt"] = MANY
-    return why
 
 
 def _states(shares: Any) -> Line:

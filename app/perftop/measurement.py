@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from perfprobe import wire
 from perftop import overall, report
 from perftop.export import Line
-from perftop.footprint import Footprint
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.samples.episode import Episode
-from perftop.session import Session
-from perftop.summary import Tally
+from perftop.session.job_cpus import Footprint
+from perftop.session.session import Session
+from perftop.session.summary import Tally
 
 
 class Measurement:

@@ -11,7 +11,7 @@ from perftop.process.printout import Printout
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for it
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 class Refreshed(Message):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from perftop.export import Line, number
-from perftop.footprint import Footprint
 from perftop.process.command_window import Bounds, Bracket
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
-from perftop.session import Interval, Session
-from perftop.summary import Extremes
+from perftop.session.job_cpus import Footprint
+from perftop.session.session import Interval, Session
+from perftop.session.summary import Extremes
 
 
 def run_line(session: Session, bracket: Bracket) -> Line | None:

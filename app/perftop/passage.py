@@ -13,11 +13,11 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.history import History
 from perftop.recording import BLOCK, Timed
 from perftop.samples.counters import unpack
 from perftop.seekable import Recording
-from perftop.session import Session
+from perftop.session.history import History
+from perftop.session.session import Session
 
 WARM_NS = 30_000_000_000
 """Read before a moment that is entered: three times what the slowest detector must have seen to be

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 class Playhead:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe import wire
-from perftop import marks
 from perftop.attend import attend
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
@@ -20,7 +19,8 @@ from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.process.run_notes import RunNotes
-from perftop.session import Session
+from perftop.session import marks
+from perftop.session.session import Session
 from perftop.tape import Tape, refuse
 
 TELL_S = 1.0

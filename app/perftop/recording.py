@@ -16,7 +16,7 @@ from typing import Protocol
 import msgpack
 
 from perfprobe import wire
-from perftop.packing import Layouts, Packer
+from perftop.session.frame_packing import Layouts, Packer
 
 BLOCK = 64
 """Messages: a jump into the file has to unpack those before it in their block."""

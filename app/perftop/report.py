@@ -14,8 +14,9 @@ from perftop.output.episode_words import cause, depth, evidence, where
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
-from perftop.session import Interval, Session
-from perftop.summary import Tally
+from perftop.session.missing import missing_text
+from perftop.session.session import Interval, Session
+from perftop.session.summary import Tally
 
 Show = Callable[[float], str]
 _SHOW: dict[str, Show] = {"ratio": percent, "Hz": clock, "1": plain}
@@ -44,20 +45,6 @@ def heading(session: Session) -> list[str]:
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     lines += [f"# {text}" for text in missing_text(session)]
     return lines
-
-
-def missing_text(session: Session) -> list[str]:
-    """One line a cause: what is not there, why, and how to get it."""
-    groups: dict[tuple[str, str | None], list[str]] = {}
-    for missing in session.missing():
-        metric = METRICS.get(missing.what)
-        where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-        label = (metric.label if metric else missing.what) + where
-        groups.setdefault((missing.why, missing.fix), []).append(label)
-    return [
-        f"n/a: {', '.join(dict.fromkeys(labels))} - {why}" + (f" · {fix}" if fix else "")
-        for (why, fix), labels in groups.items()
-    ]
 
 
 def table(session: Session, interval: Interval) -> list[str]:

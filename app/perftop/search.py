@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perftop import visit
 from perftop.passage import WARM_NS, Passage
+from perftop.session import episode_navigation
 
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.seekable import Recording
-    from perftop.session import Interval
+    from perftop.session.session import Interval
 
 BATCH_S = 0.05
 """Read at once: a key is answered after that."""
@@ -57,10 +57,15 @@ class Search:
         session = passage.session
         while not passage.over:
             await self._read(passage, session.now_ns + span_ns)
-            if visit.beside(session, at, visit.kept(session, cpus), 1) is not None:
+            if (
+                episode_navigation.beside(session, at, episode_navigation.kept(session, cpus), 1)
+                is not None
+            ):
                 # As long as an interval that begins with it.
                 await self._read(passage, session.now_ns + span_ns)
-                time_ns = visit.beside(session, at, visit.kept(session, cpus), 1)
+                time_ns = episode_navigation.beside(
+                    session, at, episode_navigation.kept(session, cpus), 1
+                )
                 return passage, time_ns or session.now_ns
         return None
 
@@ -72,8 +77,10 @@ class Search:
             await self._read(passage, end_ns + SEEN_NS)
             session = passage.session
             # Of one that was there when the file was entered the start is not known.
-            found = [e for e in visit.kept(session, cpus) if begin_ns <= e.start_ns < end_ns]
-            time_ns = visit.beside(session, at, found, -1)
+            found = [
+                e for e in episode_navigation.kept(session, cpus) if begin_ns <= e.start_ns < end_ns
+            ]
+            time_ns = episode_navigation.beside(session, at, found, -1)
             if time_ns is not None:
                 return passage, time_ns
             end_ns = begin_ns

@@ -22,7 +22,7 @@ from perftop.process.command_window import Bracket
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

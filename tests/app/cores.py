@@ -9,8 +9,8 @@ import made
 from fakes import Does, Machine
 
 from perftop.draw import strips
-from perftop.history import History
-from perftop.session import Interval, Session
+from perftop.session.history import History
+from perftop.session.session import Interval, Session
 from perftop.widgets import axis, core, corenumbers, coreplan, coretrack
 from perftop.widgets.choice import Units
 from perftop.widgets.corecharts import Charts, Scales

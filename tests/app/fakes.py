@@ -13,7 +13,7 @@ import made
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
 from perftop.base.errors import Failed
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 SECOND = 1e-9
 _CPU = (

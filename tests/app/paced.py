@@ -11,7 +11,7 @@ import numpy as np
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 
 S = made.SAMPLE_NS
 NS = 1e-9

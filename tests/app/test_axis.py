@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 from perftop.widgets import axis
 
 MS = 1_000_000

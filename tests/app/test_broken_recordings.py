@@ -15,9 +15,9 @@ import pytest
 
 from perfprobe import wire
 from perftop.exports.run import FORMS
-from perftop.packing import Layouts, Packer
 from perftop.recording import Reader
-from perftop.session import Session
+from perftop.session.frame_packing import Layouts, Packer
+from perftop.session.session import Session
 
 HELLO = made.hello(
     [made.REF, made.counter("any_thread")], threads=4, cores=1,

@@ -8,9 +8,9 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.history import History
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.history import History
+from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
 

@@ -20,7 +20,7 @@ from perftop import export
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.turbo import CAPS, Ceilings, Turbo
 from perftop.samples.turbo_tables import MOST_STEPS, tables
-from perftop.session import Session
+from perftop.session.session import Session
 
 # As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]

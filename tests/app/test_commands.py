@@ -12,8 +12,8 @@ from waiting import until
 from perftop.app import PerfTopApp
 from perftop.commands import Palette, commands, places
 from perftop.draw import theme
-from perftop.filter import HELP
 from perftop.screens.monitor import Monitor
+from perftop.session.filter import HELP
 
 THEMES = theme.names(no_color=False)
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from perfprobe.wire import Counter, Hello, Note
 from perftop.draw import strips, theme
-from perftop.history import History
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.history import History
+from perftop.session.session import Session
 from perftop.widgets import axis, coreplan, coretrack
 from perftop.widgets.corecharts import Charts
 

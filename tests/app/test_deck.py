@@ -19,11 +19,11 @@ from waiting import until
 from perfprobe import wire
 from perftop import deck, recording, tape
 from perftop.deck import Deck, named
-from perftop.history import History
 from perftop.recording import Timed
 from perftop.screens.monitor import Monitor
 from perftop.seekable import Recording
-from perftop.session import Session
+from perftop.session.history import History
+from perftop.session.session import Session
 from perftop.widgets.top import Top
 
 GONE = wire.Note("hotplug", 0, data={"cpu": 1, "online": False})

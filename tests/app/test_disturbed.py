@@ -12,7 +12,7 @@ import pytest
 from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
 Timed = wire.Frame | wire.Note

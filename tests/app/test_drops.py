@@ -21,7 +21,7 @@ from perftop.detect.engine.share_episodes import GAP_NS, PAUSE_NS
 from perftop.detect.turbo_drops import AWAKE, CLIMB_NS, END, START, Clocks, Drops
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
-from perftop.session import Session
+from perftop.session.session import Session
 
 S = made.SAMPLE_NS
 CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")

@@ -14,7 +14,7 @@ from perftop import overall, report
 from perftop.base.times import length
 from perftop.output.episode_words import cause, depth, evidence, told, where
 from perftop.samples.episode import Episode
-from perftop.summary import Tally
+from perftop.session.summary import Tally
 
 S = 1_000_000_000
 

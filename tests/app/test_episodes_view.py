@@ -14,7 +14,7 @@ from waiting import until
 from perftop.samples.episode import Episode
 from perftop.screens.menu import Menu
 from perftop.screens.monitor import Monitor
-from perftop.session import Session
+from perftop.session.session import Session
 from perftop.widgets.episodelines import planned
 from perftop.widgets.episodes import Episodes
 

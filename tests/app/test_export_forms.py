@@ -25,7 +25,7 @@ from pyarrow import parquet
 from perfprobe import wire
 from perftop import stat
 from perftop.exports.command import Command
-from perftop.session import Session
+from perftop.session.session import Session
 
 EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")

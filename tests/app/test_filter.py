@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from perfprobe.wire import Cpu, Note
 from perftop.base import format as text_of
 from perftop.base.text import ranges
-from perftop.filter import HELP, MOST, FilterError, parse
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX, METRICS
-from perftop.session import Interval, Session
+from perftop.session.filter import HELP, MOST, FilterError, parse
+from perftop.session.session import Interval, Session
 
 NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "offline", "a|b"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from fakes import Does, Machine, seen
 
-from perftop import footprint, overall
-from perftop.footprint import Footprint
+from perftop import overall
 from perftop.samples.job_threads import Watching
+from perftop.session import job_cpus
+from perftop.session.job_cpus import Footprint
 
 MS = 1_000_000
 ROOT = 100
@@ -61,7 +62,7 @@ def test_nobody_was_seen() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(footprint, "MOST_THREADS", 8)
+    monkeypatch.setattr(job_cpus, "MOST_THREADS", 8)
     job = Job()
     for tid in range(200, 240):
         job.look((tid, tid, 0, 1))

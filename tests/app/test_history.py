@@ -17,10 +17,10 @@ from made import SAMPLE_NS
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.history import History, edges
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
-from perftop.session import Session
+from perftop.session.history import History, edges
+from perftop.session.session import Session
 
 NAN = math.nan
 TICKS = int(made.TSC_HZ / 10)

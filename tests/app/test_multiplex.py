@@ -10,7 +10,7 @@ from made import frame
 from perfprobe import wire
 from perftop import export, report
 from perftop.samples.counters import Counters, Delta
-from perftop.session import Session
+from perftop.session.session import Session
 
 NS = 100_000_000  # of a sample
 TICKS = int(made.TSC_HZ / 10)

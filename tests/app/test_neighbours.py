@@ -12,7 +12,7 @@ from turning import Turning
 
 from perfprobe import wire
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 SAMPLE_NS = made.SAMPLE_NS

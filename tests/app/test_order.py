@@ -11,8 +11,8 @@ from playing import Run, play
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
-from perftop.filter import parse
 from perftop.screens.monitor import Monitor
+from perftop.session.filter import parse
 from perftop.widgets import columns
 from perftop.widgets.choice import Choice
 from perftop.widgets.heading import heading

@@ -12,12 +12,12 @@ from taped import written
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.history import History
 from perftop.passage import WARM_NS, Passage, reach
 from perftop.recording import Timed
 from perftop.samples.episode import Episode
 from perftop.seekable import Recording
-from perftop.session import Session
+from perftop.session.history import History
+from perftop.session.session import Session
 
 S = 1_000_000_000
 CERTAIN_NS = 20 * S

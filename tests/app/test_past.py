@@ -16,9 +16,9 @@ from playing import Run, play
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.filter import parse
-from perftop.history import History
 from perftop.samples.episode import Episode
+from perftop.session.filter import parse
+from perftop.session.history import History
 from perftop.widgets import axis, lanes
 from perftop.widgets.fields import Field
 from perftop.widgets.past import Past

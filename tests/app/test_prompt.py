@@ -17,10 +17,10 @@ from textual.widgets import Input, Static
 from waiting import until
 
 from perftop.draw import theme
-from perftop.filter import parse
-from perftop.moment import moment
 from perftop.screens.monitor import Monitor
 from perftop.screens.narrowing import Narrowing
+from perftop.session.filter import parse
+from perftop.session.parse_time import moment
 from perftop.widgets.choice import Choice
 from perftop.widgets.prompt import Prompt
 

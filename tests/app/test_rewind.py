@@ -14,9 +14,9 @@ from made import SAMPLE_NS, counter
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.history import CHUNK, History
 from perftop.samples.smt import Split
-from perftop.session import Interval, Session
+from perftop.session.history import CHUNK, History
+from perftop.session.session import Interval, Session
 
 TICKS = int(made.TSC_HZ / 10)
 INTERVAL_NS = 5 * SAMPLE_NS

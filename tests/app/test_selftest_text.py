@@ -185,7 +185,7 @@ def test_the_screen_warns() -> None:
     findings.keep(ANSWER)
     code = """
 import dataclasses, made
-from perftop.session import Session
+from perftop.session.session import Session
 from perftop.widgets import alert, strips
 from perftop.widgets.status import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))

@@ -15,7 +15,8 @@ from perfprobe import wire
 from perftop import export, overall
 from perftop.detect.engine.episode_log import CLEAN_NS
 from perftop.samples.metrics import METRICS
-from perftop.session import Session
+from perftop.session import missing
+from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
 IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
@@ -375,12 +376,12 @@ def test_states_that_are_not_there_have_their_reason() -> None:
         values = {"ref": [seq, None if seq < 2 else seq], "one_thread": [0, None if seq < 2 else 0]}
         flags = [wire.ROW_SAMPLED, wire.ROW_OFFLINE if seq < 2 else wire.ROW_SAMPLED]
         came.apply(frame(two, seq, values, flags=flags))
-    assert core(came)["why"] == {"smt": export.UNREAD, "active_threads": export.UNREAD}
+    assert core(came)["why"] == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
     assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
 
 
 def test_percentiles_stay_right_when_samples_are_thinned() -> None:
-    from perftop.summary import Distribution
+    from perftop.session.summary import Distribution
 
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)

@@ -10,8 +10,8 @@ import pytest
 from exported import SAMPLE_NS, messages
 
 from perfprobe import wire
-from perftop.history import History
-from perftop.session import Session
+from perftop.session.history import History
+from perftop.session.session import Session
 
 SLEPT_NS = 3600 * 10**9
 AT = 40

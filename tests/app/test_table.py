@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from playing import Run, play
 
 from perfprobe.wire import Rate
-from perftop import tabular
 from perftop.base.format import clock_unit
 from perftop.draw import strips
-from perftop.filter import parse
 from perftop.samples.metrics import METRICS
 from perftop.screens.monitor import Monitor
+from perftop.session import columns
+from perftop.session.filter import parse
 from perftop.widgets import cells, tableplan
 from perftop.widgets.table import Table
 
@@ -59,7 +59,7 @@ def at_table(
 def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[tableplan.Plan, tableplan.Page]:
     """All columns, without an app."""
     session, interval = seen(machine, **more)
-    of = tabular.Tabular(session)
+    of = columns.Tabular(session)
     slots = [tableplan.slot(column, GHZ) for column in of.columns()]
     page = tableplan.Page(
         {"cpu": [str(row.cpu) for row in session.topology]},
@@ -277,8 +277,8 @@ def test_tasks_sort_by_name() -> None:
 
 def test_what_looks_equal_does_not_change_places() -> None:
     session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
-    of = tabular.Tabular(session)
-    rows = of.arranged(np.arange(8), tabular.ALL[0], interval, GHZ, reverse=False).tolist()
+    of = columns.Tabular(session)
+    rows = of.arranged(np.arange(8), columns.ALL[0], interval, GHZ, reverse=False).tolist()
     assert rows == [1, 0, 2, 3, 4, 5, 6, 7]
 
 

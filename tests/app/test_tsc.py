@@ -9,7 +9,7 @@ import pytest
 
 from perfprobe import wire
 from perftop import export
-from perftop.session import Session
+from perftop.session.session import Session
 
 TSC = made.counter("tsc", bits=64)
 COUNTERS = [TSC, made.REF, made.CYCLES, made.INSTRUCTIONS, made.ONE_THREAD]

@@ -7,10 +7,10 @@ from cores import lived
 from fakes import Machine
 from made import SAMPLE_NS
 
-from perftop import visit
-from perftop.history import History
 from perftop.samples.episode import Episode
-from perftop.session import Interval, Session
+from perftop.session import episode_navigation
+from perftop.session.history import History
+from perftop.session.session import Interval, Session
 
 Lived = tuple[Session, Interval]
 
@@ -35,7 +35,7 @@ def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
     session, interval = told
     found: list[float] = []
     while True:
-        moment = visit.beside(session, interval, episodes, by)
+        moment = episode_navigation.beside(session, interval, episodes, by)
         if moment is None:
             return found
         found.append(moment / SAMPLE_NS)
@@ -46,7 +46,7 @@ def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
 
 def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
     session, _ = told
-    episodes = visit.kept(session)
+    episodes = episode_navigation.kept(session)
     assert walk(told, episodes, 1) == []  # the newest is what is shown
     back = walk(told, episodes, -1)
     assert back == [30, 25, 11]
@@ -58,7 +58,7 @@ def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
 @pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
 def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
     session, interval = told
-    moment = visit.moment(session, it := episode(start, end, 0), interval)
+    moment = episode_navigation.moment(session, it := episode(start, end, 0), interval)
     shown = session.at(moment, 5 * SAMPLE_NS)
     assert shown is not None
     since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)
@@ -71,8 +71,8 @@ def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int 
 
 def test_only_those_on_these_cpus(told: Lived) -> None:
     session, _ = told
-    assert walk(told, visit.kept(session, [1, 3]), -1) == [30, 25]
-    assert walk(told, visit.kept(session, [2]), -1) == []
+    assert walk(told, episode_navigation.kept(session, [1, 3]), -1) == [30, 25]
+    assert walk(told, episode_navigation.kept(session, [2]), -1) == []
 
 
 def test_what_history_has_forgotten_is_not_gone_to() -> None:
@@ -85,7 +85,7 @@ def test_what_history_has_forgotten_is_not_gone_to() -> None:
     assert first > 30
     session.ended += [episode(10, first - 1, 0), episode(20, first, 0)]
     session.ended.append(episode(first + 5, first + 9, 0))
-    episodes = visit.kept(session)
+    episodes = episode_navigation.kept(session)
     assert episodes == session.ended[1:]
     assert walk((session, session.take()), episodes, -1) == [first + 9, first]
-    assert visit.kept(Session(machine.hello)) == []
+    assert episode_navigation.kept(Session(machine.hello)) == []

@@ -12,7 +12,7 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Block, Counter
 from perftop.draw.strips import text
-from perftop.session import Interval
+from perftop.session.session import Interval
 from perftop.widgets.machine import numbers
 
 

@@ -10,7 +10,7 @@ from perfprobe import wire
 from perfprobe.sources import sim
 from perfprobe.sources.sim.truth import truth
 from perftop.samples.episode import Episode
-from perftop.session import Session
+from perftop.session.session import Session
 
 SECOND = 1_000_000_000
 

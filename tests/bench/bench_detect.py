@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.detect.engine.detector_input import Seen
-from perftop.session import Session
+from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
 SIZES = (2, 64, 256, 1024)

@@ -16,7 +16,7 @@ import timing
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.session import Session
+from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
 

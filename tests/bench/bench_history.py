@@ -15,8 +15,8 @@ import timing
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.history import BYTES, History, Message, edges
-from perftop.session import Session
+from perftop.session.history import BYTES, History, Message, edges
+from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
 FRAMES = 320

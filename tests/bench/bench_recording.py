@@ -20,7 +20,7 @@ from perfprobe import wire
 from perftop.exports.run import FORMS, Options, run
 from perftop.recording import Recorder, Timed
 from perftop.seekable import Recording
-from perftop.session import Session
+from perftop.session.session import Session
 
 FRAMES = 640
 SIZES = (2, 64, 256, 1024)

@@ -34,11 +34,11 @@ import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.exports import run
-from perftop.history import edges
-from perftop.packing import Layouts, Packer
 from perftop.passage import END_NS, Passage, reach
 from perftop.recording import BLOCK
 from perftop.seekable import Recording
+from perftop.session.frame_packing import Layouts, Packer
+from perftop.session.history import edges
 
 Tree = Any
 """What msgpack can hold."""

@@ -13,7 +13,7 @@ from perfprobe import wire
 from perfprobe.native import tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import Native, open_os
-from perftop.session import Session
+from perftop.session.session import Session
 
 SAMPLE_NS = 10_000_000
 

@@ -33,7 +33,7 @@ from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
 from perfprobe.sources.os.source import Native
 from perfprobe.sources.perf.parts import open_perf
 from perfprobe.wire import Cpu
-from perftop.session import Session
+from perftop.session.session import Session
 
 TASK_CLOCK, CPU_CLOCK, FAULTS, SWITCHES = 1, 0, 2, 3
 PERIOD_NS = 5_000_000

@@ -15,7 +15,7 @@ from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources.os import source
 from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Missing, Scope
-from perftop.session import Session
+from perftop.session.session import Session
 
 SAMPLE_NS = 10_000_000
 COUNTERS = {"core": "core_c6", "package": "energy_j"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perfprobe import wire
 from perftop.export import Line
-from perftop.footprint import Footprint
 from perftop.overall import run_times
 from perftop.process.command_window import Bounds
-from perftop.session import Session
+from perftop.session.job_cpus import Footprint
+from perftop.session.session import Session
 
 _USED = ("wall_s", "user_s", "sys_s")
 

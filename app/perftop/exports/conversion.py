@@ -6,8 +6,8 @@ from perfprobe import wire
 from perftop.exports.command import Command
 from perftop.exports.form import Form
 from perftop.samples.episode import Episode
-from perftop.session import Session
-from perftop.summary import Tally
+from perftop.session.session import Session
+from perftop.session.summary import Tally
 
 
 class Conversion:

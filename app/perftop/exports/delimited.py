@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from perftop.exports.fields import Field
 from perftop.exports.form import Form, Out
 from perftop.exports.table import Table
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 _TRUTHS = {True: "true", False: "false"}
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from perftop.exports.command import Command
 from perftop.samples.episode import Episode
-from perftop.session import Interval
+from perftop.session.session import Interval
 
 Counted = dict[str, dict[str, int]]
 """Episodes, by kind and cause."""

@@ -9,7 +9,7 @@ from perftop.exports.command import Command
 from perftop.exports.fields import MEASURES, Field
 from perftop.exports.form import Counted, Form, Out
 from perftop.samples.episode import Episode
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.export import number
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 
 class Look:

@@ -19,7 +19,7 @@ from perftop.base.text import ranges
 from perftop.exports.fields import ELAPSED, ONLINE, Field
 from perftop.exports.form import Form, Out
 from perftop.exports.look import Look
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 READ_BYTES = 16 << 20
 """Of the temporary file at once."""

@@ -9,7 +9,7 @@ from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.exports.fields import Field
 from perftop.exports.form import Form, Out
 from perftop.exports.table import Table
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 GROUP_ROWS = 1 << 16
 """In a row group: enough for its columns to pack well, some tens of MB while it is made."""

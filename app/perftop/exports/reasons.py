@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.export import MANY, OFF, UNREAD, why_absent
 from perftop.exports.fields import Field
 from perftop.exports.look import Look
 from perftop.samples.metrics import METRICS
-from perftop.session import Session
+from perftop.session.missing import MANY, OFF, UNREAD, why_absent
+from perftop.session.session import Session
 
 CEILINGS = "turbo_ceiling"
 """How the keys of all three begin; hello gives one reason for them."""

@@ -22,7 +22,7 @@ from perftop.exports.parquet import Parquet, pyarrow
 from perftop.exports.progress import Progress
 from perftop.exports.selection import selected
 from perftop.exports.source import Source, opened, same
-from perftop.session import Session
+from perftop.session.session import Session
 
 EVERY_NS = 1_000_000_000
 FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {

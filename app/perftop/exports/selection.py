@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from perftop import filter as filters
 from perftop.base.errors import USAGE, Failed
-from perftop.session import Session
+from perftop.session import filter as filters
+from perftop.session.session import Session
 
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 _OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")

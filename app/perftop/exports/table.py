@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perftop.exports.fields import ELAPSED, ONLINE, PLACES, TIME, Field
 from perftop.exports.look import Look
 from perftop.exports.reasons import Reasons
-from perftop.session import Interval, Session
+from perftop.session.session import Interval, Session
 
 
 class Table:

@@ -100,14 +100,16 @@ class Choosing(Screen[None]):
         session, interval, choice = self.last.session, self.last.interval, self.choice
         if session is None or interval is None:
             return
-        from perftop import visit
+        from perftop.session import episode_navigation
 
         cpus: list[int] | None = None
         if self.view.id == "core":
             cpus = next((core for core in session.splitter.cores if choice.cpu in core), [])
         elif choice.mask is not None:
             cpus = [session.topology[row].cpu for row in choice.mask]
-        moment = visit.beside(session, interval, visit.kept(session, cpus), by)
+        moment = episode_navigation.beside(
+            session, interval, episode_navigation.kept(session, cpus), by
+        )
         self.app.post_message(Sought(by, cpus) if moment is None else Jumped(moment))
 
     def on_episodes_visited(self, message: Episodes.Visited) -> None:

@@ -20,7 +20,7 @@ from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
 
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     (theme.BOTH, "both", "both siblings of the core are active"),
@@ -99,7 +99,7 @@ def page(session: Session | None, bindings: list[Binding]) -> list[Run]:
 
 
 def _filters() -> list[Run]:
-    from perftop.filter import HELP
+    from perftop.session.filter import HELP
 
     runs: list[Run] = [("\n Filters\n", "bright")]
     for example, what in HELP:
@@ -123,7 +123,7 @@ def _metrics(session: Session) -> list[Run]:
 
 
 def _missing(session: Session) -> list[Run]:
-    from perftop.report import missing_text
+    from perftop.session.missing import missing_text
 
     lines = missing_text(session)
     runs: list[Run] = [("\n Not known here\n", "bright")] if lines else []

@@ -18,7 +18,7 @@ from perftop.keys import bindings
 from perftop.widgets.choice import Choice
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
     from perftop.widgets.canvas import Canvas
 
 Found = TypeVar("Found")
@@ -166,6 +166,6 @@ def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[s
 
 
 def _columns(session: Session) -> list[tuple[str, str]]:
-    from perftop.tabular import Tabular
+    from perftop.session.columns import Tabular
 
     return [(column.key, column.label) for column in Tabular(session).columns()]

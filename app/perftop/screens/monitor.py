@@ -23,7 +23,7 @@ from perftop.widgets.status import Status
 from perftop.widgets.top import Top
 
 if TYPE_CHECKING:
-    from perftop.session import Interval
+    from perftop.session.session import Interval
     from perftop.widgets.prompt import Prompt
 
 SHORT = 12
@@ -190,7 +190,7 @@ class Monitor(Paned):
             elif prompt.asked == "mark":
                 prompt.tell(when(session.unix(self._mark_ns)))
             elif self._jump_from is not None:
-                from perftop.moment import typed
+                from perftop.session.parse_time import typed
 
                 replay = self.last.status.replay
                 reach_ns = None if replay is None else replay.reach_ns

@@ -9,8 +9,8 @@ from perftop.widgets.choice import Choice
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
-    from perftop.filter import Filter
-    from perftop.session import Interval, Session
+    from perftop.session.filter import Filter
+    from perftop.session.session import Interval, Session
 
 SHOWN = 24
 """Characters of a filter that are shown beside other things."""
@@ -32,7 +32,7 @@ class Narrowing:
 
     def to(self, text: str) -> None:
         """As it reads by now. FilterError: it does not, and nothing changes."""
-        from perftop.filter import parse
+        from perftop.session.filter import parse
 
         self._choice.filter = parse(text)
         self._choice.cpu = self._before[1]  # for want of it another one may have been selected

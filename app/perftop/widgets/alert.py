@@ -14,7 +14,7 @@ from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 _STATES = frozenset({"suspect", "offline", "online"})
 """Kinds that say how far numbers go, not what the machine does."""

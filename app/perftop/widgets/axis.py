@@ -16,8 +16,8 @@ from perftop.widgets import looks
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session import Session
-    from perftop.trail import Times
+    from perftop.session.sample_history import Times
+    from perftop.session.session import Session
 
 Unix = Callable[[int], float]
 """From raw ns to Unix time, as a session knows it."""
@@ -55,7 +55,7 @@ class Axis:
 
     @property
     def edges(self) -> Times:
-        from perftop.history import edges
+        from perftop.session.history import edges
 
         found = edges(self.end_ns, self.bin_ns, self.bins)
         found[-1] = self.now_ns

@@ -19,7 +19,7 @@ from perftop.widgets.choice import Choice, Sorting
 from perftop.widgets.places import ORDERS, Places
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 Line = tuple[list[Run], theme.Mood]
 

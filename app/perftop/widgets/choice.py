@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from perftop.filter import Filter
+    from perftop.session.filter import Filter
 
 Units = Literal["GHz", "MHz", "base"]
 UNITS: tuple[Units, ...] = ("GHz", "MHz", "base")

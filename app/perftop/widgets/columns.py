@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perftop.widgets.places import Places, spans
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
 
 STRIP = 8
 """Cells of a sibling's history at the least: fewer are no picture."""

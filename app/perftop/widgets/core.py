@@ -18,7 +18,7 @@ from perftop.widgets.order import arranged
 from perftop.widgets.places import Place
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
     from perftop.widgets.corecharts import Charts, Scales
     from perftop.widgets.coretrack import Track
 

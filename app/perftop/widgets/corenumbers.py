@@ -23,7 +23,7 @@ from perftop.widgets.sheet import AWAKE, INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 _BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),

@@ -15,8 +15,8 @@ from perftop.widgets.reader import joint
 from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
-    from perftop.trail import Times
+    from perftop.session.sample_history import Times
+    from perftop.session.session import Interval, Session
     from perftop.widgets.axis import Axis
 
 _WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz",

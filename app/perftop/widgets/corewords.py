@@ -9,10 +9,10 @@ from perfprobe import wire
 from perftop.base.times import when
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
-from perftop.interval import BESIDE
 from perftop.samples import smt
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
+from perftop.session.interval import BESIDE
 from perftop.widgets import axis, coreramp
 from perftop.widgets.corenumbers import Scene, method
 from perftop.widgets.coreplan import NAME, VALUE

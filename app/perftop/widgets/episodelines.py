@@ -16,7 +16,7 @@ from perftop.widgets import looks
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session import Session
+    from perftop.session.session import Session
 
 ORDERS = ("start", "length", "depth", "kind")
 """By start those that run come first; all begin with the newest, longest, deepest or worst."""

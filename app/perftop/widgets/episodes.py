@@ -14,7 +14,7 @@ from perftop.widgets.cursor import Cursor
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 class Episodes(Cursor):
@@ -162,7 +162,7 @@ class Episodes(Cursor):
 
     def open(self) -> bool:
         """To its moment, on one of its cores: the selected one if it is among them."""
-        from perftop import visit
+        from perftop.session import episode_navigation
 
         session, episode = self._session, self._chosen
         if session is None or episode is None:
@@ -176,5 +176,5 @@ class Episodes(Cursor):
         hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
-        self.post_message(self.Visited(visit.moment(session, episode, self._interval)))
+        self.post_message(self.Visited(episode_navigation.moment(session, episode, self._interval)))
         return bool(hit)

@@ -17,7 +17,7 @@ from perftop.widgets.places import Line
 from perftop.widgets.sheet import STEAL
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
     from perftop.widgets.reader import Reader
 
 TALLEST = 12

@@ -17,7 +17,7 @@ from perftop.widgets.cursor import Cursor
 from perftop.widgets.heatplan import Part, Plan
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
     from perftop.widgets.heatread import Heat, HeatReader
 
 HEADS, FOOT = 2, 1

@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
     from perftop.widgets.places import Places
 
 APART = 2

@@ -18,7 +18,7 @@ from perftop.widgets.reader import DROP
 from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from perftop.widgets.heatplan import Cell
 from perftop.widgets.places import Place, Places
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
     from perftop.widgets.heatread import Heat
 
 Piece = tuple[int, list[Run]]

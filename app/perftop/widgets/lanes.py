@@ -17,7 +17,7 @@ from perftop.samples.smt import STATES
 from perftop.widgets.fields import Field, Scale, scale
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
     from perftop.widgets.axis import Axis
     from perftop.widgets.places import Place
 

@@ -11,7 +11,7 @@ from perftop.widgets.sheet import INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 ROOMY = 110
 """Columns from which on the bar can spare some for a decimal."""

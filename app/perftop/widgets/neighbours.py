@@ -15,7 +15,7 @@ from perftop.widgets.choice import Choice
 from perftop.widgets.cursor import Cursor
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
     from perftop.widgets.neighbourlist import Neighbourhood, Runner, Victim
 
     Row = list[Run] | Victim | Runner

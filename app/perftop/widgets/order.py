@@ -11,7 +11,7 @@ from perftop.widgets.choice import Choice
 from perftop.widgets.places import ORDERS, Places
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
@@ -40,14 +40,14 @@ def called(order: str) -> str:
     """In the words of headings."""
     if order in ORDERS:
         return order
-    from perftop.tabular import ALL
+    from perftop.session.columns import ALL
 
     return next((column.label for column in ALL if column.key == order), order)
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
     """Of each row the highest of its CPUs, as the table shows it."""
-    from perftop.tabular import ALL, Tabular
+    from perftop.session.columns import ALL, Tabular
 
     column = next((column for column in ALL if column.key == key), None)
     if column is None:

@@ -16,7 +16,7 @@ from perftop.widgets.fields import Field
 from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 FEWEST = 4
 """Cores of which one can be said to be unlike the others."""

@@ -22,7 +22,7 @@ from perftop.widgets.places import Line
 if TYPE_CHECKING:
     from perftop.base.format import ClockUnit
     from perftop.samples.episode import Episode
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
     from perftop.widgets.fields import Field
     from perftop.widgets.lanes import Lanes
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from perftop.session import Session
+    from perftop.session.session import Session
 
 ORDERS = ("topology", "CPU number", "worst first")
 

@@ -15,7 +15,7 @@ from perftop.widgets.places import Places
 from perftop.widgets.sheet import AWAKE, Sheet
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 DROP = 0.05
 """Of the ceiling, or of the other cores' clock: nearer than this is what averaging over idle

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from math import nan
 from typing import TYPE_CHECKING
 
-from perftop.history import edges
+from perftop.session.history import edges
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 class Recent:

@@ -17,8 +17,8 @@ from perftop.widgets.sheet import AWAKE
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Ints
-    from perftop.session import Interval, Session
-    from perftop.tabular import Column, Tabular
+    from perftop.session.columns import Column, Tabular
+    from perftop.session.session import Interval, Session
     from perftop.widgets.reader import Reader
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
@@ -71,7 +71,7 @@ class Table(Cursor):
     def _begin(self, session: Session) -> None:
         import numpy as np
 
-        from perftop.tabular import Tabular
+        from perftop.session.columns import Tabular
         from perftop.widgets.reader import Reader
 
         self._tabular, self._reader = Tabular(session), Reader(session, self.places)

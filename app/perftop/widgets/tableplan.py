@@ -10,7 +10,7 @@ from perftop.widgets.sheet import INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
     from perftop.base.format import ClockUnit
-    from perftop.tabular import Column
+    from perftop.session.columns import Column
 
 VALUE = 6
 """Cells of a number, at the least: 100.0 with a sign before it."""

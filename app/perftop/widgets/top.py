@@ -18,7 +18,7 @@ from perftop.widgets import alert, machine
 from perftop.widgets.status import Replay, Status
 
 if TYPE_CHECKING:
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 LINES = 4
 WIDE = 100

@@ -10,19 +10,19 @@ import contextlib
 import dataclasses
 
 from perfprobe import wire
-from perftop import marks
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
-from perftop.history import TASKS_NS, History
-from perftop.interval import Interval, Span, Tasks, nothing
 from perftop.samples import machine_totals
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.smt import core_lists
-from perftop.summary import LIVE_BYTES, MAX_BYTES, Distribution
+from perftop.session import marks
+from perftop.session.history import TASKS_NS, History
+from perftop.session.interval import Interval, Span, Tasks, nothing
+from perftop.session.summary import LIVE_BYTES, MAX_BYTES, Distribution
 
 __all__ = ["Interval", "Session"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session import Interval, Session
+    from perftop.session.session import Interval, Session
 
 
 def kept(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:

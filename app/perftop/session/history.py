@@ -16,13 +16,13 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.interval import Span, Tasks, nothing
-from perftop.packing import Layouts, Packer, records
 from perftop.samples.evaluation import ratio
 from perftop.samples.metrics import INDEX, METRICS
 from perftop.samples.sample_reader import Sample, Sieve, State
 from perftop.samples.smt import STATES, bounds
-from perftop.trail import CEILING, WEIGHT, Singles, Times, Trail
+from perftop.session.frame_packing import Layouts, Packer, records
+from perftop.session.interval import Span, Tasks, nothing
+from perftop.session.sample_history import CEILING, WEIGHT, Singles, Times, Trail
 
 BYTES = 100_000_000
 """For all of it: ten minutes of 100 ms on 64 CPUs."""
