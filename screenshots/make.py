@@ -20,9 +20,9 @@ from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.app import PerfTopApp
 from perftop.process.probe_stream import Stream
-from perftop.recording import Recorder
+from perftop.recording.codec import Recorder
+from perftop.recording.file import Recording
 from perftop.replay import ReplayApp
-from perftop.seekable import Recording
 
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000

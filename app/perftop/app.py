@@ -34,7 +34,7 @@ from perftop.widgets.choice import Choice
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
-    from perftop.deck import Deck
+    from perftop.recording.background import Deck
     from perftop.session.session import Interval, Session
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
@@ -134,7 +134,9 @@ class PerfTopApp(App[None]):
 
     def _take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
-            from perftop.deck import Deck  # brings numpy, while the probe takes its first
+            from perftop.recording.background import (
+                Deck,  # brings numpy, while the probe takes its first
+            )
             from perftop.session.history import History
             from perftop.session.session import Session
 

@@ -33,7 +33,7 @@ from perftop.widgets.output import Output
 
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire
-    from perftop.measurement import Beside
+    from perftop.output.live_measurement import Beside
 
 LOOK_S = 0.1
 """Between two looks at what was printed: faster than that nobody reads."""
@@ -88,7 +88,7 @@ class AroundApp(PerfTopApp):
         try:
             async with self._open() as stream:
                 await self._painted.wait()  # what comes now brings numpy
-                from perftop.measurement import Beside
+                from perftop.output.live_measurement import Beside
                 from perftop.process.run_notes import RunNotes
 
                 self.measurement = Beside(self.tty.job)

@@ -14,14 +14,14 @@ from perfprobe import wire
 from perftop.attend import attend
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.measurement import Beside
+from perftop.output.live_measurement import Beside
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.process.run_notes import RunNotes
+from perftop.recording.writer import Tape, refuse
 from perftop.session import marks
 from perftop.session.session import Session
-from perftop.tape import Tape, refuse
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"

@@ -25,9 +25,9 @@ from perftop.base.text import utf8
 from perftop.config import Config
 from perftop.cost import Cost
 from perftop.messages import Jumped, Marked, Sought
-from perftop.passage import END_NS, Pace, Passage, reach
-from perftop.search import BATCH_S, BREATH_S, Search
-from perftop.seekable import Recording
+from perftop.recording.file import Recording
+from perftop.recording.player import END_NS, Pace, Passage, reach
+from perftop.recording.search import BATCH_S, BREATH_S, Search
 from perftop.terminal import drawing_on_stdout
 from perftop.widgets.status import Replay
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop import export, report
 from perftop.attend import attend
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.measurement import Measurement
+from perftop.output import stat_json, stat_text
+from perftop.output.live_measurement import Measurement
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
@@ -88,17 +88,17 @@ class Stat:
         if self._options.json:
             self._line(line)
             return
-        lines = [] if self._options.intervals else report.heading(session)
+        lines = [] if self._options.intervals else stat_text.heading(session)
         argv = None if bracket is None else bracket.job.argv
-        self._print(lines + report.ending(session, measurement.tally, line, argv))
+        self._print(lines + stat_text.ending(session, measurement.tally, line, argv))
 
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
         self._measurement.early(hello)
         if self._options.json:
-            self._line(export.hello_line(self._session))
+            self._line(stat_json.hello_line(self._session))
         elif self._options.intervals:
-            self._print(report.heading(self._session))
+            self._print(stat_text.heading(self._session))
 
     def _frame(self, session: Session, frame: wire.Frame) -> bool:
         """Whether this frame was the last that is wanted."""
@@ -120,9 +120,9 @@ class Stat:
         interval = session.take()
         self._intervals += 1
         if self._options.json:
-            self._line(export.interval_line(session, interval))
+            self._line(stat_json.interval_line(session, interval))
         else:
-            self._print(report.table(session, interval))
+            self._print(stat_text.table(session, interval))
 
     def _episodes(self, session: Session) -> None:
         while session.ended:
@@ -131,12 +131,12 @@ class Stat:
     def _episode(self, session: Session, episode: Episode) -> None:
         self._measurement.tally.add(episode)
         if self._options.json:
-            self._line(export.episode_line(session, episode))
+            self._line(stat_json.episode_line(session, episode))
         else:
-            self._print([report.episode(session, episode)])
+            self._print([stat_text.episode(session, episode)])
 
-    def _line(self, line: export.Line) -> None:
-        self._print([export.text(line)])
+    def _line(self, line: stat_json.Line) -> None:
+        self._print([stat_json.text(line)])
 
     def _print(self, lines: list[str]) -> None:
         self._out.write("".join(self._as_shown(line) + "\n" for line in lines))

@@ -12,7 +12,7 @@ from taped import written
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.recording import Timed
+from perftop.recording.codec import Timed
 
 GOLDEN = Path(__file__).parents[1] / "data" / "export"
 SAMPLE_NS = 500_000_000

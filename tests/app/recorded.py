@@ -11,8 +11,8 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.config import Config
+from perftop.recording.file import Recording
 from perftop.replay import ReplayApp
-from perftop.seekable import Recording
 
 S = 1_000_000_000
 

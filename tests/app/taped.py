@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.recording import Recorder, Timed
+from perftop.recording.codec import Recorder, Timed
 
 
 def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bool = True) -> Path:

@@ -15,7 +15,7 @@ import pytest
 
 from perfprobe import wire
 from perftop.exports.run import FORMS
-from perftop.recording import Reader
+from perftop.recording.codec import Reader
 from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.session import Session
 

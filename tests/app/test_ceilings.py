@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing, Rate, Step
-from perftop import export
+from perftop.output import stat_json
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.turbo import CAPS, Ceilings, Turbo
 from perftop.samples.turbo_tables import MOST_STEPS, tables
@@ -387,8 +387,8 @@ def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
 
 def test_export_tells_the_range_and_where_it_is_from() -> None:
     session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
-    assert export.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
-    cores = export.interval_line(session, session.take())["cores"]
+    assert stat_json.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
+    cores = stat_json.interval_line(session, session.take())["cores"]
     keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
     assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
     assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]

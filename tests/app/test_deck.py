@@ -17,11 +17,11 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perfprobe import wire
-from perftop import deck, recording, tape
-from perftop.deck import Deck, named
-from perftop.recording import Timed
+from perftop.recording import background, codec, writer
+from perftop.recording.background import Deck, named
+from perftop.recording.codec import Timed
+from perftop.recording.file import Recording
 from perftop.screens.monitor import Monitor
-from perftop.seekable import Recording
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.widgets.top import Top
@@ -92,7 +92,7 @@ def test_what_was_kept_and_what_comes_each_once(here: Path) -> None:
     played.deck.turn(0.0)
     said = played.ended()
     path = only(here)
-    assert said == f"recorded 12.9 s, 130 frames, {tape.size(path.stat().st_size)} in {path}"
+    assert said == f"recorded 12.9 s, 130 frames, {writer.size(path.stat().st_size)} in {path}"
     found = read(path)
     assert plain(found) == plain(played.told)
     again, live = Session(played.machine.hello), Session(played.machine.hello)
@@ -149,7 +149,7 @@ def test_a_host_may_be_called_anything(host: str, name: str) -> None:
 
 def failing(code: int, after: int) -> Callable[[int, bytes], None]:
     """A disk that takes so many messages."""
-    taken, write = [0], recording.write_all
+    taken, write = [0], codec.write_all
 
     def write_all(fd: int, data: bytes) -> None:
         taken[0] += 1
@@ -164,13 +164,13 @@ def failing(code: int, after: int) -> Callable[[int, bytes], None]:
 def test_a_disk_that_fails_is_told_and_costs_one_message(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tape, "write_all", failing(errno.EIO, 8))
+    monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
     played = Played()
     played.frames(0, 20)
     played.deck.turn(0.0)
     within(lambda: played.deck.news(0.0)[0] == "")
     played.frames(20, 25)
-    safe = f"0.6 s, 7 frames, {tape.size(only(here).stat().st_size)} are safe in {only(here)}"
+    safe = f"0.6 s, 7 frames, {writer.size(only(here).stat().st_size)} are safe in {only(here)}"
     assert played.deck.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
     assert played.deck.news(11.0) == ("", "")
     assert plain(read(only(here))) == plain(played.told[:7])
@@ -178,16 +178,18 @@ def test_a_disk_that_fails_is_told_and_costs_one_message(
 
 
 def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, write = threading.Event(), recording.write_all
+    answers, write = threading.Event(), codec.write_all
 
     def write_all(fd: int, data: bytes) -> None:
         answers.wait()
         write(fd, data)
 
-    monkeypatch.setattr(tape, "write_all", write_all)
-    monkeypatch.setattr(deck, "END_S", 0.05)
+    monkeypatch.setattr(writer, "write_all", write_all)
+    monkeypatch.setattr(background, "END_S", 0.05)
     played = Played()
-    monkeypatch.setattr(deck, "WAITING_BYTES", 10 * deck.frame_bytes(played.machine.hello))
+    monkeypatch.setattr(
+        background, "WAITING_BYTES", 10 * background.frame_bytes(played.machine.hello)
+    )
     played.frames(0, 5)
     played.deck.turn(0.0)
     played.frames(5, 15)
@@ -266,7 +268,7 @@ def test_who_quits_keeps_what_was_recorded(here: Path) -> None:
 def test_a_recording_that_fails_is_seen_until_another_one(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tape, "write_all", failing(errno.ENOSPC, 0))
+    monkeypatch.setattr(writer, "write_all", failing(errno.ENOSPC, 0))
 
     async def act(run: Run) -> None:
         await run.pilot.press("R")

@@ -10,8 +10,8 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop import overall, report
 from perftop.base.times import length
+from perftop.output import run_summary, stat_text
 from perftop.output.episode_words import cause, depth, evidence, told, where
 from perftop.samples.episode import Episode
 from perftop.session.summary import Tally
@@ -131,9 +131,9 @@ def drop(start_s: float, end_s: float | None, depth_hz: float, cause_: str) -> E
 
 def test_an_episode_is_a_line() -> None:
     session, _ = seen(Machine())
-    line = report.episode(session, drop(1, 3.5, 5e8, "thermal"))
+    line = stat_text.episode(session, drop(1, 3.5, 5e8, "thermal"))
     assert line == "! turbo-drop  CPU 0  22:13:21.0  2.5 s  −0.50 GHz  thermal  why: so"
-    assert "still running" in report.episode(session, drop(1, None, 5e8, "thermal"))
+    assert "still running" in stat_text.episode(session, drop(1, None, 5e8, "thermal"))
 
 
 def test_the_summary_counts_causes_and_names_the_deepest() -> None:
@@ -152,7 +152,7 @@ def test_the_summary_counts_causes_and_names_the_deepest() -> None:
         "offline": {"hotplug": 1},
         "steal": {"hypervisor": 1},
     }
-    lines = report.ending(session, tally, overall.summary_line(session, tally.counted, 0.5))
+    lines = stat_text.ending(session, tally, run_summary.summary_line(session, tally.counted, 0.5))
     assert "turbo-drop: 3 (thermal 2, power-pl1 1)" in lines
     worst = [line for line in lines if line.startswith("worst")]
     assert worst == [

@@ -24,7 +24,7 @@ from pyarrow import parquet
 
 from perfprobe import wire
 from perftop import stat
-from perftop.exports.command import Command
+from perftop.output.export.recorded_command import Command
 from perftop.session.session import Session
 
 EVERY_NS = 3_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import Does, Machine, seen
 
-from perftop import overall
+from perftop.output import run_summary
 from perftop.samples.job_threads import Watching
 from perftop.session import job_cpus
 from perftop.session.job_cpus import Footprint
@@ -75,10 +75,10 @@ def test_the_summary_tells_its_cpus_from_the_rest() -> None:
     session, _ = seen(Machine(cores=2, does=does), 20)
     job = Job()
     job.look((101, 101, 1, 0))
-    line = overall.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
+    line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2, 3])
     assert line["job"]["seen_s"] == pytest.approx(0.1)
     assert line["job"]["util"]["mean"] == pytest.approx(0.4, rel=1e-3)
     assert line["rest"]["util"]["mean"] == pytest.approx((0.2 + 0.6 + 0.8) / 3, rel=1e-3)
-    line = overall.summary_line(session, {}, 2.0, None, Job().footprint)
+    line = run_summary.summary_line(session, {}, 2.0, None, Job().footprint)
     assert (line["job"], line["rest"]) == (None, None)

@@ -8,7 +8,7 @@ import pytest
 from made import frame
 
 from perfprobe import wire
-from perftop import export, report
+from perftop.output import stat_json, stat_text
 from perftop.samples.counters import Counters, Delta
 from perftop.session.session import Session
 
@@ -117,7 +117,7 @@ def test_estimates_are_marked() -> None:
         values = {"perf_enabled_s": [seq * 10**8], "perf_running_s": [ran], "ref": [seq * 10**7]}
         session.apply(made.frame(greeting, seq, values))
     interval = session.take()
-    line = export.interval_line(session, interval)
+    line = stat_json.interval_line(session, interval)
     assert line["cpus"][0]["counted"] == 0.4
     assert line["cpus"][0]["util"] == pytest.approx(0.125)
-    assert "counted 40.0 % of the time" in report.table(session, interval)[1]
+    assert "counted 40.0 % of the time" in stat_text.table(session, interval)[1]

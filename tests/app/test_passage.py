@@ -12,10 +12,10 @@ from taped import written
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.passage import WARM_NS, Passage, reach
-from perftop.recording import Timed
+from perftop.recording.codec import Timed
+from perftop.recording.file import Recording
+from perftop.recording.player import WARM_NS, Passage, reach
 from perftop.samples.episode import Episode
-from perftop.seekable import Recording
 from perftop.session.history import History
 from perftop.session.session import Session
 

@@ -18,9 +18,9 @@ import pytest
 from command import argv, run
 
 from perfprobe import wire
-from perftop.recording import Timed
-from perftop.seekable import Recording
-from perftop.tape import Tape, size
+from perftop.recording.codec import Timed
+from perftop.recording.file import Recording
+from perftop.recording.writer import Tape, size
 
 SOURCE = ("--source", "sim:smt-mix,cpus=4")
 WAIT_S = 20.0

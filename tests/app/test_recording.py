@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.recording import BLOCK, Reader, Recorder
+from perftop.recording.codec import BLOCK, Reader, Recorder
 
 SAMPLE_NS = 100_000_000
 
@@ -135,7 +135,7 @@ def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path)
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[2])\n"
         "from test_recording import FOUND, HELLO\n"
-        "from perftop.recording import Recorder\n"
+        "from perftop.recording.codec import Recorder\n"
         "out = open(sys.argv[1], 'wb', buffering=0)\n"
         "recorder = Recorder(out, HELLO)\n"
         "print(flush=True)\n"

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perftop import replay
 from perftop.base.errors import Failed
 from perftop.config import Config
-from perftop.recording import Timed
+from perftop.recording.codec import Timed
 
 GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
 FRAMES = 1001

@@ -11,8 +11,8 @@ from test_recording import FOUND, HELLO, Pieces, plain
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.recording import BLOCK, Recorder
-from perftop.seekable import Recording
+from perftop.recording.codec import BLOCK, Recorder
+from perftop.recording.file import Recording
 
 
 @pytest.fixture(params=["ended", "killed", "raw"])

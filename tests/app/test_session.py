@@ -12,8 +12,8 @@ import pytest
 from made import counter, frame
 
 from perfprobe import wire
-from perftop import export, overall
 from perftop.detect.engine.episode_log import CLEAN_NS
+from perftop.output import run_summary, stat_json
 from perftop.samples.metrics import METRICS
 from perftop.session import missing
 from perftop.session.session import Session
@@ -138,7 +138,7 @@ def test_a_warning_of_the_probe_is_kept_and_bounded() -> None:
 def test_an_idle_cpu_has_no_clock_and_says_so() -> None:
     greeting = made.hello([made.REF, made.CYCLES], threads=1)
     session = play(greeting, *({"ref": [7], "cycles": [7]} for _ in range(2)))
-    line = export.interval_line(session, session.take())
+    line = stat_json.interval_line(session, session.take())
     assert line["cpus"][0]["util"] == 0
     assert line["cpus"][0]["busy_hz"] is None
     assert line["cpus"][0]["why"] == {"busy_hz": "the CPU was halted throughout"}
@@ -220,7 +220,7 @@ def test_a_cpu_goes_and_comes() -> None:
     note = {"cpu": 1, "online": False, "row": None}
     session.apply(wire.Note("hotplug", made.SAMPLE_NS, data=note))
     session.apply(frame(greeting, 1, {"ref": [TICKS, 0]}, flags=gone))
-    line = export.interval_line(session, session.take())
+    line = stat_json.interval_line(session, session.take())
     assert [c["online"] for c in line["cpus"]] == [True, False]
     assert line["cpus"][1]["util"] is None
     assert line["cpus"][1]["why"]["util"] == "the CPU is off"
@@ -266,7 +266,7 @@ def test_what_is_missing_has_a_reason_under_the_users_key() -> None:
     found = {m.what: (m.why, m.fix) for m in session.missing()}
     assert found["busy_hz"] == ("no PMU in this guest", "use metal")
     assert "util" not in found
-    hello = export.hello_line(session)
+    hello = stat_json.hello_line(session)
     assert hello["origin"] == {"util": "ref / tsc (made)", "halt": "1 - ref / tsc (made)"}
     for key in METRICS:
         assert (key in hello["origin"]) != (key in {m["what"] for m in hello["missing"]})
@@ -275,10 +275,10 @@ def test_what_is_missing_has_a_reason_under_the_users_key() -> None:
 def test_only_the_cpus_asked_for_are_shown() -> None:
     greeting = made.hello([made.REF], cores=2, selected=[1, 3])
     session = play(greeting, *({"ref": [0, seq * TICKS, 0, 0]} for seq in range(2)))
-    line = export.interval_line(session, session.take())
+    line = stat_json.interval_line(session, session.take())
     assert [c["cpu"] for c in line["cpus"]] == [1, 3]
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
-    summary = overall.summary_line(session, {}, 0.1)
+    summary = run_summary.summary_line(session, {}, 0.1)
     assert summary["machine"]["util"]["mean"] == 0.5
 
 
@@ -321,9 +321,9 @@ def test_lines_are_json_with_the_keys_that_scripts_rely_on() -> None:
     greeting = made.hello([made.REF, made.CYCLES])
     session = play(greeting, *({"ref": [seq, seq], "cycles": [0, 0]} for seq in range(3)))
     lines = [
-        export.hello_line(session),
-        export.interval_line(session, session.take()),
-        overall.summary_line(session, {}, 0.2),
+        stat_json.hello_line(session),
+        stat_json.interval_line(session, session.take()),
+        run_summary.summary_line(session, {}, 0.2),
     ]
     hello, interval, summary = (json.loads(json.dumps(x, allow_nan=False)) for x in lines)
     assert {"type", "version", "wire", "host", "model", "source", "origin", "tsc_hz", "base_hz",
@@ -354,14 +354,14 @@ def test_a_cpu_that_was_off_keeps_what_the_system_counted_before_and_after() -> 
         read = frame(greeting, seq, {"ref": [0], **counts}, flags=flags)
         stat = made.rows(greeting.blocks[1], 1, counts, [int(seq * TICKS)])
         session.apply(dataclasses.replace(read, blocks=read.blocks | {"stat": stat}))
-    summary = overall.summary_line(session, {}, 0.9)
+    summary = run_summary.summary_line(session, {}, 0.9)
     assert summary["cpus"][0]["idle"]["mean"] == pytest.approx(0.5)
     assert summary["cpus"][0]["steal"]["mean"] == 0.0
 
 
 def test_states_that_are_not_there_have_their_reason() -> None:
     def core(session: Session) -> dict[str, object]:
-        line = export.interval_line(session, session.take())
+        line = stat_json.interval_line(session, session.take())
         found: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
         return found
 
@@ -393,7 +393,7 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     for seq, share in enumerate(shares, 1):
         ref += int(share * TICKS)
         session.apply(frame(greeting, seq, {"ref": [ref % 2**48]}))
-    found = overall.summary_line(session, {}, 1.0)["cpus"][0]["util"]
+    found = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
     assert found["min"] == pytest.approx(shares.min(), abs=1e-6)
     assert found["max"] == pytest.approx(shares.max(), abs=1e-6)
     assert found["mean"] == pytest.approx(shares.mean(), abs=1e-6)

@@ -8,7 +8,7 @@ import made
 import pytest
 
 from perfprobe import wire
-from perftop import export
+from perftop.output import stat_json
 from perftop.session.session import Session
 
 TSC = made.counter("tsc", bits=64)
@@ -52,7 +52,7 @@ def test_metrics_and_states() -> None:
     assert interval.split.of(0) == pytest.approx(
         {"neither": 0.3, "lp0": 0.4, "lp1": 0.1, "both": 0.2}, abs=1e-6
     )
-    (row, _) = export.interval_line(result, interval)["cpus"]
+    (row, _) = stat_json.interval_line(result, interval)["cpus"]
     assert row["counts"]["tsc"] == TICKS
 
 

@@ -18,8 +18,8 @@ from bench_history import SAMPLE_NS, messages
 
 from perfprobe import wire
 from perftop.exports.run import FORMS, Options, run
-from perftop.recording import Recorder, Timed
-from perftop.seekable import Recording
+from perftop.recording.codec import Recorder, Timed
+from perftop.recording.file import Recording
 from perftop.session.session import Session
 
 FRAMES = 640

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 
 from perfprobe.sources import sim
-from perftop.recording import Recorder, Timed
+from perftop.recording.codec import Recorder, Timed
 
 CPUS = 1024
 MINUTE = 600

@@ -34,9 +34,9 @@ import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.exports import run
-from perftop.passage import END_NS, Passage, reach
-from perftop.recording import BLOCK
-from perftop.seekable import Recording
+from perftop.recording.codec import BLOCK
+from perftop.recording.file import Recording
+from perftop.recording.player import END_NS, Passage, reach
 from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.history import edges
 

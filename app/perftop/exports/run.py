@@ -12,16 +12,16 @@ from typing import BinaryIO
 
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.times import duration
-from perftop.exports.conversion import Conversion
-from perftop.exports.delimited import Delimited
-from perftop.exports.fields import Field, chosen
-from perftop.exports.form import Form, Out
-from perftop.exports.jsonlines import JsonLines
-from perftop.exports.openmetrics import OpenMetrics
-from perftop.exports.parquet import Parquet, pyarrow
 from perftop.exports.progress import Progress
-from perftop.exports.selection import selected
-from perftop.exports.source import Source, opened, same
+from perftop.output.export.conversion import Conversion
+from perftop.output.export.cpu_selection import selected
+from perftop.output.export.csv_table import Delimited
+from perftop.output.export.fields import Field, chosen
+from perftop.output.export.form import Form, Out
+from perftop.output.export.json_lines import JsonLines
+from perftop.output.export.openmetrics import OpenMetrics
+from perftop.output.export.parquet import Parquet, pyarrow
+from perftop.recording.source import Source, opened, same
 from perftop.session.session import Session
 
 EVERY_NS = 1_000_000_000

@@ -14,7 +14,7 @@ import msgpack
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.base.format import many
-from perftop.recording import INDEX, Timed, Unpacking
+from perftop.recording.codec import INDEX, Timed, Unpacking
 
 WINDOW = 1 << 20
 PREFIX = 64

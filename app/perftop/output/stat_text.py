@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from perftop.base.format import clock, many, percent, plain
 from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
-from perftop.export import Line, multiplexed
 from perftop.output.episode_words import cause, depth, evidence, where
+from perftop.output.stat_json import Line, multiplexed
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES

@@ -13,9 +13,9 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.recording import BLOCK, Timed
+from perftop.recording.codec import BLOCK, Timed
+from perftop.recording.file import Recording
 from perftop.samples.counters import unpack
-from perftop.seekable import Recording
 from perftop.session.history import History
 from perftop.session.session import Session
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.export import number
+from perftop.output.stat_json import number
 from perftop.session.session import Interval, Session
 
 

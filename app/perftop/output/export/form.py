@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from perftop.exports.command import Command
+from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
 from perftop.session.session import Interval
 

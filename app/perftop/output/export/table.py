@@ -1,13 +1,54 @@
-"""Why a value of a table is not there."""
+"""Intervals as columns of equal length: the same for every format that is a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfprobe import wire
-from perftop.exports.fields import Field
-from perftop.exports.look import Look
+from perftop.output.export.fields import ELAPSED, ONLINE, PLACES, TIME, Field
+from perftop.output.export.interval_rows import Look
 from perftop.samples.metrics import METRICS
 from perftop.session.missing import MANY, OFF, UNREAD, why_absent
-from perftop.session.session import Session
+from perftop.session.session import Interval, Session
+
+
+class Table:
+    """What fields say of a session, interval by interval."""
+
+    def __init__(self, session: Session, measures: Sequence[Field]) -> None:
+        self._session, self._reasons = session, Reasons(session)
+        self.fields = (
+            TIME, ELAPSED, *PLACES, ONLINE, *measures,
+            Field("suspect", "Why samples were left out.", _suspect, "suspect", "text"),
+            Field("why", "Why values are not there.", lambda _: self._told(), "why", "text"),
+        )  # fmt: skip
+
+    def columns(self, interval: Interval) -> list[Sequence[object]]:
+        """In the order of `fields`, one value for each CPU shown."""
+        look = Look(self._session, interval)
+        self._missing: list[dict[str, list[str]]] = [{} for _ in look.rows]
+        return [self._column(field, look) for field in self.fields]
+
+    def _column(self, field: Field, look: Look) -> Sequence[object]:
+        values = field.values(look)
+        if field.explained and None in values:
+            for place, value in enumerate(values):
+                if value is None:
+                    reason = " ".join(self._reasons.of(field, look, place).split())
+                    self._missing[place].setdefault(reason, []).append(field.name)
+        return values
+
+    def _told(self) -> list[object]:
+        """Names in front of the reason that they share. The last column: all others are known."""
+        return [
+            "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
+            for found in self._missing
+        ]
+
+
+def _suspect(look: Look) -> list[object]:
+    return ["; ".join(sorted(look.interval.suspect.get(row, ()))) for row in look.rows]
+
 
 CEILINGS = "turbo_ceiling"
 """How the keys of all three begin; hello gives one reason for them."""

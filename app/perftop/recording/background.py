@@ -16,9 +16,9 @@ from queue import SimpleQueue
 from perfprobe import wire
 from perftop.base import errors
 from perftop.base.errors import Failed
-from perftop.recording import Timed
+from perftop.recording.codec import Timed
+from perftop.recording.writer import Tape, size
 from perftop.session.session import Session
-from perftop.tape import Tape, size
 
 WAITING_BYTES = 64_000_000
 """Of messages that the disk has not taken yet: half a minute of the largest machines."""

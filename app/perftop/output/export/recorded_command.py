@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.export import Line
-from perftop.overall import run_times
+from perftop.output.run_summary import run_times
+from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from perftop.base.errors import USAGE, Failed
-from perftop.exports.look import Look
+from perftop.output.export.interval_rows import Look
 from perftop.samples import machine_totals
 from perftop.samples.metrics import COUNTS, METRICS, Metric
 from perftop.samples.smt import STATES

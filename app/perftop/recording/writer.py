@@ -10,7 +10,7 @@ from pathlib import Path
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.times import length
-from perftop.recording import Recorder, Timed, write_all
+from perftop.recording.codec import Recorder, Timed, write_all
 
 MODE = 0o600
 """Command lines of others are in it."""

@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Sequence
 
-from perftop.exports.fields import Field
-from perftop.exports.form import Form, Out
-from perftop.exports.table import Table
+from perftop.output.export.fields import Field
+from perftop.output.export.form import Form, Out
+from perftop.output.export.table import Table
 from perftop.session.session import Interval, Session
 
 _TRUTHS = {True: "true", False: "false"}

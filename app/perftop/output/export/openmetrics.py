@@ -16,9 +16,9 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
-from perftop.exports.fields import ELAPSED, ONLINE, Field
-from perftop.exports.form import Form, Out
-from perftop.exports.look import Look
+from perftop.output.export.fields import ELAPSED, ONLINE, Field
+from perftop.output.export.form import Form, Out
+from perftop.output.export.interval_rows import Look
 from perftop.session.session import Interval, Session
 
 READ_BYTES = 16 << 20

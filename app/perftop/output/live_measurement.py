@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perfprobe import wire
-from perftop import overall, report
-from perftop.export import Line
+from perftop.output import run_summary, stat_text
+from perftop.output.stat_json import Line
 from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.samples.episode import Episode
@@ -51,8 +51,10 @@ class Measurement:
         """The summary. Its episodes are those that were put into the tally."""
         assert self.first_ns is not None
         elapsed_s = (session.now_ns - self.first_ns) / 1e9
-        run = None if self.bracket is None else overall.run_line(session, self.bracket)
-        return overall.summary_line(session, self.tally.counted, elapsed_s, run, self._footprint)
+        run = None if self.bracket is None else run_summary.run_line(session, self.bracket)
+        return run_summary.summary_line(
+            session, self.tally.counted, elapsed_s, run, self._footprint
+        )
 
 
 class Beside(Measurement):
@@ -91,8 +93,8 @@ class Beside(Measurement):
         for episode in session.detector.running:
             self._count(episode)
         line = self.line(session)
-        ending = report.ending(session, self.tally, line, self.job.argv)
-        self.summary = [*report.heading(session), *self._told(session), *ending]
+        ending = stat_text.ending(session, self.tally, line, self.job.argv)
+        self.summary = [*stat_text.heading(session), *self._told(session), *ending]
 
     def _new(self, session: Session) -> Iterator[Episode]:
         """Those that ended since the last look, the newest first: the session keeps them."""
@@ -110,7 +112,7 @@ class Beside(Measurement):
         """Episodes alone of their kind; of the others the summary tells the worst."""
         counted = self.tally.counted
         return [
-            report.episode(session, episode)
+            stat_text.episode(session, episode)
             for kind, episode in self._lone.items()
             if sum(counted[kind].values()) == 1
         ]

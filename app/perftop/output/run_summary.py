@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perftop.export import Line, number
+from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bounds, Bracket
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES

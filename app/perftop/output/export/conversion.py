@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perftop.exports.command import Command
-from perftop.exports.form import Form
+from perftop.output.export.form import Form
+from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.session.summary import Tally

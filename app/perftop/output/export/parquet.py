@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.exports.fields import Field
-from perftop.exports.form import Form, Out
-from perftop.exports.table import Table
+from perftop.output.export.fields import Field
+from perftop.output.export.form import Form, Out
+from perftop.output.export.table import Table
 from perftop.session.session import Interval, Session
 
 GROUP_ROWS = 1 << 16

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perftop.passage import WARM_NS, Passage
+from perftop.recording.player import WARM_NS, Passage
 from perftop.session import episode_navigation
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.seekable import Recording
+    from perftop.recording.file import Recording
     from perftop.session.session import Interval
 
 BATCH_S = 0.05

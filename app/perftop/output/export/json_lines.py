@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perftop import export, overall
-from perftop.exports.command import Command
-from perftop.exports.fields import MEASURES, Field
-from perftop.exports.form import Counted, Form, Out
+from perftop.output import run_summary, stat_json
+from perftop.output.export.fields import MEASURES, Field
+from perftop.output.export.form import Counted, Form, Out
+from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
 from perftop.session.session import Interval, Session
 
@@ -19,13 +19,13 @@ class JsonLines(Form):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._measures, self._out = session, measures, out
-        self._line(export.hello_line(session))
+        self._line(stat_json.hello_line(session))
 
     def interval(self, interval: Interval) -> None:
-        self._line(self._only(export.interval_line(self._session, interval)))
+        self._line(self._only(stat_json.interval_line(self._session, interval)))
 
     def episode(self, episode: Episode) -> None:
-        self._line(export.episode_line(self._session, episode))
+        self._line(stat_json.episode_line(self._session, episode))
 
     def mark(self, mark: Episode) -> None:
         at = self._session.unix(mark.start_ns)
@@ -33,13 +33,13 @@ class JsonLines(Form):
 
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
         run, footprint = command.line(), command.footprint
-        line = overall.summary_line(self._session, counted, elapsed_s, run, footprint)
+        line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
         self._line(self._only(line))
 
-    def _line(self, line: export.Line) -> None:
-        self._out.write(f"{export.text(line)}\n".encode())
+    def _line(self, line: stat_json.Line) -> None:
+        self._out.write(f"{stat_json.text(line)}\n".encode())
 
-    def _only(self, line: export.Line) -> export.Line:
+    def _only(self, line: stat_json.Line) -> stat_json.Line:
         """With those measures only that were asked for."""
         if len(self._measures) == len(MEASURES):
             return line
@@ -58,5 +58,5 @@ class JsonLines(Form):
         return line
 
 
-def _without(row: export.Line, keys: set[str]) -> export.Line:
+def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     return {key: value for key, value in row.items() if key not in keys}

@@ -12,8 +12,8 @@ from typing import Protocol, Self
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
-from perftop.recording import Reader
-from perftop.seekable import Recording
+from perftop.recording.codec import Reader
+from perftop.recording.file import Recording
 
 READ_BYTES = 1 << 18
 
