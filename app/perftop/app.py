@@ -17,7 +17,6 @@ from textual.app import App
 from textual.binding import BindingType
 
 from perfprobe import wire
-from perftop import keys
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
@@ -30,7 +29,8 @@ from perftop.process.probe_stream import Stream, attached
 from perftop.screens.monitor import Monitor
 from perftop.session import marks
 from perftop.terminal import drawing_on_stdout
-from perftop.widgets.choice import Choice
+from perftop.tui.shared import keys
+from perftop.tui.shared.choice import Choice
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits
 from textual.markup import escape
 
 from perftop.draw import theme
-from perftop.keys import KEYS, caption
 from perftop.session.filter import HELP
 from perftop.session.session import Session
-from perftop.widgets.choice import UNITS
-from perftop.widgets.fields import fields
-from perftop.widgets.places import ORDERS
+from perftop.tui.shared.choice import UNITS
+from perftop.tui.shared.fields import fields
+from perftop.tui.shared.keys import KEYS, caption
+from perftop.tui.shared.places import ORDERS
 
 Command = tuple[str, str, str]
 """A name, a line of help, and an action: one of the screen's, if it does not say whose."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perftop import keys
 from perftop.base.errors import USAGE, Failed
-from perftop.widgets.choice import UNITS, Units
+from perftop.tui.shared import keys
+from perftop.tui.shared.choice import UNITS, Units
 
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
 _ENTRIES = ("theme", "units", "columns", "keys")

@@ -19,7 +19,6 @@ from textual.binding import BindingType
 from textual.worker import Worker
 
 from perfprobe import wire
-from perftop import keys
 from perftop.app import PerfTopApp
 from perftop.base.text import utf8
 from perftop.config import Config
@@ -29,6 +28,7 @@ from perftop.recording.file import Recording
 from perftop.recording.player import END_NS, Pace, Passage, reach
 from perftop.recording.search import BATCH_S, BREATH_S, Search
 from perftop.terminal import drawing_on_stdout
+from perftop.tui.shared import keys
 from perftop.widgets.status import Replay
 
 Way = Callable[[], Coroutine[None, None, None]]

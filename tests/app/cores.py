@@ -11,10 +11,11 @@ from fakes import Does, Machine
 from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.session import Interval, Session
-from perftop.widgets import axis, core, corenumbers, coreplan, coretrack
-from perftop.widgets.choice import Units
-from perftop.widgets.corecharts import Charts, Scales
-from perftop.widgets.places import Places
+from perftop.tui.core_page import core_page, layout, numbers, values
+from perftop.tui.core_page.charts import Charts, Scales
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.choice import Units
+from perftop.tui.shared.places import Places
 
 SECOND = 10**9
 Script = Callable[[Machine, int], None]
@@ -54,18 +55,18 @@ def charts(
     window_s: float = 5.0, units: Units = "GHz", ascii_: bool = False,
 ) -> Charts:  # fmt: skip
     place = next(place for place in Places(session).places if cpu in place.cpus)
-    known = core.known(session, place, who=bool(interval.tasks))
-    page = coreplan.page(known, *size)
-    time = axis.fitted(interval.time_ns, session.hello.sample_ns, window_s, page.columns)
-    scene = corenumbers.scene(session, interval, place, page, units, time.start_ns)
-    track = coretrack.Track(session, place)
+    known = core_page.known(session, place, who=bool(interval.tasks))
+    page = layout.page(known, *size)
+    time = time_axis.fitted(interval.time_ns, session.hello.sample_ns, window_s, page.columns)
+    scene = numbers.scene(session, interval, place, page, units, time.start_ns)
+    track = values.Track(session, place)
     track.look(time)
     return Charts(scene, time, track, Scales(), ascii_)
 
 
 def runs(session: Session, interval: Interval, **more: Any) -> list[list[strips.Run]]:
     width = more.get("size", (120, 25))[0]
-    return core.lines(charts(session, interval, **more), KEYS, width)
+    return core_page.lines(charts(session, interval, **more), KEYS, width)
 
 
 def text(session: Session, interval: Interval, **more: Any) -> list[str]:
@@ -85,7 +86,7 @@ def line(found: Sequence[str], label: str) -> str:
 def panel(of: Charts, key: str) -> list[str]:
     """The cells of a panel."""
     first, lines = 0, [strips.text(line) for line in of.panels()]
-    start = coreplan.LABEL + of.scene.page.columns - of.time.width
+    start = layout.LABEL + of.scene.page.columns - of.time.width
     for each in of.scene.page.panels:
         first += each.gap
         if each.key == key:
@@ -100,7 +101,7 @@ def column(of: Charts, key: str) -> str:
 
 
 METRICS = frozenset({"util", "busy_hz", "net_hz", "ipc", "involuntary", "kernel_cycles", "idle"})
-KNOWN = coreplan.Known(
+KNOWN = layout.Known(
     2, METRICS | {"user", "system", "steal"}, states=True, virtual=False, who=False
 )
 

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.app import PerfTopApp
-from perftop.widgets.grid import CoreGrid
+from perftop.tui.overview.core_grid import CoreGrid
 from perftop.widgets.keyline import KeyLine
 from perftop.widgets.top import Top
 

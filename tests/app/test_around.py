@@ -18,7 +18,7 @@ from perftop.around import AroundApp
 from perftop.base.times import length
 from perftop.process.job_terminal import Console
 from perftop.screens.monitor import Monitor
-from perftop.widgets.canvas import Canvas
+from perftop.tui.shared.canvas import Canvas
 from perftop.widgets.output import Output
 from perftop.widgets.top import Top
 

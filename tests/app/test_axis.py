@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
-from perftop.widgets import axis
+from perftop.tui.shared import time_axis
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -26,12 +26,12 @@ def unix(raw_ns: int) -> float:
     return WALL_S + raw_ns / 1e9
 
 
-def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> axis.Axis:
-    return axis.fitted(round(now_s * S), 100 * MS, window_s, room)
+def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
+    return time_axis.fitted(round(now_s * S), 100 * MS, window_s, room)
 
 
 AXES = st.builds(
-    axis.fitted,
+    time_axis.fitted,
     st.integers(0, 10**16),
     st.sampled_from([10 * MS, 50 * MS, 100 * MS, S]),
     st.sampled_from([5.0, 15.0, 60.0, 600.0]),
@@ -40,7 +40,7 @@ AXES = st.builds(
 
 
 @given(AXES)
-def test_the_last_bin_holds_the_moment(a: axis.Axis) -> None:
+def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
     assert a.bin(a.now_ns) == a.bins - 1
     assert a.edges[-1] == a.now_ns
     assert len(a.edges) == a.bins + 1
@@ -56,7 +56,7 @@ def test_the_last_bin_holds_the_moment(a: axis.Axis) -> None:
 def test_the_finest_on_which_the_window_has_room(
     now_ns: int, sample_ns: int, window_s: float, room: int
 ) -> None:
-    a = axis.fitted(now_ns, sample_ns, window_s, room)
+    a = time_axis.fitted(now_ns, sample_ns, window_s, room)
     window_ns = window_s * 1e9
     assert a.width <= room < a.width + a.wide
     assert a.bin_ns % sample_ns == 0
@@ -84,20 +84,20 @@ def test_a_moment_is_in_the_bin_that_ends_with_it() -> None:
 
 def test_ticks_stand_at_round_clock_times() -> None:
     # Cells of 1 s, the first of which begins at 22:14:04.
-    assert axis.times(made(64.0), unix) == (
+    assert time_axis.times(made(64.0), unix) == (
         "           │22:14:15      │22:14:30      │22:14:45          "
     )
 
 
-def _ticks(a: axis.Axis) -> dict[int, int]:
+def _ticks(a: time_axis.Axis) -> dict[int, int]:
     """Unix times by cell, as they are written; of the day of raw 0."""
     found = {}
-    text = axis.times(a, unix)
+    text = time_axis.times(a, unix)
     assert len(text) == a.width
     day = time.gmtime(WALL_S)
     for at, char in enumerate(text):
-        if char == axis.TICK:
-            parts = [*map(int, text[at + 1 :].split(axis.TICK)[0].split(":")), 0][:3]
+        if char == time_axis.TICK:
+            parts = [*map(int, text[at + 1 :].split(time_axis.TICK)[0].split(":")), 0][:3]
             found[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
     return found
 
@@ -111,7 +111,7 @@ def _ticks(a: axis.Axis) -> dict[int, int]:
 def test_a_tick_stands_where_its_time_begins(
     now_ns: int, sample_ns: int, window_s: float, room: int
 ) -> None:
-    a = axis.fitted(now_ns, sample_ns, window_s, room)
+    a = time_axis.fitted(now_ns, sample_ns, window_s, room)
     for at, moment_s in _ticks(a).items():
         since_ns = (moment_s - WALL_S) * S - a.start_ns
         if abs(since_ns) < 12 * 3600 * S:  # of the same day
@@ -121,8 +121,8 @@ def test_a_tick_stands_where_its_time_begins(
 @pytest.mark.parametrize("window_s", [5.0, 60.0, 600.0])
 @pytest.mark.parametrize("room", [30, 48, 130, 210])
 def test_there_are_always_ticks_and_none_touches_the_next(window_s: float, room: int) -> None:
-    text = axis.times(made(1000.0, window_s, room), unix)
-    labels = text.split(axis.TICK)[1:]
+    text = time_axis.times(made(1000.0, window_s, room), unix)
+    labels = text.split(time_axis.TICK)[1:]
     assert labels
     assert all(label.endswith(" ") for label in labels)
 
@@ -136,8 +136,8 @@ def test_ticks_move_with_the_bins_and_do_not_tremble() -> None:
 # --- what went on
 
 
-def text(a: axis.Axis, *episodes: Episode, shown_s: float = 60.0) -> str:
-    return strips.text(axis.rule(a, episodes, round(shown_s * S)))
+def text(a: time_axis.Axis, *episodes: Episode, shown_s: float = 60.0) -> str:
+    return strips.text(time_axis.rule(a, episodes, round(shown_s * S)))
 
 
 def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
@@ -174,7 +174,7 @@ def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
      ("never heard of", ("│", "text"))],
 )  # fmt: skip
 def test_the_mark_tells_how_bad_it_is(kind: str, run: strips.Run) -> None:
-    assert axis.mark(drop(1, kind=kind)) == run
+    assert time_axis.mark(drop(1, kind=kind)) == run
     assert theme.plain(run[0]).isascii()
 
 
@@ -182,16 +182,16 @@ def test_of_two_at_one_moment_the_worse_is_seen() -> None:
     mild, bad = drop(10, 20, "offline"), drop(10, 12)
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
-        keys = [key for _, key in axis.rule(made(), order, 60 * S)]
+        keys = [key for _, key in time_axis.rule(made(), order, 60 * S)]
         assert keys[10:20] == ["text"] * 2 + ["dim"] * 8  # both are over
-        assert axis.begins(made(), order, 60 * S) == {10: ("▼", "text")}
+        assert time_axis.begins(made(), order, 60 * S) == {10: ("▼", "text")}
 
 
 def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
     past, now = drop(10, 20, "throttle"), drop(40)
 
     def keys(shown_s: int) -> set[str]:
-        return {key for _, key in axis.rule(made(60), (past, now), shown_s * S)} - {"rule"}
+        return {key for _, key in time_axis.rule(made(60), (past, now), shown_s * S)} - {"rule"}
 
     assert keys(60) == {"alarm", "text"}
     assert keys(30) == {"text"}
@@ -199,14 +199,14 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
 
 
 def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
-    signs = [axis.mark(drop(1, kind=kind))[0] for kind in theme.EPISODES]
-    assert len({*signs, axis.mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
+    signs = [time_axis.mark(drop(1, kind=kind))[0] for kind in theme.EPISODES]
+    assert len({*signs, time_axis.mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
     assert len({theme.plain(sign) for sign in signs} - {"?"}) == len(signs)
     assert all(cell_len(sign) == 1 for sign in signs)
 
 
 def test_wide_samples_are_marked_in_their_first_cell() -> None:
-    a = axis.fitted(5 * S, 100 * MS, 5.0, 100)
+    a = time_axis.fitted(5 * S, 100 * MS, 5.0, 100)
     assert a.wide == 2
     assert text(a, drop(1.0, 1.2), shown_s=5)[20:25] == "▼━━━─"
 
@@ -217,15 +217,15 @@ def test_one_that_ended_is_not_missed_because_another_was_told_of_later() -> Non
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
     session.ended += [old, seen, given_up]
     session.detector.running.append(now := drop(90))
-    assert axis.episodes(made(100), session) == [now, given_up, seen]
+    assert time_axis.episodes(made(100), session) == [now, given_up, seen]
 
 
 # --- where history begins
 
 
-def line(a: axis.Axis, first_s: float | None, *episodes: Episode) -> str:
+def line(a: time_axis.Axis, first_s: float | None, *episodes: Episode) -> str:
     first_ns = None if first_s is None else round(first_s * S)
-    return strips.text(axis.history(a, episodes, 60 * S, first_ns, unix))
+    return strips.text(time_axis.history(a, episodes, 60 * S, first_ns, unix))
 
 
 def test_what_is_not_kept_is_blank_and_the_axis_says_since_when_there_is_something() -> None:
@@ -237,6 +237,8 @@ def test_what_is_not_kept_is_blank_and_the_axis_says_since_when_there_is_somethi
 
 
 def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
-    runs = axis.history(made(), [drop(10, 13.5)], 60 * S, 11 * S // 2, unix, [4, 8, 10, 12, 40])
+    runs = time_axis.history(
+        made(), [drop(10, 13.5)], 60 * S, 11 * S // 2, unix, [4, 8, 10, 12, 40]
+    )
     assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━──"
     assert strips.text(runs).count(theme.STEP) == 2

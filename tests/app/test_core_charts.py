@@ -17,8 +17,9 @@ from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.widgets import axis, coreplan, coretrack
-from perftop.widgets.corecharts import Charts
+from perftop.tui.core_page import layout, values
+from perftop.tui.core_page.charts import Charts
+from perftop.tui.shared import time_axis
 
 
 def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> None:
@@ -29,7 +30,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     session, interval = lived(Walk(cores=1), script)
     session.ended.append(Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, cause="power-pl1"))
     of = charts(session, interval)
-    found = axis.cells(of.time, session.ended[0], interval.time_ns)
+    found = time_axis.cells(of.time, session.ended[0], interval.time_ns)
     assert found
     high, low = _where(of, "clock"), _where(of, "alarm")
     assert set(low) == set(found[0])
@@ -52,7 +53,7 @@ def test_a_long_label_does_not_shift_its_chart(share: float) -> None:
 def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
     found: dict[int, int] = {}
-    start = coreplan.LABEL + of.scene.page.columns - of.time.width
+    start = layout.LABEL + of.scene.page.columns - of.time.width
     for y, runs in enumerate(of.panels()[: of.scene.page.panels[0].lines]):
         cells = [(char, style) for text, style in runs for char in text][start:][: of.time.width]
         found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
@@ -178,7 +179,7 @@ def test_what_is_kept_of_a_track_is_what_history_says(moments: list[int], window
     of = charts(session, interval, window_s=window_s)
     for moment in moments:
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
-        fresh = coretrack.Track(session, of.scene.place)
+        fresh = values.Track(session, of.scene.place)
         for track in (of.track, fresh):
             track.look(time)
         for key in ("util", "ipc"):
@@ -196,7 +197,7 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(window_s: float) -> None:
     session.ended.clear()
     session.detector.running.clear()
     of = charts(session, interval, window_s=window_s, size=(76, 25))
-    foot = strips.text(of.foot()[0])[coreplan.LABEL + of.scene.page.columns - of.time.width :]
+    foot = strips.text(of.foot()[0])[layout.LABEL + of.scene.page.columns - of.time.width :]
     marks = [at for at, char in enumerate(foot) if char == theme.STEP]
     bins = [of.time.bin(seq * made.SAMPLE_NS) for seq in (16, 33)]  # samples with another one
     assert marks == [at * of.time.wide for at in bins if at > 0]

@@ -13,8 +13,8 @@ from playing import Run, play
 from waiting import until
 
 from perftop.draw import theme
-from perftop.widgets import coreplan
-from perftop.widgets.core import CorePage
+from perftop.tui.core_page import layout
+from perftop.tui.core_page.core_page import CorePage
 
 # --- where it all stands
 
@@ -25,11 +25,11 @@ def test_the_page_fills_its_lines_and_no_more(
     width: int, height: int, threads: int, who: bool
 ) -> None:
     known = dataclasses.replace(KNOWN, threads=threads, who=who)
-    page = coreplan.page(known, width, height)
+    page = layout.page(known, width, height)
     lines = 1 + page.who + page.axis + page.notes + sum(p.lines + p.gap for p in page.panels)
     assert lines <= max(height, 2 + threads)
-    assert coreplan.LABEL + page.columns + 1 + coreplan.NAME * bool(page.values) + (
-        coreplan.VALUE * page.values + page.origin) <= max(width, coreplan.LABEL + 2)  # fmt: skip
+    assert layout.LABEL + page.columns + 1 + layout.NAME * bool(page.values) + (
+        layout.VALUE * page.values + page.origin) <= max(width, layout.LABEL + 2)  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [(80, 19), (120, 25), (160, 45), (240, 65), (40, 8)])
@@ -38,12 +38,10 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
     def shape(machine: Machine) -> list[str]:
         session, interval = lived(machine)
         of = charts(session, interval, size=size)
-        names = coreplan.LABEL + of.scene.page.columns + 1
+        names = layout.LABEL + of.scene.page.columns + 1
         found = text(session, interval, size=size)
         assert max(map(len, found)) == size[0]
-        return [
-            text[: coreplan.LABEL] + text[names : names + coreplan.NAME] for text in found[1:-5]
-        ]
+        return [text[: layout.LABEL] + text[names : names + layout.NAME] for text in found[1:-5]]
 
     low = Machine(cores=1, split=split, does={c: Does(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})
     high = Machine(cores=1, split=split, does={c: Does(1.0, 3.1e9, 0.99, 1.0) for c in (0, 1)})
@@ -51,7 +49,7 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
 
 
 def test_panels_are_shed_in_their_order() -> None:
-    kept = [{p.key for p in coreplan.page(KNOWN, 80, lines).panels} for lines in range(40, 1, -1)]
+    kept = [{p.key for p in layout.page(KNOWN, 80, lines).panels} for lines in range(40, 1, -1)]
     order = ["kernel_cycles", "ipc", "involuntary", "smt", "clock"]
     gone = [next(i for i, keys in enumerate(kept) if key not in keys) for key in order]
     assert gone == sorted(gone)

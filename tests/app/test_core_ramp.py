@@ -10,7 +10,7 @@ from perftop.draw import charts as cells
 from perftop.draw import strips
 from perftop.samples.episode import Episode
 from perftop.session.session import Interval, Session
-from perftop.widgets import coreramp
+from perftop.tui.core_page.ramp import columns
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
 """90 % after 0.4 s, 99 % after 0.6 s, then too much, and steady after 0.9 s."""
@@ -54,8 +54,8 @@ def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
 def test_what_is_not_seen_any_more_is_not_drawn() -> None:
     of = charts(*climbed(FAR), size=(200, 45), window_s=2.4)
     (ramp,) = (e for e in of.scene.episodes if e.kind == "ramp")
-    assert list(coreramp.columns(of.time, ramp).values()) == ["99 %", "steady"]
-    assert coreramp.columns(of.time, Episode("ramp", [0], -9, -8)) == {}
+    assert list(columns(of.time, ramp).values()) == ["99 %", "steady"]
+    assert columns(of.time, Episode("ramp", [0], -9, -8)) == {}
 
 
 def test_rules_and_words_leave_the_line_alone() -> None:

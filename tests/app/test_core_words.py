@@ -11,7 +11,7 @@ from fakes import NO_PMU, Does, Machine, tasks
 from perfprobe.wire import Missing, Multiplier, Rate
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
-from perftop.widgets.choice import Units
+from perftop.tui.shared.choice import Units
 
 # --- numbers
 

@@ -15,8 +15,8 @@ from perftop.samples.episode import Episode
 from perftop.screens.menu import Menu
 from perftop.screens.monitor import Monitor
 from perftop.session.session import Session
-from perftop.widgets.episodelines import planned
-from perftop.widgets.episodes import Episodes
+from perftop.tui.episodes.episode_list import Episodes
+from perftop.tui.episodes.lines import planned
 
 S = 1_000_000_000
 MOMENTS = 20

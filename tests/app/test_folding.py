@@ -7,8 +7,8 @@ from fakes import Machine, seen
 from playing import Run, play
 
 from perfprobe.wire import Cpu
-from perftop.widgets.folding import Fold, folded
-from perftop.widgets.places import Places
+from perftop.tui.overview.core_grid import Fold, folded
+from perftop.tui.shared.places import Places
 
 
 def machine(packages: int = 3, cores: int = 10) -> Machine:

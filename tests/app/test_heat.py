@@ -10,8 +10,8 @@ from playing import Run, play
 
 from perftop.draw import theme
 from perftop.screens.monitor import Monitor
-from perftop.widgets.cursor import Cursor
-from perftop.widgets.heat import HeatMap
+from perftop.tui.heat.heat_map import HeatMap
+from perftop.tui.shared.cursor import Cursor
 
 
 def view(run: Run) -> HeatMap:

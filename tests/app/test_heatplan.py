@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from perftop.draw import heat_ramp, strips, theme
 from perftop.draw.heat_ramp import OFF, UNKNOWN
-from perftop.widgets import heatplan
-from perftop.widgets.heatplan import Group
-from perftop.widgets.places import Places
+from perftop.tui.heat import layout
+from perftop.tui.heat.layout import Group
+from perftop.tui.shared.places import Places
 
 LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 
 
-def shape(packages: int, caches: int, cores: int) -> tuple[list[heatplan.Package], list[str]]:
+def shape(packages: int, caches: int, cores: int) -> tuple[list[layout.Package], list[str]]:
     """So many packages of so many L3s of so many cores, and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     found = [
@@ -32,10 +32,10 @@ def shape(packages: int, caches: int, cores: int) -> tuple[list[heatplan.Package
 
 
 def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
-            ascii_: bool = False) -> heatplan.Plan:  # fmt: skip
+            ascii_: bool = False) -> layout.Plan:  # fmt: skip
     packages, names = shape(*of)
     ids: list[int | None] = list(range(len(packages)))
-    return heatplan.plan(packages, ids, names, threads, width, height, ascii_=ascii_)
+    return layout.plan(packages, ids, names, threads, width, height, ascii_=ascii_)
 
 
 # --- where cells stand
@@ -116,7 +116,7 @@ def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[s
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in made.topology(8)]  # fmt: skip
     session, _ = seen(Machine(cores=8, changes={"topology": rows}))
-    (groups,), _ = heatplan.packages(session, Places(session))
+    (groups,), _ = layout.packages(session, Places(session))
     assert [group.label for group in groups] == labels
 
 

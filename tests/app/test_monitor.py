@@ -9,11 +9,11 @@ from fakes import Does, Machine, guest
 from playing import Run, play
 from waiting import until
 
-from perftop.keys import TURN
 from perftop.playhead import Playhead
 from perftop.screens import views
 from perftop.screens.monitor import Monitor
-from perftop.widgets.choice import Choice
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.keys import TURN
 
 NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 

@@ -13,8 +13,8 @@ from turning import Turning
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.widgets import neighbourwords as words
-from perftop.widgets.neighbours import Neighbours
+from perftop.tui.neighbours import lines as words
+from perftop.tui.neighbours.neighbour_view import Neighbours
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 REST = Does(util=0.01, system=0.0)

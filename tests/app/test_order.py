@@ -13,13 +13,13 @@ from perfprobe.wire import Rate
 from perftop.draw.strips import text
 from perftop.screens.monitor import Monitor
 from perftop.session.filter import parse
-from perftop.widgets import columns
-from perftop.widgets.choice import Choice
-from perftop.widgets.heading import heading
-from perftop.widgets.order import arranged, called
-from perftop.widgets.places import Line, Places
-from perftop.widgets.reader import Reader
-from perftop.widgets.rows import Picture
+from perftop.tui.overview import layout
+from perftop.tui.overview.headings import heading
+from perftop.tui.overview.lines import Picture
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.order import arranged, called
+from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.sheet_reader import Reader
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
@@ -63,10 +63,10 @@ def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
 def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
     session, _ = seen(Machine())
     every, nobody = (
-        columns.known(session, Places(session, mask), who=True, steal=False)
+        layout.known(session, Places(session, mask), who=True, steal=False)
         for mask in (None, frozenset[int]())
     )
-    assert columns.layout(every, 120) == columns.layout(nobody, 120)
+    assert layout.layout(every, 120) == layout.layout(nobody, 120)
 
 
 def test_a_core_among_packages_keeps_the_name_of_its_own() -> None:

@@ -12,8 +12,8 @@ from fakes import Does, Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.widgets.fields import Field, fields, scale
-from perftop.widgets.outliers import Outlier, Peers
+from perftop.tui.heat.outliers import Outlier, Peers
+from perftop.tui.shared.fields import Field, fields, scale
 
 CLOCK, UTIL = Field("busy_hz", "busy clock", "Hz"), Field("util", "utilisation", "ratio")
 INVOLUNTARY = Field("involuntary", "involuntary halts", "ratio")

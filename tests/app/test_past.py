@@ -19,10 +19,11 @@ from perftop.draw.strips import text
 from perftop.samples.episode import Episode
 from perftop.session.filter import parse
 from perftop.session.history import History
-from perftop.widgets import axis, lanes
-from perftop.widgets.fields import Field
-from perftop.widgets.past import Past
-from perftop.widgets.places import Place
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.fields import Field
+from perftop.tui.shared.places import Place
+from perftop.tui.timeline import lanes
+from perftop.tui.timeline.timeline import Past
 
 S = 1_000_000_000
 UTIL = Field("util", "utilisation", "ratio")
@@ -443,7 +444,7 @@ PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range
 
 def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
     session: Any = SimpleNamespace(history=Written())
-    at = axis.fitted(now_ns, 10**8, window_s, room)
+    at = time_axis.fitted(now_ns, 10**8, window_s, room)
     return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
 
 

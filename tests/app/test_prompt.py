@@ -21,7 +21,7 @@ from perftop.screens.monitor import Monitor
 from perftop.screens.narrowing import Narrowing
 from perftop.session.filter import parse
 from perftop.session.parse_time import moment
-from perftop.widgets.choice import Choice
+from perftop.tui.shared.choice import Choice
 from perftop.widgets.prompt import Prompt
 
 # --- the line itself

@@ -27,7 +27,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.config import Config
 from perftop.screens.help import Help
-from perftop.widgets.grid import CoreGrid
+from perftop.tui.overview.core_grid import CoreGrid
 
 
 def test_the_first_numbers_come_after_one_sample() -> None:

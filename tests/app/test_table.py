@@ -20,8 +20,8 @@ from perftop.samples.metrics import METRICS
 from perftop.screens.monitor import Monitor
 from perftop.session import columns
 from perftop.session.filter import parse
-from perftop.widgets import cells, tableplan
-from perftop.widgets.table import Table
+from perftop.tui.table import layout, lines
+from perftop.tui.table.table import Table
 
 GHZ = clock_unit("GHz", math.nan)
 
@@ -33,14 +33,14 @@ def view(run: Run) -> Table:
     return screen.view
 
 
-def lines(run: Run) -> list[str]:
+def told(run: Run) -> list[str]:
     table = view(run)
     return [table.render_line(y).text.rstrip() for y in range(table.size.height)]
 
 
 def cpus(run: Run) -> list[int]:
     """CPU numbers from above to below."""
-    return [int(line.lstrip("▸> ").split()[0]) for line in lines(run)[1:] if line]
+    return [int(line.lstrip("▸> ").split()[0]) for line in told(run)[1:] if line]
 
 
 def at_table(
@@ -56,25 +56,25 @@ def at_table(
     return play(machine, go, size, **more)
 
 
-def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[tableplan.Plan, tableplan.Page]:
+def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[layout.Plan, layout.Page]:
     """All columns, without an app."""
     session, interval = seen(machine, **more)
     of = columns.Tabular(session)
-    slots = [tableplan.slot(column, GHZ) for column in of.columns()]
-    page = tableplan.Page(
+    slots = [layout.slot(column, GHZ) for column in of.columns()]
+    page = layout.Page(
         {"cpu": [str(row.cpu) for row in session.topology]},
         {slot.key: of.values(slot.key, interval).tolist() for slot in slots if not slot.left},
         interval.online.tolist(),
         frozenset(interval.suspect),
         [True] * len(session.topology),
     )
-    return tableplan.plan(tableplan.names(page), slots, 0, width), page
+    return layout.plan(layout.names(page), slots, 0, width), page
 
 
 def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
     """What stands under each heading."""
     plan, page = drawn(machine, **more)
-    text, at, found = strips.text(cells.row(plan, page, cpu, "a:1")), 1, {}
+    text, at, found = strips.text(lines.row(plan, page, cpu, "a:1")), 1, {}
     for slot in (*plan.names, *plan.slots):
         found[slot.key] = text[at : at + slot.width].strip()
         at += slot.width
@@ -123,15 +123,15 @@ def test_numbers_with_a_suspect_sample_are_marked() -> None:
     m = Machine()
     plan, page = drawn(m)
     page.suspect = frozenset({2})
-    assert strips.text(cells.row(plan, page, 2)).split()[:3] == ["2", "≁50.0", "≁3.00"]
-    assert strips.text(cells.row(plan, page, 1)).split()[:3] == ["1", "50.0", "3.00"]
+    assert strips.text(lines.row(plan, page, 2)).split()[:3] == ["2", "≁50.0", "≁3.00"]
+    assert strips.text(lines.row(plan, page, 1)).split()[:3] == ["1", "50.0", "3.00"]
 
 
 def test_a_cpu_that_is_off_has_no_numbers() -> None:
     async def act(run: Run) -> None:
         run.feed.offline(3)
         await run.intervals(2)
-        line = next(line for line in lines(run) if line.split()[0] == "3")
+        line = next(line for line in told(run) if line.split()[0] == "3")
         assert line.split() == ["3", "0:3", "off"]
         await run.pilot.press("s", *["j"] * 3, "enter")  # by utilisation
         assert cpus(run)[-1] == 3
@@ -146,7 +146,7 @@ def test_names_from_outside_are_drawn_as_they_can_be() -> None:
         await run.intervals(
             1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
         )
-        text = next(line for line in lines(run) if line.lstrip("▸ ").startswith("0 "))
+        text = next(line for line in told(run) if line.lstrip("▸ ").startswith("0 "))
         assert "a?[31m??:1" in text
 
     at_table(Machine(), act)
@@ -161,8 +161,8 @@ def test_nothing_moves_when_values_change() -> None:
     found = []
     for does in (low, high):
         plan, page = drawn(Machine(does=dict.fromkeys(range(8), does)))
-        title = strips.text(cells.heading(plan, "util", reverse=False))
-        texts = [strips.text(cells.row(plan, page, i)) for i in range(8)]
+        title = strips.text(lines.heading(plan, "util", reverse=False))
+        texts = [strips.text(lines.row(plan, page, i)) for i in range(8)]
         found.append((title, [len(text) for text in texts]))
         for text in texts:  # every number ends below its title
             at = 1
@@ -178,9 +178,9 @@ def test_nothing_moves_when_values_change() -> None:
     st.integers(1, 200),
 )
 def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, width: int) -> None:
-    stay = [tableplan.Slot("cpu", "cpu", 6)]
-    slots = [tableplan.Slot(str(i), "x", wide) for i, wide in enumerate(widths)]
-    plan = tableplan.plan(stay, slots, left, width)
+    stay = [layout.Slot("cpu", "cpu", 6)]
+    slots = [layout.Slot(str(i), "x", wide) for i, wide in enumerate(widths)]
+    plan = layout.plan(stay, slots, left, width)
     keys = [slot.key for slot in slots]
     assert plan.before + len(plan.slots) + plan.after == len(slots)
     assert [s.key for s in plan.slots] == keys[plan.before : plan.before + len(plan.slots)]
@@ -194,22 +194,22 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
 
 def test_columns_scroll_beside_those_that_stay() -> None:
     async def act(run: Run) -> None:
-        first = lines(run)[0]
+        first = told(run)[0]
         assert first.split()[:3] == ["cpu", "▲core", "util"]
         assert first.endswith("→")
         assert len(first) == view(run).width
         await run.pilot.press("right")
-        moved = lines(run)[0]
+        moved = told(run)[0]
         assert moved.replace("←", " ← ").split()[:4] == ["cpu", "▲core", "←", "busy"]
-        assert all("0:" in line for line in lines(run)[1:9])
+        assert all("0:" in line for line in told(run)[1:9])
         await run.pilot.press(*["right"] * 30)
-        last = lines(run)[0]
+        last = told(run)[0]
         assert not last.endswith("→")
         assert run.app.status.paused is None  # the keys are the table's own here
         await run.pilot.press("left")
-        assert lines(run)[0] != last  # no steps into the void to take back
+        assert told(run)[0] != last  # no steps into the void to take back
         await run.pilot.press(*["left"] * 30)
-        assert lines(run)[0] == first
+        assert told(run)[0] == first
 
     at_table(Machine(), act, (80, 24))
 
@@ -222,8 +222,8 @@ def test_a_hybrid_tells_types() -> None:
         )
 
     async def act(run: Run) -> None:
-        assert lines(run)[0].split()[:3] == ["cpu", "▲core", "type"]
-        assert [line.replace("▸", " ").split()[2] for line in lines(run)[1:3]] == ["P", "E"]
+        assert told(run)[0].split()[:3] == ["cpu", "▲core", "type"]
+        assert [line.replace("▸", " ").split()[2] for line in told(run)[1:3]] == ["P", "E"]
 
     at_table(m, act)
 
@@ -267,7 +267,7 @@ def test_tasks_sort_by_name() -> None:
         choice.order = "task"
         view(run).lay_out()
         assert cpus(run) == [2, 0, 1, 3, 4, 5, 6, 7]
-        assert "▲task" in lines(run)[0]
+        assert "▲task" in told(run)[0]
         choice.reverse = True
         view(run).lay_out()
         assert cpus(run) == [3, 1, 0, 2, 4, 5, 6, 7]
@@ -286,21 +286,21 @@ def test_keys_and_clicks_sort() -> None:
     async def act(run: Run) -> None:
         choice = view(run).choice
         await run.pilot.press("greater_than_sign")
-        assert (choice.order, "▼util" in lines(run)[0]) == ("util", True)
+        assert (choice.order, "▼util" in told(run)[0]) == ("util", True)
         await run.pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
         assert choice.order == "busy_hz"
         await run.pilot.press(*["less_than_sign"] * 9)
-        assert (choice.order, "▲cpu" in lines(run)[0]) == ("CPU number", True)
+        assert (choice.order, "▲cpu" in told(run)[0]) == ("CPU number", True)
         await run.pilot.press(*["greater_than_sign"] * 30)
         assert choice.order == "task"
-        assert "▲task" in lines(run)[0]  # brought into sight
+        assert "▲task" in told(run)[0]  # brought into sight
         await run.pilot.press(*["less_than_sign"] * 30)
-        at = lines(run)[0].index("util")
+        at = told(run)[0].index("util")
         await run.pilot.click(Table, offset=(at, 0))
         assert (choice.order, choice.reverse) == ("util", False)
-        at = lines(run)[0].index("util")
+        at = told(run)[0].index("util")
         await run.pilot.click(Table, offset=(at, 0))
-        assert (choice.order, choice.reverse, "▲util" in lines(run)[0]) == ("util", True, True)
+        assert (choice.order, choice.reverse, "▲util" in told(run)[0]) == ("util", True, True)
         await run.pilot.click(Table, offset=(2, 0))
         assert choice.order == "CPU number"
 
@@ -311,7 +311,7 @@ def test_keys_and_clicks_sort() -> None:
 
 
 def selected(run: Run) -> list[int]:
-    return [int(line[1:].split()[0]) for line in lines(run) if line.startswith("▸")]
+    return [int(line[1:].split()[0]) for line in told(run) if line.startswith("▸")]
 
 
 def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
@@ -353,10 +353,10 @@ def test_clocks_are_told_in_chosen_units() -> None:
     async def act(run: Run) -> None:
         found = []
         for _ in range(3):
-            title = lines(run)[0].split("  ")
+            title = told(run)[0].split("  ")
             busy_title = next(part.strip() for part in title if "busy" in part)
-            end = lines(run)[0].index(busy_title) + len(busy_title)
-            found.append((busy_title, lines(run)[1][:end].split()[-1]))
+            end = told(run)[0].index(busy_title) + len(busy_title)
+            found.append((busy_title, told(run)[1][:end].split()[-1]))
             await run.pilot.press("u")
         assert found == [("busy GHz", "3.00"), ("busy MHz", "3000"), ("busy ×base", "1.50")]
 
@@ -379,10 +379,10 @@ def test_columns_are_those_chosen_in_their_order() -> None:
         choice, table = view(run).choice, view(run)
         choice.columns = ("ipc", "no such", "util")
         table.lay_out()
-        assert lines(run)[0].split() == ["cpu", "▲core", "IPC", "util", "%"]
+        assert told(run)[0].split() == ["cpu", "▲core", "IPC", "util", "%"]
         choice.columns = ("no such",)
         table.lay_out()
-        assert "busy GHz" in lines(run)[0]
+        assert "busy GHz" in told(run)[0]
 
     at_table(Machine(), act)
 
@@ -397,7 +397,7 @@ def test_only_cpus_that_match_are_there() -> None:
             await run.pilot.press("backslash")
         table.choice.filter = parse("99")
         await run.pilot.press("slash", "enter")
-        assert [line.strip() for line in lines(run)[1:] if line] == ["no CPU matches 99"]
+        assert [line.strip() for line in told(run)[1:] if line] == ["no CPU matches 99"]
         await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
         await run.pilot.press("escape", "backslash")
         assert len(cpus(run)) == 8
@@ -408,9 +408,9 @@ def test_only_cpus_that_match_are_there() -> None:
 def test_a_locale_without_shapes_gets_plain_ones() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("right", "down", "u", "u")
-        assert all(line.isascii() for line in lines(run))
-        assert "xbase" in lines(run)[0]
-        assert "^core" in lines(run)[0]
+        assert all(line.isascii() for line in told(run))
+        assert "xbase" in told(run)[0]
+        assert "^core" in told(run)[0]
 
     at_table(Machine(), act, (80, 24), ascii_=True)
 
@@ -419,24 +419,24 @@ def test_a_low_screen_has_rows_only() -> None:
     async def act(run: Run) -> None:
         await run.pilot.resize_terminal(40, 6)
         await run.intervals(1)
-        assert [line.replace("▸", " ").split()[0] for line in lines(run)] == ["0", "4", "1", "5"]
+        assert [line.replace("▸", " ").split()[0] for line in told(run)] == ["0", "4", "1", "5"]
 
     at_table(Machine(), act)
 
 
 def test_columns_are_chosen_in_a_list() -> None:
     async def act(run: Run) -> None:
-        choice, all_ = view(run).choice, lines(run)[0]
+        choice, all_ = view(run).choice, told(run)[0]
         await run.pilot.press("c", "space", "enter")
-        assert "util" not in lines(run)[0]
-        assert "busy GHz" in lines(run)[0]
+        assert "util" not in told(run)[0]
+        assert "busy GHz" in told(run)[0]
         await run.pilot.press("c", "a", "a", "j", "space", "enter")
-        assert lines(run)[0].split() == ["cpu", "▲core", "busy", "GHz"]
+        assert told(run)[0].split() == ["cpu", "▲core", "busy", "GHz"]
         choice.columns = ("not yet", "ipc", "util")
         await run.pilot.press("c", "j", "space", "enter")
         assert list(choice.columns) == ["not yet", "ipc", "util", "busy_hz"]
         await run.pilot.press("c", "a", "escape", "c", "a", "enter")
-        assert (list(choice.columns), lines(run)[0]) == ([], all_)
+        assert (list(choice.columns), told(run)[0]) == ([], all_)
 
     at_table(Machine(), act)
 

@@ -13,31 +13,33 @@ from perfprobe.wire import Note
 from perftop.draw import bars, strips, theme
 from perftop.output.episode_words import evidence
 from perftop.samples.episode import Episode
-from perftop.widgets import alert, columns, machine, rows, top
-from perftop.widgets.heading import heading
-from perftop.widgets.places import Line, Places
-from perftop.widgets.reader import Reader
+from perftop.tui.overview import layout
+from perftop.tui.overview.headings import heading
+from perftop.tui.overview.lines import Picture, row
+from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.sheet_reader import Reader
+from perftop.widgets import alert, machine, top
 from perftop.widgets.status import Status
 
 NAN = math.nan
 FIX = "ask for a vPMU, or use a metal instance"
 
 
-def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> rows.Picture:
+def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Picture:
     session, interval = seen(of, **more)
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    known = columns.known(session, places, who=bool(session.tasks), steal=False)
-    return rows.Picture(places, sheet, columns.layout(known, width - 2), order=order)
+    known = layout.known(session, places, who=bool(session.tasks), steal=False)
+    return Picture(places, sheet, layout.layout(known, width - 2), order=order)
 
 
-def lines(p: rows.Picture) -> list[str]:
-    return [strips.text(rows.row(p, i)) for i in range(len(p.places.places))]
+def lines(p: Picture) -> list[str]:
+    return [strips.text(row(p, i)) for i in range(len(p.places.places))]
 
 
-def keys(p: rows.Picture, i: int, text: str) -> set[str]:
+def keys(p: Picture, i: int, text: str) -> set[str]:
     """The styles in which a text stands in a row."""
-    return {key for part, key in rows.row(p, i) if text in part}
+    return {key for part, key in row(p, i) if text in part}
 
 
 # --- bars
@@ -120,7 +122,7 @@ def test_columns_are_shed_in_their_order() -> None:
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_titles_stand_over_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
-    title = columns.titles(p.columns)
+    title = layout.titles(p.columns)
     assert len(title) == width - 2  # a mark before, the scrollbar after
     at = 0
     for column in p.columns:
@@ -176,10 +178,10 @@ def test_a_suspect_value_is_marked() -> None:
     interval = session.take()
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    known = columns.known(session, places, who=False, steal=False)
-    p = rows.Picture(places, sheet, columns.layout(known, 120))
-    assert theme.SUSPECT in strips.text(rows.row(p, 1))
-    assert theme.SUSPECT not in strips.text(rows.row(p, 0))
+    known = layout.known(session, places, who=False, steal=False)
+    p = Picture(places, sheet, layout.layout(known, 120))
+    assert theme.SUSPECT in strips.text(row(p, 1))
+    assert theme.SUSPECT not in strips.text(row(p, 0))
     assert keys(p, 1, theme.SUSPECT) == {"dim"}
 
 

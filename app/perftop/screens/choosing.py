@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from textual.screen import Screen
 
 from perftop.messages import Jumped, Refreshed, Sought
-from perftop.widgets.choice import UNITS, WINDOWS_S, Choice
+from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
 
 if TYPE_CHECKING:
-    from perftop.widgets.canvas import Canvas
-    from perftop.widgets.episodes import Episodes
+    from perftop.tui.episodes.episode_list import Episodes
+    from perftop.tui.shared.canvas import Canvas
 
 
 class Choosing(Screen[None]):
@@ -45,7 +45,7 @@ class Choosing(Screen[None]):
         """The one with this key, or so many further on."""
         if self.last.session is None:
             return
-        from perftop.widgets.fields import fields
+        from perftop.tui.shared.fields import fields
 
         known = [field.key for field in fields(self.last.session)]
         if isinstance(which, int):

@@ -14,10 +14,10 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from perftop import keys
 from perftop.draw import theme
 from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign
+from perftop.tui.shared import keys
 
 if TYPE_CHECKING:
     from perftop.session.session import Session

@@ -14,12 +14,12 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from perftop.draw import theme
-from perftop.keys import bindings
-from perftop.widgets.choice import Choice
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.keys import bindings
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
-    from perftop.widgets.canvas import Canvas
+    from perftop.tui.shared.canvas import Canvas
 
 Found = TypeVar("Found")
 Options = Sequence[tuple[str, str]]
@@ -138,7 +138,7 @@ class Chooser(_List[set[str]]):
 
 def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
     """By what the lines of this view can be sorted; only the table knows all of it."""
-    from perftop.widgets.fields import fields
+    from perftop.tui.shared.fields import fields
 
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:

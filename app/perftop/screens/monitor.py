@@ -9,16 +9,16 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from perftop import keys
 from perftop.base.times import duration, when
 from perftop.messages import Jumped, Marked, Refreshed
 from perftop.screens import views
 from perftop.screens.narrowing import Narrowing
 from perftop.screens.paned import Paned
-from perftop.widgets.choice import Choice
-from perftop.widgets.cursor import Cursor
+from perftop.tui.shared import keys
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.order import called
 from perftop.widgets.keyline import KeyLine
-from perftop.widgets.order import called
 from perftop.widgets.status import Status
 from perftop.widgets.top import Top
 

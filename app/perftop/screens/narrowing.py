@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perftop.draw.strips import fit, foreign
-from perftop.widgets.choice import Choice
+from perftop.tui.shared.choice import Choice
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu

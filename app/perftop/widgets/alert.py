@@ -9,7 +9,7 @@ from perftop.base.times import length
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where
-from perftop.widgets import looks
+from perftop.tui.shared import episode_style
 from perftop.widgets.status import Status
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def line(
     running = told(session, interval, status)
     past = interval is not None and status.paused is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
-    if running and looks.severity(running[0]) != "text":
+    if running and episode_style.severity(running[0]) != "text":
         return _running(session, running, now_ns, width)
     warning = _warning(session, now_ns, width) or _untrusted(session, width)
     if warning or not running:
@@ -58,14 +58,16 @@ def told(session: Session, interval: Interval | None, status: Status) -> list[Ep
             for e in (*found, *session.ended)
             if e.start_ns <= interval.time_ns and (e.end_ns is None or e.end_ns > since_ns)
         ]
-    return sorted(found, key=looks.rank)
+    return sorted(found, key=episode_style.rank)
 
 
 def badge(running: list[Episode]) -> list[Run]:
     """How many run, under the sign of the worst; nothing while there are none."""
     counted = [e for e in running if e.kind not in _STATES]
     return (
-        [(f"{looks.sign(counted[0])}{len(counted)}", looks.severity(counted[0]))] if counted else []
+        [(f"{episode_style.sign(counted[0])}{len(counted)}", episode_style.severity(counted[0]))]
+        if counted
+        else []
     )
 
 
@@ -90,12 +92,12 @@ def _running(session: Session, running: list[Episode], now_ns: int, width: int) 
     what = foreign(f"{place} {worst.kind} {lasted} {depth(worst.kind, deepest)}".rstrip())
     others = len(running) - len(alike)
     more = f"  and {others} more" if others else ""
-    key, room = looks.severity(worst), width - len(more) - 4
+    key, room = episode_style.severity(worst), width - len(more) - 4
     shown = fit(what, min(len(what), room))
-    rest = f"  {why}" if (why := looks.because(worst)) else ""
+    rest = f"  {why}" if (why := episode_style.because(worst)) else ""
     left = max(0, room - len(shown))
-    return [(f" {looks.sign(worst)} ", key), (shown, key), (fit(rest, min(len(rest), left)), "dim"),
-            (more, "text")]  # fmt: skip
+    cause = fit(rest, min(len(rest), left))
+    return [(f" {episode_style.sign(worst)} ", key), (shown, key), (cause, "dim"), (more, "text")]
 
 
 def _lasted(alike: list[Episode], now_ns: int) -> str:

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import Run, shed
-from perftop.keys import KEYS, TURN
+from perftop.tui.shared.keys import KEYS, TURN
 
 _LABELS = {key.id: key.label for key in KEYS}
 _FIRST, _LAST = ("quit", "help"), ("pause", "filter", "longer", "theme")

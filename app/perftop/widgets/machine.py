@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perftop.draw import bars, theme
 from perftop.draw.strips import Run, number, shed
-from perftop.widgets.sheet import INVOLUNTARY, STEAL
+from perftop.tui.shared.sheet import INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats

@@ -15,8 +15,8 @@ from textual.strip import Strip
 from perftop.draw import printed_line, theme
 from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import width
-from perftop.keys import bindings
 from perftop.process.printout import Printout
+from perftop.tui.shared.keys import bindings
 
 Extent = Literal["small", "whole", "hidden"]
 MOST_MADE = 512

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 
 from perftop.draw import theme
 from perftop.draw.strips import foreign
-from perftop.keys import bindings
+from perftop.tui.shared.keys import bindings
 
 LONGEST = 400
 """Characters: nobody types more, and what is pasted may be anything."""

@@ -1,0 +1,134 @@
+"""The page of one core: clock, SMT states, utilisation, halts on one axis of time; the numbers of
+both siblings beside them, and in words what is wrong or not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import BindingType
+
+from perftop.base.times import duration
+from perftop.draw.strips import Run
+from perftop.tui.core_page.layout import Known, Page, page
+from perftop.tui.shared import canvas, time_axis
+from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.keys import bindings, caption
+from perftop.tui.shared.order import arranged
+from perftop.tui.shared.places import Place
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+    from perftop.tui.core_page.charts import Charts, Scales
+    from perftop.tui.core_page.values import Track
+
+
+class CorePage(Canvas):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("core")]
+    HINTS: ClassVar[tuple[str, ...]] = ("back", "core_down", "wider", "units")
+
+    _seen: tuple[Session, Interval] | None = None
+    _laid: tuple[Place, Page] | None = None
+    """The core that lines are laid out for; None: there is none to show."""
+    _seen_who = False
+    _keys: Mapping[str, str]
+    _track: Track | None = None
+    _scales: Scales | None = None
+    _lines: Sequence[list[Run]] = ()
+
+    # --- what there is to show
+
+    def show(self, session: Session, interval: Interval) -> None:
+        changed = self.settle(session) or self._laid is None
+        who = self._seen_who or bool(interval.tasks)
+        changed |= who != self._seen_who
+        self._seen, self._seen_who = (session, interval), who
+        if changed or self._laid is None or self.choice.cpu not in self._laid[0].cpus:
+            self.lay_out()
+            return
+        self._draw()
+        self.paint()
+
+    def line(self, y: int) -> canvas.Line:
+        return self._lines[y], "calm"
+
+    # --- lines
+
+    def lay_out(self) -> None:
+        if self._seen is None or not self.size.width:
+            return
+        chosen = self.choice.cpu
+        place = next((place for place in self.places.places if chosen in place.cpus), None)
+        self._track = self._scales = None
+        if place is None:
+            self._laid = None
+            self._lines = [[(" no CPU matches the filter", "dim")]]
+        else:
+            told = known(self._seen[0], place, who=self._seen_who)
+            self._laid = place, page(told, self.size.width, self.size.height)
+            self._keys = self._captions()
+            self._draw()
+        self.count = len(self._lines)
+        self.redraw()
+
+    def _draw(self) -> None:
+        """All lines: what is to be seen in them changes with time."""
+        from perftop.tui.core_page import charts, numbers, values  # numpy
+
+        assert self._seen is not None
+        assert self._laid is not None
+        (session, interval), (place, page_), choice = self._seen, self._laid, self.choice
+        time = time_axis.fitted(
+            interval.time_ns, session.hello.sample_ns, choice.window_s, page_.columns
+        )
+        scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
+        self._track = self._track or values.Track(session, place)
+        self._scales = self._scales or charts.Scales()
+        self._track.look(time)
+        drawn = charts.Charts(scene, time, self._track, self._scales, choice.ascii)
+        self._lines = lines(drawn, self._keys, self.size.width)
+
+    def _captions(self) -> Mapping[str, str]:
+        """The keys to leave and to zoom with, whatever the user has made of them."""
+        active = self.screen.active_bindings.items()
+        keys = {bound.binding.id: caption(key) for key, bound in reversed(list(active))}
+        zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
+        return {"back": keys.get("back", ""), "window": " ".join(zoom)}
+
+    # --- another core
+
+    def action_neighbour(self, by: int) -> None:
+        """In the order that rows stand in elsewhere."""
+        if self._seen is None or self._laid is None:
+            return
+        places = self.places.places
+        cpus = [places[row].cpus[0] for row in arranged(self.places, self.choice, *self._seen)]
+        at = cpus.index(self._laid[0].cpus[0]) + by
+        self.choice.cpu = cpus[max(0, min(len(cpus) - 1, at))]
+        self.lay_out()
+
+
+def lines(charts: Charts, keys: Mapping[str, str], width: int) -> list[list[Run]]:
+    """The whole page; what is told of its window is what is seen of it."""
+    from perftop.tui.core_page.lines import above, notes
+
+    scene, time = charts.scene, charts.time
+    window = duration(time.bins * time.bin_ns / 1e9)
+    return [
+        *above(scene, window, keys, width),
+        *charts.panels(),
+        *charts.foot(),
+        *notes(scene, width, scene.page.notes),
+    ]
+
+
+def known(session: Session, place: Place, *, who: bool) -> Known:
+    evaluator = session.evaluator
+    served = [key for key in evaluator.chosen if any(evaluator.serves(key, r) for r in place.rows)]
+    return Known(
+        threads=len(place.cpus),
+        metrics=frozenset(served),
+        states="util" in served,
+        virtual=session.hello.virtualisation is not None,
+        who=who,
+    )

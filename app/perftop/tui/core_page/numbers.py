@@ -1,0 +1,257 @@
+"""The numbers beside the charts of a core: both siblings', and where they come from. Every line is
+exactly as wide as its place on the page. Brings numpy, as the session does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isnan, nan
+from typing import TYPE_CHECKING
+
+from perftop.base.format import MISSING, ClockUnit, clock_unit
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, fit, foreign, width
+from perftop.samples import smt
+from perftop.samples.metrics import METRICS
+from perftop.tui.core_page import values
+from perftop.tui.core_page.layout import NAME, VALUE, Page, Panel
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.choice import Units
+from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.sheet import AWAKE, INVOLUNTARY, STEAL
+from perftop.tui.shared.sheet_reader import DROP
+
+if TYPE_CHECKING:
+    from perftop.samples.episode import Episode
+    from perftop.session.session import Interval, Session
+
+_BESIDE = {
+    "clock": ("busy_hz", "ceiling", "net_hz"),
+    "account": ("user", "system", "iowait", "steal"),
+    "util": ("util", "idle", "halt", "poll"),
+    "involuntary": ("involuntary", "smi"),
+    "kernel_cycles": ("kernel_cycles", "kernel_instructions"),
+}
+"""Numbers beside a panel, as many as it has lines; beside others, their own."""
+_DIGITS = {"user": 0, "system": 0, "iowait": 0, "involuntary": 2}
+"""Of percents that carry another than one."""
+_WARN = {"involuntary": INVOLUNTARY, "steal": STEAL}
+STATES = ((theme.NEITHER, "neither"), (theme.LP1, "lp1"), (theme.LP0, "lp0"), (theme.BOTH, "both"))
+"""From the top, as they lie upon each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One moment of one core."""
+
+    session: Session
+    interval: Interval
+    place: Place
+    page: Page
+    unit: ClockUnit
+    episodes: Sequence[Episode]
+    """On these CPUs, begun by then."""
+    awake: bool
+    """The core is busy enough for its clock to mean something."""
+
+    @property
+    def alarmed(self) -> bool:
+        """Something is wrong here at this moment."""
+        return any(
+            time_axis.mark(e)[1] == "alarm" and going(e, self.interval) for e in self.episodes
+        )
+
+    @property
+    def ceiling_hz(self) -> float:
+        return float(self.interval.ceiling_hz[self.place.at])
+
+    @property
+    def size(self) -> int:
+        """Cells of the numbers."""
+        return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
+
+
+def scene(
+    session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
+) -> Scene:
+    """With the episodes that had begun by then and had not ended before `since_ns`."""
+    base_hz = session.hello.base_hz.hz if session.hello.base_hz else nan
+    unit = clock_unit(units, base_hz)
+    if isnan(unit.per_hz):  # no base clock is known
+        unit = clock_unit("GHz", base_hz)
+    episodes = [
+        episode
+        for episode in (*session.detector.running, *session.ended)
+        if episode.start_ns <= interval.time_ns
+        and (episode.end_ns is None or episode.end_ns > since_ns)
+        and not set(episode.cpus).isdisjoint(place.cpus)
+    ]
+    util, _ = values.now(interval, place, "util")
+    awake = max((share for share in util if not isnan(share)), default=0.0) >= AWAKE
+    return Scene(session, interval, place, page, unit, episodes, awake)
+
+
+# --- numbers beside the charts
+
+
+def beside(scene: Scene, panel: Panel) -> list[list[Run]]:
+    """A line for each of the panel's."""
+    if not scene.page.values:
+        return [[] for _ in range(panel.lines)]
+    if panel.key == "smt":
+        found = _states(scene)
+    else:
+        keys = _BESIDE.get(panel.key, (panel.key,))
+        found = [line for key in keys if (line := _number(scene, key))]
+    blank: list[Run] = [(" " * scene.size, "text")]
+    return (found + [blank] * panel.lines)[: panel.lines]
+
+
+def _number(scene: Scene, key: str) -> list[Run] | None:
+    """A metric; None if this source does not have it at all."""
+    if key in _OTHERS:
+        return _OTHERS[key](scene)
+    origin = scene.session.evaluator.origin(key)
+    if origin is None:
+        return None
+    metric, scale, digits = METRICS[key], 1.0, 2
+    if metric.unit == "ratio":
+        scale, digits = 100.0, _DIGITS.get(key, 1)
+    elif metric.unit == "Hz":
+        _, scale, digits = scene.unit
+    cells = []
+    for rows, value in _told(scene, *values.now(scene.interval, scene.place, key)):
+        style = _style(scene, key, value)
+        cells.append(_cell(scene, rows, value, f"{value * scale:.{digits}f}", style))
+        if key == "busy_hz" and _dropped(scene, value):
+            cells[-1][-1] = (theme.DROPPED, style)
+    name: list[Run] = [(metric.label + (" %" if metric.unit == "ratio" else ""), "dim")]
+    if metric.unit == "Hz":
+        name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
+    return _line(scene, name, cells, origin)
+
+
+def _told(
+    scene: Scene, each: Sequence[float], core: float
+) -> Iterable[tuple[Sequence[int], float]]:
+    """Positions of CPUs and their value: each by itself, or all together where that is too much."""
+    if scene.page.values == len(each):
+        return [((row,), value) for row, value in zip(scene.place.rows, each, strict=True)]
+    return [(scene.place.rows, core)]
+
+
+def _cell(scene: Scene, rows: Sequence[int], value: float, text: str, key: str) -> list[Run]:
+    """With a cell behind it for the mark of a clock below its ceiling."""
+    online = [row for row in rows if scene.interval.online[row]]
+    if not online:
+        text, key = "off", "dim"
+    else:
+        text, key = (MISSING, "faint") if isnan(value) else (text, key)
+        if any(row in scene.interval.suspect for row in online):
+            text, key = theme.SUSPECT + text, "dim"
+    return [(f"{text:>{VALUE - 1}}", key), (" ", "text")]
+
+
+def _style(scene: Scene, key: str, value: float) -> str:
+    unit = METRICS[key].unit
+    if unit == "Hz":
+        wrong = key == "busy_hz" and scene.alarmed
+        return "dim" if not scene.awake else "alarm" if wrong else "text"
+    if unit != "ratio":
+        return "text"
+    return "warn" if value >= _WARN.get(key, 2.0) else "dim" if value < QUIET else "text"
+
+
+def _dropped(scene: Scene, busy_hz: float) -> bool:
+    return scene.awake and busy_hz < scene.ceiling_hz * (1 - DROP)
+
+
+def _ceiling(scene: Scene) -> list[Run] | None:
+    origin = scene.session.sieve.turbo.origin
+    if origin is None:
+        return None
+    hz, (_, scale, digits) = scene.ceiling_hz, scene.unit
+    number: Run = (MISSING, "faint") if isnan(hz) else (f"{hz * scale:.{digits}f}", "text")
+    name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
+    return _common(scene, name, number, origin)
+
+
+def _smi(scene: Scene) -> list[Run] | None:
+    """System-management interrupts in the interval: of each CPU, or the most that one of them saw,
+    since all see the same ones."""
+    counts = scene.interval.counts.get("smi")
+    if counts is None:
+        return None
+    each = [float(counts[row]) for row in scene.place.rows]
+    most = max((count for count in each if not isnan(count)), default=nan)
+    cells = [
+        _cell(scene, rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
+        for rows, count in _told(scene, each, most)
+    ]
+    origin = scene.session.counters.columns["smi"].counter.origin
+    return _line(scene, [("SMIs", "dim")], cells, origin)
+
+
+def _states(scene: Scene) -> list[list[Run]]:
+    """Shares of the four states, or what they can be; of more than two threads whether any runs."""
+    paired = len(scene.place.cpus) == 2
+    found = []
+    for shape, name in STATES if paired else STATES[:1]:
+        label = f"{name} only" if name in {"lp0", "lp1"} else name
+        runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
+        found.append(_common(scene, runs, _state(scene, name)))
+    if not paired:
+        active = float(scene.interval.split.active_threads[scene.place.at])
+        number: Run = (MISSING, "faint") if isnan(active) else (f"{active:.2f}", "text")
+        runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
+        found.append(_common(scene, runs, number))
+    return [*found, [(fit(method(scene), scene.size), "dim")]]
+
+
+def _state(scene: Scene, name: str) -> Run:
+    split, at, first = scene.interval.split, scene.place.at, scene.place.rows[0]
+    if split.method[at] == "single" and not scene.interval.online[first]:
+        name = {"lp0": "lp1", "lp1": "lp0"}.get(
+            name, name
+        )  # the one thread that is on is told as lp0
+    column = smt.STATES.index(name)
+    share, low, high = (float(part[at, column]) for part in (split.states, split.low, split.high))
+    if not isnan(share):
+        return f"{100 * share:.1f}", "dim" if share < QUIET else "text"
+    if isnan(low):
+        return MISSING, "faint"
+    ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
+    return "–".join(dict.fromkeys(ends)), "text"
+
+
+def _common(scene: Scene, name: list[Run], number: Run, origin: str = "") -> list[Run]:
+    """What the siblings have in common stands between their columns."""
+    text, key = number
+    indent = " " * (VALUE * (scene.page.values - 1) // 2)
+    return _line(scene, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
+
+
+def _line(scene: Scene, name: list[Run], cells: Iterable[list[Run]], origin: str) -> list[Run]:
+    runs: list[Run] = [*name, (" " * (NAME - width(name)), "text")]
+    for cell in cells:
+        runs += cell
+    room = scene.size - scene.page.origin
+    runs.append((" " * (room - width(runs)), "text"))
+    if scene.page.origin:
+        runs.append((fit("  " + foreign(origin), scene.page.origin), "faint"))
+    return runs
+
+
+def method(scene: Scene) -> str:
+    """How the SMT states were found, and what a tick of the counter is worth."""
+    name = scene.interval.split.method[scene.place.at]
+    if name is None:
+        return MISSING
+    calibration = scene.session.splitter.calibrations.get(name.replace("-", "_"))
+    if calibration is None:
+        return name
+    return f"{name} ×{calibration.factor:g} {calibration.state}"
+
+
+_OTHERS = {"ceiling": _ceiling, "smi": _smi}

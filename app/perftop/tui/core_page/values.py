@@ -1,0 +1,123 @@
+"""One core over time: what its history holds, a value for each column of a chart. Brings numpy, as
+the session does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats
+from perftop.samples.smt import STATES, bounds
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.sheet_reader import joint
+
+if TYPE_CHECKING:
+    from perftop.session.sample_history import Times
+    from perftop.session.session import Interval, Session
+    from perftop.tui.shared.time_axis import Axis
+
+_WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz",
+            "kernel_instructions": "net_hz"}  # fmt: skip
+"""By what siblings are weighted where a metric is not a share of time."""
+
+
+class Track:
+    """The history is asked for what is drawn, and of that for what is new: bins stay what they are
+    while time goes on."""
+
+    def __init__(self, session: Session, place: Place) -> None:
+        self._history = session.history
+        self._place = place
+        self._axis: Axis
+        self._kept: dict[str, tuple[Axis, Floats]] = {}
+        """Bins by what they show, as of the axis they were asked for."""
+
+    def look(self, axis: Axis) -> None:
+        self._axis = axis
+
+    def of(self, key: str) -> Floats:
+        """(columns, CPUs)"""
+        rows, history = self._place.rows, self._history
+        if history is None:
+            return self._unknown(len(rows))
+        return self._bins(key, lambda edges: history.field(key, rows, edges))
+
+    def _unknown(self, values: int) -> Floats:
+        return np.full((self._axis.width, values), np.nan)
+
+    def _bins(self, key: str, ask: Callable[[Times], Floats]) -> Floats:
+        """What the history says to these edges, a bin as many columns as it is wide."""
+        axis, edges = self._axis, self._axis.edges
+        then, held = self._kept.get(key, (None, np.zeros(0)))
+        moved = -1
+        if then and (then.bin_ns, then.bins, then.wide) == (axis.bin_ns, axis.bins, axis.wide):
+            moved = (axis.end_ns - then.end_ns) // axis.bin_ns
+        if 0 <= moved < axis.bins - 1:  # the last bin of then was not yet over
+            held = np.concatenate([held[moved:-1], ask(edges[-moved - 2 :])])
+        else:
+            held = ask(edges)
+        self._kept[key] = axis, held
+        return held if axis.wide == 1 else np.repeat(held, axis.wide, axis=0)
+
+    def core(self, key: str) -> Floats:
+        """(columns): of the siblings together, as rows tell it: of involuntary halts the worse."""
+        values = self.of(key)
+        if values.shape[1] == 1:
+            return values[:, 0]
+        if key == "involuntary":
+            return np.asarray(np.fmax.reduce(values, axis=1))
+        weighted = key in _WEIGHTS
+        return joint(values, self.of(_WEIGHTS[key]) if weighted else np.ones_like(values))
+
+    def ceiling(self) -> Floats:
+        """(columns)"""
+        cores, history = [self._place.cpus], self._history
+        if history is None:
+            return self._unknown(1)[:, 0]
+        return self._bins("ceiling", lambda edges: history.ceiling(cores, edges))[:, 0]
+
+    def awake(self) -> Bools:
+        """Where the core was busy enough for its clock to mean something."""
+        found: Bools = np.fmax.reduce(self.of("util"), axis=1) >= AWAKE
+        return found
+
+    def states(self) -> Floats:
+        """(columns, 4). One thread that was on alone is told as the first, whichever it was; which,
+        is told by who had a utilisation."""
+        cores, history = [self._place.cpus], self._history
+        if history is None:
+            return self._unknown(len(STATES))
+        found = self._bins("states", lambda edges: history.states(cores, edges)[:, 0]).copy()
+        util = self.of("util")
+        if util.shape[1] == 2:
+            second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
+            found[second] = found[second][:, [0, 2, 1, 3]]
+        return found
+
+    def lowest(self) -> Floats:
+        """(columns, 4): the least share of each state, where only bounds are known."""
+        util = self.of("util")
+        if util.shape[1] == 2:
+            return bounds(util[:, 0], util[:, 1])[0]
+        neither = np.maximum(0.0, 1 - util.sum(axis=1))
+        return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
+
+    def account(self) -> Floats:
+        """(columns, 3): user, kernel and stolen time; the running time as metrics tell it, divided
+        as the system's account does."""
+        util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
+        kernel = np.fmin(util, np.nan_to_num(system))
+        return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
+
+
+def now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
+    """A metric in the interval: of each CPU, and of the core."""
+    rows = list(place.rows)
+    values = np.where(interval.online[rows], interval.values[key][rows], np.nan)
+    if key == "involuntary":
+        return values.tolist(), float(np.fmax.reduce(values))
+    weight = interval.values[_WEIGHTS[key]][rows] if key in _WEIGHTS else np.ones(len(rows))
+    return values.tolist(), float(joint(values, weight))

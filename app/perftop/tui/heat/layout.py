@@ -1,0 +1,253 @@
+"""Where every core stands in the heat map, for a width and a height. Pure geometry: no measured
+value here, so nothing moves when values change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from math import ceil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perftop.session.session import Session
+    from perftop.tui.shared.places import Places
+
+APART = 2
+"""Columns between blocks of one package."""
+SIDE = 3
+"""And between packages."""
+LEAST_HEADING = 24
+"""Columns that the heading of a package needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cores that stand together: those of an L3, if the package has several."""
+
+    label: str
+    rows: tuple[int, ...]
+    """As in the places' list."""
+
+
+Package = list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """How large a core is drawn. To its left is a column for marks."""
+
+    wide: int
+    high: int
+    air: int
+    """Empty lines below it."""
+    halves: bool
+    """Two threads share a line; else each has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a line: the heading of a package, a label, or cells."""
+
+    x: int
+    width: int
+    cells: tuple[int, ...] = ()
+    line: int = 0
+    """Which of the lines of these cells."""
+    label: str = ""
+    package: int = -1
+
+
+@dataclass(slots=True)
+class Plan:
+    cell: Cell
+    lines: list[list[Part]]
+    spots: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By row: column and first line of its cell, the mark to its left included."""
+
+    def __post_init__(self) -> None:
+        for y, line in enumerate(self.lines):
+            for part in line:
+                for i, row in enumerate(part.cells):
+                    self.spots.setdefault(row, (part.x + i * (self.cell.wide + 1), y))
+
+
+def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
+    """The cores by package and L3, those of a die next to each other; and the packages' ids."""
+    known: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
+    for row, place in enumerate(places.places):
+        told = (session.topology[at].die for at in place.rows)
+        die = next((die for die in told if die is not None), None)
+        known.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
+    found = [_groups(caches) for caches in known.values()]
+    if all(len(group.rows) == 1 for group in chain(*found)):  # caches that nobody shares
+        found = [[Group("", tuple(row for group in groups for row in group.rows))]
+                 for groups in found]  # fmt: skip
+    return found, list(known)
+
+
+def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
+    """Rows of a package, by die and L3."""
+    dies = list(dict.fromkeys(die for die, _ in caches))
+    alike = len(caches) == len(dies)  # then an L3 says which die
+    found = []
+    for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
+        told = None if len(dies) == 1 or (alike and l3 is not None) else die
+        name = _name(told, l3) if len(caches) > 1 else ""
+        found.append(Group(name, tuple(caches[die, l3])))
+    return found
+
+
+def _name(die: int | None, l3: int | None) -> str:
+    named = (("die", die), ("L3", l3))
+    return " ".join(f"{what} {number}" for what, number in named if number is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A way to lay it all out."""
+
+    cell: Cell
+    box: int
+    """Columns of a package."""
+    abreast: int
+    """Packages side by side."""
+    margin: int
+    """Columns for labels, the same everywhere."""
+    headings: bool
+    labels: bool
+
+    def blocks(self, groups: Package) -> tuple[int, int]:
+        """Cells in a line of a group, and how many groups stand beside each other. All are as
+        wide as the widest, so that they stand in columns."""
+        fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
+        most = max(len(group.rows) for group in groups)
+        if most > fit:
+            return _per(most, fit) if fit > 0 else 0, 1
+        beside = max(1, (self.box + APART) // (self.pitch(most) + APART))
+        return most, ceil(len(groups) / ceil(len(groups) / beside))
+
+    def pitch(self, cells: int) -> int:
+        """Columns of so many cells with their label."""
+        return self.margin + cells * (self.cell.wide + 1) + 1
+
+    def tall(self, groups: Package) -> int:
+        """Lines of a package."""
+        per, beside = self.blocks(groups)
+        blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
+        rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
+        return self.headings + rows * (self.cell.high + self.cell.air)
+
+
+def plan(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
+         threads: int, width: int, height: int, *, ascii_: bool) -> Plan:  # fmt: skip
+    """The largest cells with which all is in sight; of what explains them, first the labels go,
+    then the headings. What cannot be in sight scrolls."""
+    small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
+    if not packages:
+        return Plan(small, [])
+    lonely = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
+    whole = _whole(packages, ids)
+    for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
+        drawn = packages if headings else whole
+        margin = _margin(drawn, names) if labels else int(headings)
+        for cell in _cells(threads, ascii_=ascii_):
+            for abreast in range(1, len(drawn) + 1):
+                box = (width - SIDE * (abreast - 1)) // abreast
+                form = _Form(cell, box, abreast, margin, headings, labels)
+                if (abreast > 1 and box < LEAST_HEADING) or (headings and lonely):
+                    break
+                if _fits(drawn, form, height):
+                    return Plan(cell, _lay(drawn, names, form))
+    form = _Form(small, width, 1, 1, headings=True, labels=False)
+    usable = all(form.blocks(groups)[0] for groups in packages)
+    return Plan(small, _lay(packages, names, form) if usable else [])
+
+
+def _fits(packages: Sequence[Package], form: _Form, height: int) -> bool:
+    if not all(form.blocks(groups)[0] for groups in packages):
+        return False
+    tall = [form.tall(groups) for groups in packages]
+    lines = sum(max(tall[i : i + form.abreast]) for i in range(0, len(tall), form.abreast))
+    return lines - form.cell.air <= height
+
+
+def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
+    """Sizes of a cell, best first. Characters stand beside each other where blocks stand above."""
+    halves = ceil(threads / 2)
+    yield Cell(4, max(2, threads), 1, halves=False)
+    for air in (1, 0):
+        for wide in (4, 3, 2, 1):
+            if (wide > 1 or not air) and not (ascii_ and threads > 1 and wide % 2):
+                yield Cell(wide, halves, air, halves=threads > 1)
+
+
+def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
+    """The machine as if it were one package, and packages caches of it."""
+    rows = [tuple(row for group in package for row in group.rows) for package in packages]
+    if all(len(package) == 1 for package in rows):
+        return [[Group("", tuple(chain(*rows)))]]
+    names = ["" if len(ids) == 1 else "p?" if i is None else f"p{i}" for i in ids]
+    return [[Group(name, mine) for name, mine in zip(names, rows, strict=True)]]
+
+
+def _margin(packages: Sequence[Package], names: Sequence[str]) -> int:
+    groups = chain(*packages)
+    return 1 + max(len(g.label or names[row]) for g in groups for row in g.rows)
+
+
+def _per(cores: int, fit: int) -> int:
+    """Cells of a line where a group takes several: all lines alike, if that wastes no more than
+    half of the width."""
+    even = next((n for n in range(fit, fit // 2, -1) if cores % n == 0), None)
+    return even or ceil(cores / ceil(cores / fit))
+
+
+def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list[list[Part]]:
+    boxes = []
+    for i, groups in enumerate(packages):
+        head = [[Part(0, form.box, package=i)]] if form.headings else []
+        boxes.append(head + _blocks(groups, names, form))
+    lines: list[list[Part]] = []
+    for first in range(0, len(boxes), form.abreast):
+        beside = boxes[first : first + form.abreast]
+        lines += [
+            [
+                replace(part, x=part.x + i * (form.box + SIDE))
+                for i, mine in enumerate(beside)
+                if y < len(mine)
+                for part in mine[y]
+            ]
+            for y in range(max(map(len, beside)))
+        ]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Part]]:
+    """The lines of a package."""
+    per, beside = form.blocks(groups)
+    lines: list[list[Part]] = []
+    for first in range(0, len(groups), beside):
+        mine = groups[first : first + beside]
+        for start in range(0, max(len(group.rows) for group in mine), per):
+            for line in range(form.cell.high):
+                parts: list[Part] = []
+                for i, group in enumerate(mine):
+                    x, cells = i * (form.pitch(per) + APART), group.rows[start : start + per]
+                    if form.labels and cells and not line:
+                        parts.append(_label(group, names, start, x, form.margin))
+                    if cells:
+                        width = len(cells) * (form.cell.wide + 1) + 1
+                        parts.append(Part(x + form.margin, width, cells, line))
+                lines.append(parts)
+            lines += [[] for _ in range(form.cell.air)]
+    return lines
+
+
+def _label(group: Group, names: Sequence[str], start: int, x: int, margin: int) -> Part:
+    """What a group is; of one that needs no name, which core its line begins with."""
+    if not group.label:
+        return Part(x, margin, label=f"{names[group.rows[start]]:>{margin}}")
+    return Part(x, margin, label=f" {'' if start else group.label:<{margin - 1}}")

@@ -1,0 +1,231 @@
+"""What the heat map says besides its cells: the lines above and below them, and headings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isnan
+from typing import TYPE_CHECKING
+
+from perftop.base.format import MISSING, many
+from perftop.draw import heat_ramp, theme
+from perftop.draw.strips import Run, fit, foreign, shed, spread, task, width
+from perftop.tui.heat.layout import Cell
+from perftop.tui.shared.places import Place, Places
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+    from perftop.tui.heat.values import Heat
+
+Piece = tuple[int, list[Run]]
+"""How important (the highest number goes first), and what."""
+TOLD = 52
+"""Columns kept for what is told of an outlier, so that nothing moves when there is one."""
+SIGNS = 34
+"""Columns for what the signs mean."""
+NARROW = 100
+"""Columns below which every other step of the ramp will do."""
+ROOMY = 50
+"""Columns from which on a heading says all of its clock."""
+
+
+def title(heat: Heat, size: int) -> list[Run]:
+    runs: list[Run] = [(" heat map", "bright"), (" · ", "faint"), (heat.field.label, "text")]
+    lead = "   next: "
+    room = size - width(runs) - len(lead)
+    shown: list[str] = []
+    for name in heat.others:
+        if sum(len(other) + 3 for other in shown) + len(name) > room:
+            break
+        shown.append(name)
+    return [*runs, (lead, "faint"), (" · ".join(shown), "dim")] if shown else runs
+
+
+def legend(heat: Heat, places: Places, cell: Cell, size: int, *, ascii_: bool) -> list[Run]:
+    """How to read a cell, the ramp with its ends, and what is out of line."""
+    low, high = heat.text(heat.scale.low), heat.text(heat.scale.high)
+    if heat.field.unit == "ratio":
+        low, high = (f"{100 * end:.0f}" for end in (heat.scale.low, heat.scale.high))
+    steps = heat_ramp.ramp(ascii_=ascii_)
+    if size < NARROW and not ascii_:
+        steps = steps[1::2]
+    ramp = [(f"{low} ", "dim"), *steps, (f" {high} {heat.unit.name}".rstrip(), "dim")]
+    room = size - TOLD - width(ramp) - 4
+    ways = _ways(heat, places, cell, ascii_=ascii_)
+    how = next((way for way in ways if width(way) <= room), ways[-1])
+    left: list[Run] = [(" ", "text"), *how, ("  ", "text"), *ramp]
+    if size - width(left) - TOLD >= SIGNS:
+        left += [("   – ", "faint"), ("unknown  ", "dim"), (theme.SUSPECT, "dim"),
+                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim")]  # fmt: skip
+    return spread(left, outlier(heat, places, size - width(left) - 3), size - 1)
+
+
+def _ways(heat: Heat, places: Places, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
+    """How a cell is to be read: in words, in short."""
+    if not places.pairs:
+        return [[("a cell is a CPU", "dim")], []]
+    if heat.field.of_core or places.threads == 1:
+        return [[("a cell is a core", "dim")], []]
+    if places.threads > 2:
+        last, order = f"lp{places.threads - 1}", "row by row" if ascii_ else "from above"
+        return [[(f"a cell is a core: lp0 to {last} {order}", "dim")],
+                [(f"lp0–{last[2:]} {order}", "dim")]]  # fmt: skip
+    if not cell.halves:
+        return [[("a cell is a core: lp0 above lp1", "dim")], [("lp0 above lp1", "dim")]]
+    if ascii_:
+        return [[("a cell is a core: left lp0, right lp1", "dim")], [("lp0 lp1", "dim")]]
+    pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"), (" lp1", "dim")]
+    long: list[Run] = [("a cell is a core: ", "dim"),
+                       (theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
+                       (theme.LP1, "lp1"), (" lower half lp1", "dim")]  # fmt: skip
+    return [long, pair]
+
+
+def outlier(heat: Heat, places: Places, room: int) -> list[Run]:
+    """The core that is furthest off, and how many more there are, as far as there is room."""
+    at = {place.at: i for i, place in enumerate(places.places)}
+    far = [found for found in heat.outliers if found.far and found.core in at]
+    if not far:
+        return []
+    first = far[0]
+    i = at[first.core]
+    what = "core" if places.pairs else "CPU"
+    name = f"outlier {what} {places.name(i, '')}"
+    kind = places.places[i].type
+    of = "package" if kind is None else f"{foreign(kind)}-core"
+    value = f" · {heat.text(heat.values[first.row])} {heat.unit.name}".rstrip()
+    usual = heat.text(first.usual)
+    more = f" and {len(far) - 1} more" if len(far) > 1 else ""
+    for text in (f"{name}{value}, {of} median {usual}{more}", f"{name}{value}, {of} median {usual}",
+                 f"{name}{value}, median {usual}", f"{name}{value}", name):  # fmt: skip
+        if len(text) + 4 <= room:
+            return [("[ ] ", "bright"), (text, "bright")]
+        if len(text) <= room:
+            return [(text, "bright")]
+    return []
+
+
+def heading(interval: Interval, places: Places, package: int | None, heat: Heat, size: int
+            ) -> list[Run]:  # fmt: skip
+    """A package as a whole, in the words of the overview; what does not fit is left out."""
+    mine = [places.places[i] for i in places.of_package(package)]
+    rows = [row for place in mine for row in place.rows if row in places.shown]
+    what = many(len(mine), "core" if places.pairs else "CPU")
+    pieces: list[Piece] = [
+        (0, [(f" package {'?' if package is None else package}", "bright")]),
+        (3, [(what, "dim")]),
+    ]
+    util, busy = _over(interval, rows, "util", "busy_hz")
+    if not isnan(util):
+        pieces.append((1, [("util ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
+    if not isnan(busy):
+        wide, down = size >= ROOMY, package in heat.limited
+        clock: list[Run] = [("busy " if wide else "", "dim"),
+                            (heat.hz(busy), "alarm" if down else "text")]  # fmt: skip
+        ceiling = [hz for place in mine if not isnan(hz := float(interval.ceiling_hz[place.at]))]
+        if ceiling and wide:
+            clock += [(" of ", "dim"), (heat.hz(max(ceiling)), "text")]
+        clock.append((f" {heat.clock.name}", "dim"))
+        pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if down else clock))
+    runs = shed(pieces, size, 2)
+    return [*runs, (" " + theme.RULE * (size - width(runs) - 2), "rule"), (" ", "text")]
+
+
+def _over(interval: Interval, rows: list[int], *keys: str) -> list[float]:
+    """Metrics of these CPUs together."""
+    from perftop.samples.metrics import INDEX  # brings numpy
+
+    values = interval.values.group(rows)
+    return [float(values[INDEX[key]]) for key in keys]
+
+
+def foot(session: Session, interval: Interval, places: Places, i: int, heat: Heat, size: int
+         ) -> list[Run]:  # fmt: skip
+    """The numbers of one core, and what there is to say against them."""
+    place = places.places[i]
+    name = f" {'core' if places.pairs else 'CPU'} {places.name(i, '')}"
+    pieces: list[Piece] = [(0, [(theme.CHOSEN, "mark"), (name, "bright")])]
+    if places.pairs:
+        pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
+    pieces.append((1, _field(place, heat, interval)))
+    pieces += _numbers(interval, place, heat)
+    unlike = next((o for o in heat.outliers if o.far and o.core == place.at), None)
+    if unlike is not None:
+        pieces.append((2, [("outlier, median ", "text"), (heat.text(unlike.usual), "bright")]))
+    who = [task(interval.tasks.get(str(cpu)), 32) for cpu in place.cpus]
+    if any(who):
+        pieces.append((7, [(" · ".join(name for name in who if name), "text")]))
+    against = "; ".join(dict.fromkeys(_against(session, interval, place, heat)))
+    if not against:
+        return shed(pieces, size - 1, 2)
+    runs = shed(pieces, size - 1 - min(len(against) + 2, size // 2), 2)
+    room = size - 3 - width(runs)
+    return [*runs, ("  ", "text"), (fit(against, min(room, len(against))), "text")]
+
+
+def _field(place: Place, heat: Heat, interval: Interval) -> list[Run]:
+    """The field that the map shows, of each sibling."""
+    if heat.field.of_core or len(place.rows) == 1:
+        rows: Sequence[int] = place.rows[:1]
+        runs: list[Run] = [(f"{heat.field.label} ", "dim")]
+    else:
+        rows, runs = place.rows, []
+    wide = 5 if heat.field.unit == "ratio" else 4
+    if len(rows) > 2:
+        runs.append((f"lp0–{len(rows) - 1} ", "dim"))
+    for thread, row in enumerate(rows):
+        if len(rows) == 2:
+            runs.append((f"{'  ' * thread}lp{thread} ", "dim"))
+        elif thread:
+            runs.append((" ", "text"))
+        runs.append(_value(heat, row, wide, interval))
+    return [*runs, (f" {heat.unit.name}", "dim")] if heat.unit.name else runs
+
+
+def _value(heat: Heat, row: int, wide: int, interval: Interval) -> Run:
+    value = heat.values[row]
+    if not interval.online[row]:
+        return f"{'off':>{wide}}", "dim"
+    if isnan(value):
+        return f"{MISSING:>{wide}}", "faint"
+    text = (theme.SUSPECT if row in interval.suspect else "") + heat.text(value)
+    return f"{text:>{wide}}", "dim" if row in interval.suspect else "bright"
+
+
+def _numbers(interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
+    """Of the core as a whole."""
+    util, busy, ipc = _over(interval, list(place.rows), "util", "busy_hz", "ipc")
+    if heat.field.key != "util" and not isnan(util):
+        yield 6, [("util ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]
+    if not isnan(busy):
+        ceiling = float(interval.ceiling_hz[place.at])
+        of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (heat.hz(ceiling), "text")]
+        yield 2, [("busy ", "dim"), (heat.hz(busy), "text"), *of, (f" {heat.clock.name}", "dim")]
+    split = interval.split
+    both = float(split.states[place.at][3])
+    if not isnan(both) and heat.field.key != "both" and len(place.rows) > 1:
+        yield 3, [("both ", "dim"), (f"{100 * both:5.1f}", "text"), (" %", "dim")]
+    elif split.method[place.at] == "bounds" and not isnan(low := float(split.low[place.at][3])):
+        high = float(split.high[place.at][3])
+        yield 3, [("both ", "dim"), (f"{100 * low:.0f}–{100 * high:.0f}", "text"), (" %", "dim")]
+    if heat.field.key != "ipc" and not isnan(ipc):
+        yield 4, [("IPC ", "dim"), (f"{ipc:4.2f}", "text")]
+
+
+def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[str]:
+    """Why values of this core are not to be believed, or not there."""
+    for row in place.rows:
+        for reason in sorted(interval.suspect.get(row, ())):
+            yield f"{theme.SUSPECT} {foreign(reason)}"
+    for cpu, row in zip(place.cpus, place.rows, strict=True):
+        if interval.online[row] and isnan(heat.values[row]):
+            yield f"{MISSING}: {foreign(_why(session, interval, place, heat, cpu))}"
+
+
+def _why(session: Session, interval: Interval, place: Place, heat: Heat, cpu: int) -> str:
+    for missing in session.missing():
+        if missing.what == heat.field.key and (missing.cpus is None or cpu in missing.cpus):
+            return missing.why
+    if heat.field.of_core:
+        bounds = interval.split.method[place.at] == "bounds"
+        return "SMT states are not counted here" if bounds else "SMT states are not known"
+    return "it did not run" if heat.field.of_running else "not measured"

@@ -1,0 +1,115 @@
+"""Cores that do something else than the rest of their package.
+
+By median and median deviation: one core that is far off moves neither, so it cannot hide itself.
+Brings numpy, as the session does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.tui.shared.fields import Field
+from perftop.tui.shared.sheet import AWAKE
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+
+FEWEST = 4
+"""Cores of which one can be said to be unlike the others."""
+SIGMAS = 5.0
+"""How far off is far, in standard deviations as the median deviation tells them."""
+CROWD = 8
+"""What more than one core in so many does is not out of line."""
+_SIGMA = 1.4826
+"""Median deviations in a standard deviation of normally distributed values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    core: int
+    """Position of the core in the session's lists."""
+    row: int
+    """Position of that CPU of it which is further off."""
+    usual: float
+    """The median it is off from."""
+    far: bool
+    """So far that it counts; else only further than all others."""
+
+
+class Peers:
+    """The CPUs of one session that are compared: those of a package and of one type."""
+
+    def __init__(self, session: Session) -> None:
+        kinds: dict[tuple[int | None, str | None], list[list[int]]] = {}
+        self.core = np.full(len(session.topology), -1)
+        for core in session.shown_cores():
+            rows = [session.position[cpu] for cpu in session.splitter.cores[core]]
+            self.core[rows] = core
+            first = next((r for r in rows if session.topology[r].core is not None), rows[0])
+            cpu = session.topology[first]
+            kinds.setdefault((cpu.package, cpu.type), []).append(rows)
+        compared = [cores for cores in kinds.values() if len(cores) >= FEWEST]
+        self._cores = np.array([len(cores) for cores in compared], int)
+        flat = [[row for rows in cores for row in rows] for cores in compared]
+        self._rows = np.zeros((len(flat), max(map(len, flat), default=0)), np.intp)
+        self._there = np.zeros(self._rows.shape, bool)
+        for kind, rows in enumerate(flat):
+            self._rows[kind, : len(rows)] = rows
+            self._there[kind, : len(rows)] = True
+
+    def judge(self, field: Field, values: Floats, interval: Interval) -> list[Outlier]:
+        """Those that are far off, furthest first; where there is none, the furthest alone. `values`
+        by position of the CPU."""
+        known = self._there
+        if field.of_running:
+            known = known & (interval.values["util"][self._rows] >= AWAKE)
+        seen = np.where(known, values[self._rows], np.nan)
+        usual = _middle(seen)
+        off = np.abs(seen - usual[:, None])
+        score = off / np.maximum(_least(field, usual), SIGMAS * _SIGMA * _middle(off))[:, None]
+        score[np.isnan(score)] = 0.0
+        found = [pair for kind in range(len(score)) for pair in self._ranked(kind, score, usual)]
+        found.sort(key=lambda pair: (-pair[0], pair[1].core))
+        far = [outlier for _, outlier in found if outlier.far]
+        return far or [outlier for share, outlier in found[:1] if share > 0]
+
+    def _ranked(self, kind: int, score: Floats, usual: Floats) -> list[tuple[float, Outlier]]:
+        """Cores that are far off, if they are few; else the one that is furthest."""
+        best: dict[int, int] = {}
+        for at in np.argsort(-score[kind], kind="stable").tolist():
+            if best and score[kind, at] <= 1:
+                break
+            best.setdefault(int(self.core[self._rows[kind, at]]), at)
+        few = len(best) <= max(1, self._cores[kind] // CROWD)
+        return [
+            (share, Outlier(core, int(self._rows[kind, at]), float(usual[kind]), few and share > 1))
+            for core, at in list(best.items())[: None if few else 1]
+            for share in (float(score[kind, at]),)
+        ]
+
+
+def _least(field: Field, usual: Floats) -> Floats:
+    """How far off is not worth a word: noise among equals."""
+    if field.unit == "ratio":
+        return np.full(len(usual), 0.01 if field.small else 0.2)
+    if field.key == "busy_hz":
+        return np.maximum(0.05 * usual, 1e6)
+    return np.maximum(0.25 * usual, 1e8 if field.unit == "Hz" else 0.1)
+
+
+def _middle(values: Floats) -> Floats:
+    """The median of every line, without what is not known."""
+    ordered = np.sort(values, axis=1)  # NaN comes last
+    count = np.isfinite(values).sum(axis=1)
+    lines = np.arange(len(values))
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    if not values.size:
+        return np.full(len(values), np.nan)
+    middle: Floats = (
+        ordered[lines, low] + ordered[lines, np.minimum(high, len(ordered[0]) - 1)]
+    ) / 2
+    return middle

@@ -1,0 +1,102 @@
+"""From an interval's arrays to what the heat map draws: once a refresh, all CPUs at a time. Brings
+numpy, as the session does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perftop.base.format import MISSING, ClockUnit, clock_unit
+from perftop.draw.heat_ramp import OFF
+from perftop.tui.heat.outliers import Outlier, Peers
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.fields import Field, Scale, fields, scale
+from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.sheet_reader import DROP
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """One field at one moment; lists by position of the CPU."""
+
+    field: Field
+    others: list[str]
+    """What a key would show next."""
+    unit: ClockUnit
+    clock: ClockUnit
+    """How clocks are told, whatever the field is."""
+    scale: Scale
+    values: list[float]
+    levels: list[int]
+    outliers: list[Outlier]
+    """Furthest first; where none is far off, the furthest alone."""
+    limited: frozenset[int | None]
+    """Packages of which most CPUs at work miss their ceiling: told there, not in every cell."""
+
+    def text(self, value: float) -> str:
+        return _written(value, self.unit, self.unit.digits)
+
+    def hz(self, value: float) -> str:
+        return _written(value, self.clock, self.clock.digits)
+
+    def numbers(self) -> list[str]:
+        """Values in four columns at most."""
+        digits = self.unit.digits
+        if self.field.unit == "ratio":
+            digits = 1 if self.field.small else 0
+        return [_written(value, self.unit, digits)[:4].rstrip(".") for value in self.values]
+
+
+def _written(value: float, unit: ClockUnit, digits: int) -> str:
+    """Also the unit may not be known: a multiple of a base clock that nobody tells."""
+    told = value * unit.per_hz
+    return f"{told:.{digits}f}" if isfinite(told) else MISSING
+
+
+class HeatReader:
+    """Reads intervals of one topology."""
+
+    def __init__(self, session: Session) -> None:
+        self._peers = Peers(session)
+        packages = [cpu.package for cpu in session.topology]
+        self._packages = list(dict.fromkeys(packages))
+        self._package = np.array([self._packages.index(p) for p in packages], np.intp)
+        base = session.hello.base_hz
+        self._base_hz = base.hz if base else nan
+
+    def read(self, session: Session, interval: Interval, choice: Choice, before: Heat | None
+             ) -> Heat:  # fmt: skip
+        known = fields(session)
+        at = next((i for i, f in enumerate(known) if f.key == choice.metric), 0)
+        field = known[at]
+        values = np.where(interval.online, field.now(session, interval), nan)
+        held = before.scale if before is not None and before.field == field else None
+        fitted = scale(field, values[session.shown], held)
+        levels = np.where(interval.online, fitted.levels(values), OFF)
+        return Heat(
+            field=field,
+            others=[other.label for other in known[at + 1 :] + known[:at]],
+            unit=field.unit_in(choice.units, self._base_hz),
+            clock=clock_unit(choice.units, self._base_hz),
+            scale=fitted,
+            values=values.tolist(),
+            levels=levels.tolist(),
+            outliers=self._peers.judge(field, values, interval),
+            limited=self._limited(interval),
+        )
+
+    def _limited(self, interval: Interval) -> frozenset[int | None]:
+        busy, core = interval.values["busy_hz"], self._peers.core
+        ceiling = np.where(core >= 0, interval.ceiling_hz[core], nan)
+        awake = (interval.values["util"] >= AWAKE) & np.isfinite(busy)
+        down = awake & (busy < (1 - DROP) * ceiling)
+        most = len(self._packages)
+        at_work, dropped = (np.bincount(self._package[m], minlength=most) for m in (awake, down))
+        limited = np.flatnonzero((dropped > 0) & (2 * dropped >= at_work))
+        return frozenset(self._packages[i] for i in limited)

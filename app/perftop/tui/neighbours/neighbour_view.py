@@ -1,0 +1,149 @@
+"""The view of neighbours: who loses to whom, and how the watched job fares."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import TYPE_CHECKING, ClassVar
+
+from perftop.base.format import clock_unit
+from perftop.base.times import when
+from perftop.draw import theme
+from perftop.draw.strips import Run
+from perftop.tui.neighbours import lines as words
+from perftop.tui.shared import canvas
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.cursor import Cursor
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+    from perftop.tui.neighbours.values import Neighbourhood, Runner, Victim
+
+    Row = list[Run] | Victim | Runner
+    """A line: one that only tells something, a CPU that loses, a thread of the job."""
+
+
+class Neighbours(Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "reverse")
+
+    _session: Session | None = None
+    _interval: Interval
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._rows: list[Row] = []
+        self._first: dict[int, int] = {}
+        """By CPU, the first one of its core."""
+        self._line = 0
+        """The one under the cursor."""
+        self._key: object = None
+        """What it tells of: it may be elsewhere the next time."""
+        self._victims = words.victim_columns(80)
+        self._runners = words.runner_columns(80)
+
+    def show(self, session: Session, interval: Interval) -> None:
+        if self.settle(session) or self._session is None:
+            cores = session.splitter.cores
+            self._first = {cpu: core[0] for core in cores for cpu in core}
+        self._session, self._interval = session, interval
+        self._read()
+        self.paint()
+
+    def lay_out(self) -> None:
+        if self._session is None or not self.size.width:
+            return
+        self._victims = words.victim_columns(self.width)
+        self._runners = words.runner_columns(self.width)
+        self._read()
+        self.redraw()
+        self.show_cursor()
+
+    # --- lines
+
+    def _read(self) -> None:
+        from perftop.tui.neighbours.values import Neighbourhood
+
+        assert self._session is not None
+        here = Neighbourhood(self._session, self._interval, self.choice.mask)
+        base = self._session.hello.base_hz
+        unit = clock_unit(self.choice.units, base.hz if base else nan)
+        job = here.job()
+        self.heads = [words.job(job, unit, self.width)] if job is not None else []
+        self._rows = [*self._losers(here)]
+        if job is not None and job.threads:
+            self._rows += [[], words.heading(self._runners), *self._arranged(here.runners())]
+        if ended := here.ended():
+            self._rows += [[], [(" ended", "bright")], *ended]
+        self._rows += [[], *words.untold(here.untold(), self.width)]
+        self.count = len(self._rows)
+        self._follow()
+
+    def _losers(self, here: Neighbourhood) -> list[Row]:
+        victims = here.victims()
+        if not victims:
+            return [*words.calm(here.watching.name, here.looked_at(), self.width)]
+        if self.choice.order == "CPU number":  # in all other orders the worst comes first
+            victims.sort(key=lambda one: one.cpu)
+        ordered = victims[::-1] if self.choice.reverse else victims
+        return [words.heading(self._victims), *ordered]
+
+    def _arranged(self, runners: list[Runner]) -> list[Runner]:
+        from perftop.tui.neighbours.values import waits
+
+        if self.choice.order == "worst first":
+            runners.sort(key=lambda one: -waits(one.moved))
+        return runners[::-1] if self.choice.reverse else runners
+
+    def line(self, y: int) -> canvas.Line:
+        from perftop.tui.neighbours.values import Victim
+
+        row, chosen = self._rows[y], y == self._line
+        if isinstance(row, list):
+            return row, "calm"
+        mood: theme.Mood = "chosen" if chosen else "calm"
+        if isinstance(row, Victim):
+            return words.victim(row, self._victims, self._when, chosen=chosen), mood
+        return words.runner(row, self._runners, chosen=chosen), mood
+
+    def _when(self, raw_ns: int) -> str:
+        assert self._session is not None
+        return when(self._session.unix(raw_ns))
+
+    # --- the cursor: on a loss or a thread, of which other views know the core
+
+    def cpu(self, y: int) -> int | None:
+        row = self._rows[y] if 0 <= y < len(self._rows) else []
+        return None if isinstance(row, list) else self._first.get(row.cpu, row.cpu)
+
+    def _named(self, y: int) -> object:
+        """What a line tells of, whatever it says of it now."""
+        from perftop.tui.neighbours.values import Victim
+
+        row = self._rows[y]
+        if isinstance(row, list):
+            return None
+        if isinstance(row, Victim):
+            return row.cause, row.cpu, row.since_ns if row.lasted else None
+        return row.tid
+
+    def _follow(self) -> None:
+        """The cursor stays with what it is on, while its core is the selected one; else it goes to
+        that core; if nothing is told of that, to no line."""
+        lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
+        same = (y for y in lines if self._named(y) == self._key)
+        self._line = next(same, lines[0] if lines else -1)
+
+    def _at(self) -> int:
+        return max(0, self._line)
+
+    def choose(self, y: int, towards: int = 1) -> None:
+        first = max(0, min(self.count - 1, y))
+        lines = [y for y in range(self.count) if self.cpu(y) is not None]
+        ahead = [y for y in lines if (y - first) * towards >= 0]
+        if lines:
+            self._line = min(ahead or lines, key=lambda y: abs(y - first))
+            self._key, self.choice.cpu = self._named(self._line), self.cpu(self._line)
+            self.chosen()
+
+    def action_move(self, by: int) -> None:
+        if 0 <= self._line + by < self.count:
+            self.choose(self._line + by, by)

@@ -1,0 +1,199 @@
+"""The overview's grid: one line a core, grouped by package and L3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan, nan
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from perftop.base.format import GHZ, clock_unit
+from perftop.tui.overview.headings import heading
+from perftop.tui.overview.layout import known, layout, titles
+from perftop.tui.overview.lines import Picture, row
+from perftop.tui.shared import canvas
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.order import arranged
+from perftop.tui.shared.places import Line, Places
+from perftop.tui.shared.sheet import STEAL
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+    from perftop.tui.shared.sheet_reader import Reader
+
+TALLEST = 12
+"""Lines that a CPU may take where there are few of them."""
+
+
+class CoreGrid(Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
+
+    _picture: Picture | None = None
+    _reader: Reader | None = None
+    _session: Session | None = None
+    _lines: list[Line]
+    _seen_who = _seen_steal = False
+    _interval: Interval | None = None
+    _fold: Fold = "needed"
+
+    # --- what there is to show
+
+    def show(self, session: Session, interval: Interval) -> None:
+        """A newer interval, or another moment."""
+        if self.settle(session) or self._reader is None:
+            self._begin(session)
+        assert self._reader is not None
+        sheet = self._reader.read(interval)
+        self._interval = interval
+        changed = self._notice(session, interval)
+        if self._picture is None:
+            self._picture = Picture(self.places, sheet, [])
+            self._picture.ascii_ = self.choice.ascii
+            changed = True
+        self._picture.sheet = sheet
+        if changed:
+            self.lay_out()
+            return
+        if self.choice.order not in {"topology", "CPU number"}:
+            self._arrange()
+        self._recall()
+        self.paint()
+
+    def _recall(self) -> None:
+        """The recent past of the rows in sight, if there is a column for it."""
+        picture, session, interval = self._picture, self._session, self._interval
+        assert picture is not None
+        wide = max((c.width for c in picture.columns if c.key == "history"), default=0)
+        if not wide or session is None or interval is None:
+            picture.recent = None
+            return
+        from perftop.tui.overview.recent_use import Recent
+
+        picture.recent = Recent(session, interval, wide)
+        lines = self._lines[self.top : self.top + self.height]
+        picture.recent.fetch(
+            row for line in lines if line.kind == "row" for row in self.places.places[line.row].rows
+        )
+
+    def _begin(self, session: Session) -> None:
+        from perftop.tui.shared.sheet_reader import (
+            Reader,  # brings numpy, which the first paint can spare
+        )
+
+        self._session = session
+        self._reader = Reader(session, self.places)
+        self._picture = None
+        self._lines, self.count = [], 0  # those there were are of other places
+
+    def _notice(self, session: Session, interval: Interval) -> bool:
+        """Columns that come once there is something for them, and then stay."""
+        who = self._seen_who or bool(interval.tasks)
+        steal = self._seen_steal or session.hello.virtualisation is not None
+        if not steal:
+            share = interval.values.over("steal", session.shown)
+            steal = not isnan(share) and share >= STEAL / 10
+        changed = (who, steal) != (self._seen_who, self._seen_steal)
+        self._seen_who, self._seen_steal = who, steal
+        return changed
+
+    # --- lines
+
+    def lay_out(self) -> None:
+        picture = self._picture
+        if picture is None or self._session is None or not self.size.width:
+            return
+        base = self._session.hello.base_hz
+        unit = clock_unit(self.choice.units, nan if base is None else base.hz)
+        picture.clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
+        can = known(self._session, picture.places, who=self._seen_who, steal=self._seen_steal)
+        can = replace(can, clock=picture.clock.name)
+        picture.columns = layout(can, self.width - 1)
+        self.heads = [] if self.bare else [[(" " + titles(picture.columns), "dim")]]
+        self._arrange()
+        self._recall()
+        self.redraw()
+        self.show_cursor()
+
+    def _arrange(self) -> None:
+        assert self._picture is not None
+        places = self._picture.places
+        tall = 1
+        if not places.pairs and places.places:
+            tall = max(1, min(TALLEST, (self.size.height - 2) // len(places.places)))
+        picture = self._picture
+        picture.tall, picture.order = tall, self.choice.order
+        room = self.size.height - len(self.heads)
+        if self.choice.order == "topology" and not self.choice.reverse:
+            self._lines = folded(places, tall, room, self._fold, self.choice.cpu, bare=self.bare)
+        else:
+            assert self._session is not None
+            assert self._interval is not None
+            order = arranged(places, self.choice, self._session, self._interval)
+            self._lines = [Line("row", row, part) for row in order for part in range(tall)]
+        self.count = len(self._lines)
+
+    def chosen(self) -> None:
+        """The cursor may have gone into a package that was folded."""
+        if self._fold == "needed":
+            self._arrange()
+        super().chosen()
+
+    def action_fold(self) -> None:
+        self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
+        self.lay_out()
+
+    def line(self, y: int) -> canvas.Line:
+        picture, line = self._picture, self._lines[y]
+        assert picture is not None
+        chosen = self.cpu(y) == self.choice.cpu
+        if line.kind != "row":
+            runs = heading(picture, line, self.width, chosen=chosen)
+            return runs, "chosen" if chosen else "calm"
+        runs = row(picture, line.row, line.part, chosen=chosen)
+        return runs, "chosen" if chosen else "calm"
+
+    def cpu(self, y: int) -> int | None:
+        """Of a package that is folded, the selected core if it is in there, or its first one."""
+        line, places = self._lines[y], self.places.places
+        if line.kind == "row":
+            return places[line.row].cpus[0]
+        if line.kind != "folded":
+            return None
+        cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)]
+        return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
+
+    def choose(self, y: int, towards: int = 1) -> None:
+        """From below one comes into a folded package at its end."""
+        if not self.count:
+            return
+        line = self._lines[max(0, min(self.count - 1, y))]
+        super().choose(y, towards)
+        if line.kind == "folded" and towards < 0 and self._fold == "needed":
+            rows = self.places.of_package(self.places.places[line.row].package)
+            self.choice.cpu = self.places.places[rows[-1]].cpus[0]
+            self.chosen()
+
+
+Fold = Literal["needed", "never", "always"]
+FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
+
+
+def folded(
+    places: Places, tall: int, room: int, fold: Fold, cpu: int | None, *, bare: bool
+) -> list[Line]:
+    """Lines by topology. If they do not fit into `room` and that is when to fold, only the package
+    with this CPU keeps its rows. `bare`: rows and nothing between them."""
+    lines = places.lines(tall)
+    if bare:
+        return [line for line in lines if line.kind == "row"]
+    packages = list(dict.fromkeys(place.package for place in places.places))
+    if len(packages) < 2 or fold == "never" or (fold == "needed" and len(lines) <= room):
+        return lines
+    if fold == "always":
+        return places.lines(tall, packages)
+    here = next((place.package for place in places.places if cpu in place.cpus), packages[0])
+    shut = [package for package in packages if package != here]
+    for package in tuple(shut):  # what still fits is shown
+        fewer = [other for other in shut if other != package]
+        if len(places.lines(tall, fewer)) <= room:
+            shut = fewer
+    return places.lines(tall, shut)

@@ -1,0 +1,72 @@
+"""A canvas whose cursor goes up and down: it is on a core, and scrolls into view."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.message import Message
+
+from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.keys import bindings
+
+
+class Cursor(Canvas):
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
+
+    class Opened(Message):
+        """A core was double-clicked."""
+
+    def cpu(self, y: int) -> int | None:
+        """The first CPU of the core that line `y` belongs to; None for headings."""
+        raise NotImplementedError
+
+    def _at(self) -> int:
+        """The line of the selected core."""
+        chosen = self.choice.cpu
+        return next((y for y in range(self.count) if self.cpu(y) == chosen), 0)
+
+    def choose(self, y: int, towards: int = 1) -> None:
+        """The core at this line, or the next one in that direction, or in the other."""
+        first = max(0, min(self.count - 1, y))
+        for step in (towards, -towards):
+            y = first
+            while 0 <= y < self.count and self.cpu(y) is None:
+                y += step
+            if 0 <= y < self.count:
+                self.choice.cpu = self.cpu(y)
+                self.chosen()
+                return
+
+    def chosen(self) -> None:
+        """Another core is selected."""
+        self.show_cursor()
+        self.paint()
+
+    def show_cursor(self) -> None:
+        """Scroll to the selected core, with the headings right above it."""
+        y = first = self._at()
+        while first > 0 and self.cpu(first - 1) is None:
+            first -= 1
+        self.reveal(first, y)
+
+    def action_move(self, by: int) -> None:
+        y = self._at()
+        while 0 <= y < self.count and self.cpu(y) in {None, self.choice.cpu}:
+            y += by
+        if 0 <= y < self.count:
+            self.choose(y, by)
+
+    def action_page(self, by: int) -> None:
+        self.choose(self._at() + by * max(1, self.height - 1), by)
+
+    def action_end(self, to: int) -> None:
+        self.choose(0 if to < 0 else self.count - 1, -to)
+
+    def on_click(self, event: events.Click) -> None:
+        y = self.at(event.y)
+        if y is not None and self.cpu(y) is not None:
+            self.choose(y)
+            if event.chain == 2:
+                self.post_message(self.Opened())

@@ -1,0 +1,69 @@
+"""In which order rows stand: the same in every view that has rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isnan, nan
+from typing import TYPE_CHECKING
+
+from perftop.base.format import clock_unit
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.places import ORDERS, Places
+
+if TYPE_CHECKING:
+    from perftop.session.session import Interval, Session
+
+
+def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
+    """Rows of `places`. By value the highest comes first, tasks by name, and what is not known
+    last. Equal as shown is equal: rows do not change places for what nobody sees."""
+    rows = [row for group in places.groups.values() for row in group]
+    if choice.order == "CPU number":
+        rows.sort(key=lambda row: places.places[row].cpus[0])
+    elif choice.order == "worst first":
+        from perftop.tui.shared.sheet_reader import Reader
+
+        rows.sort(key=Reader(session, places).read(interval).score)
+    elif choice.order == "task":
+        names = [_name(place.cpus, interval) for place in places.places]
+        named = sorted((row for row in rows if names[row]), key=names.__getitem__)
+        unnamed = [row for row in rows if not names[row]]
+        return [*(named[::-1] if choice.reverse else named), *unnamed]
+    elif choice.order != "topology":
+        values = _values(places, choice.order, session, interval)
+        unknown = inf if choice.reverse else -inf  # last, whichever way the others stand
+        rows.sort(key=lambda row: unknown if isnan(values[row]) else values[row], reverse=True)
+    return rows[::-1] if choice.reverse else rows
+
+
+def called(order: str) -> str:
+    """In the words of headings."""
+    if order in ORDERS:
+        return order
+    from perftop.session.columns import ALL
+
+    return next((column.label for column in ALL if column.key == order), order)
+
+
+def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
+    """Of each row the highest of its CPUs, as the table shows it."""
+    from perftop.session.columns import ALL, Tabular
+
+    column = next((column for column in ALL if column.key == key), None)
+    if column is None:
+        return [nan] * len(places.places)
+    scale, digits = column.scale(clock_unit("GHz", nan))
+    by_cpu = (Tabular(session).values(key, interval) * scale).round(digits).tolist()
+    return [
+        max((by_cpu[row] for row in place.rows if not isnan(by_cpu[row])), default=nan)
+        for place in places.places
+    ]
+
+
+def _name(cpus: Sequence[int], interval: Interval) -> str:
+    """Of the first task that is told of there."""
+    for cpu in cpus:
+        match interval.tasks.get(str(cpu)):
+            case [_, str(name), *_]:
+                return name.casefold()
+    return ""

@@ -1,0 +1,113 @@
+"""Which columns of the table fit, and where each begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from perftop.tui.shared.sheet import INVOLUNTARY, STEAL
+
+if TYPE_CHECKING:
+    from perftop.base.format import ClockUnit
+    from perftop.session.columns import Column
+
+VALUE = 6
+"""Cells of a number, at the least: 100.0 with a sign before it."""
+NAME, LONGEST = 18, 32
+"""Cells of a task, at the least and at most."""
+_LEAST = {"involuntary": INVOLUNTARY, "steal": STEAL}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A column at its place."""
+
+    key: str
+    title: str
+    width: int
+    """With a gap to its left, in which there is room for the mark of the sorted column."""
+    scale: float = 1.0
+    digits: int = 0
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What of the table is in sight."""
+
+    names: Sequence[Slot]
+    slots: Sequence[Slot]
+    before: int
+    """Columns out of sight at the left."""
+    after: int
+    spare: int
+    """Cells left over."""
+
+    def has(self, key: str) -> bool:
+        return any(slot.key == key for slot in self.slots)
+
+    def at(self, x: int) -> str | None:
+        """The column that has this cell of a line."""
+        end = 1
+        for slot in (*self.names, *self.slots):
+            if end <= x < end + slot.width:
+                return slot.key
+            end += slot.width
+        return None
+
+
+@dataclass(slots=True)
+class Page:
+    """Values by position of the CPU, of the columns in sight."""
+
+    names: dict[str, list[str]]
+    values: dict[str, list[float]] = field(default_factory=dict)
+    online: Sequence[bool] = ()
+    suspect: frozenset[int] = frozenset()
+    awake: Sequence[bool] = ()
+    """Busy enough for clock and IPC to mean something."""
+
+
+def slot(column: Column, clock: ClockUnit) -> Slot:
+    title = column.name(clock)
+    if not column.unit:
+        return Slot(column.key, title, NAME + 2, left=True)
+    scale, digits = column.scale(clock)
+    return Slot(column.key, title, max(VALUE, len(title)) + 2, scale, digits)
+
+
+def names(page: Page) -> list[Slot]:
+    """The columns that stay, as wide as what they hold; the type only where there is more than
+    one."""
+    found = []
+    for key, texts in page.names.items():
+        if key != "type" or len(set(texts)) > 1:
+            wide = max([len(key), *(len(text) for text in texts)])
+            found.append(Slot(key, key, wide + 2, left=key == "type"))
+    return found
+
+
+def plan(stay: Sequence[Slot], slots: Sequence[Slot], first: int, width: int) -> Plan:
+    """From column `first` on, or from an earlier one if there is room for all from there."""
+    room = width - 2 - sum(slot.width for slot in stay)  # the cursor before, a sign behind
+    first = max(0, min(first, _last(slots, room)))
+    end = first
+    while end < len(slots) and (end == first or slots[end].width <= room):
+        room -= slots[end].width
+        end += 1
+    shown = list(slots[first:end])
+    if shown and shown[-1].left and end == len(slots):
+        more = max(0, min(LONGEST + 2 - shown[-1].width, room))
+        shown[-1] = replace(shown[-1], width=shown[-1].width + more)
+        room -= more
+    return Plan(stay, shown, first, len(slots) - end, max(0, room))
+
+
+def _last(slots: Sequence[Slot], room: int) -> int:
+    """The first column from which on all fit; the last one, if none do."""
+    at = len(slots)
+    while at > 0 and slots[at - 1].width <= room:
+        room -= slots[at - 1].width
+        at -= 1
+    return min(at, len(slots) - 1)

@@ -1,0 +1,72 @@
+"""Lines of the table as runs of text. Pure: columns and values in, text and style keys out.
+
+The first columns say which CPU it is and stay; of the others those are drawn that fit, from one of
+them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, fit, foreign, number
+from perftop.tui.table.layout import _LEAST, Page, Plan, Slot
+
+RISING, FALLING, LEFT, RIGHT = "▲", "▼", "←", "→"
+_OF_WORK = frozenset({"busy_hz", "net_hz", "ipc", "kernel_cycles", "kernel_instructions"})
+"""They mean little where a CPU hardly runs."""
+_FROM_LOW = frozenset({"cpu", "core", "type", "task"})
+"""Sorted from low to high unless reversed; all else begins with the highest."""
+
+
+def heading(plan: Plan, order: str, *, reverse: bool) -> list[Run]:
+    """Titles over their values; the sorted column has a mark, and so have the ends where there is
+    more."""
+    runs: list[Run] = [(" ", "text")]
+    for at, slot in enumerate((*plan.names, *plan.slots)):
+        more = plan.before and at == len(plan.names)
+        title, key = " " + slot.title, "dim"
+        if slot.key == order:
+            up = (slot.key in _FROM_LOW) != reverse
+            title, key = (RISING if up else FALLING) + slot.title, "bright"
+        wide = slot.width - 1
+        runs.append((LEFT if more else " ", "key"))
+        runs.append((f"{title:<{wide}}" if slot.left else f"{title:>{wide}}", key))
+    return [*runs, (" " * plan.spare + RIGHT, "key")] if plan.after else runs
+
+
+def row(plan: Plan, page: Page, i: int, task: str = "", *, chosen: bool = False) -> list[Run]:
+    """The CPU at this position; `task` as it came, not yet fit to be drawn."""
+    runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
+    for slot in plan.names:
+        text = foreign(page.names[slot.key][i])
+        text = f"  {text:<{slot.width - 2}}" if slot.left else f"{text:>{slot.width}}"
+        runs.append((text, "text" if slot.key == "cpu" else "dim"))
+    if page.online[i]:
+        runs += _values(plan, page, i, task)
+    elif plan.slots:
+        runs.append((f"{'off':>{plan.slots[0].width}}", "dim"))
+    return runs
+
+
+def _values(plan: Plan, page: Page, i: int, task: str) -> Iterator[Run]:
+    suspect, awake = i in page.suspect, page.awake[i]
+    for slot in plan.slots:
+        if slot.left:
+            yield "  " + fit(foreign(task), slot.width - 2), "dim"
+            continue
+        value = page.values[slot.key][i]
+        text, key = number(value * slot.scale, slot.digits, slot.width, _key(slot, value, awake))
+        if suspect and value == value:  # noqa: PLR0124 - not NaN
+            text, key = f"{theme.SUSPECT}{text.lstrip()}".rjust(slot.width), "dim"
+        yield text, key
+
+
+def _key(slot: Slot, value: float, awake: bool) -> str:
+    if slot.key in _OF_WORK:
+        return "text" if awake else "dim"
+    if slot.key == "turbo_ceiling_hz":
+        return "dim"
+    if value >= _LEAST.get(slot.key, 2.0) and slot.key in _LEAST:
+        return "warn"
+    return "dim" if value < QUIET else "text"

@@ -1,0 +1,221 @@
+"""The table: a line a CPU, and in it every number that there is of it."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.binding import BindingType
+
+from perftop.base.format import clock_unit
+from perftop.tui.shared import canvas
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.table import layout, lines
+
+if TYPE_CHECKING:
+    from perftop.base.arrays import Ints
+    from perftop.session.columns import Column, Tabular
+    from perftop.session.session import Interval, Session
+    from perftop.tui.shared.sheet_reader import Reader
+
+_ORDERS = {"cpu": "CPU number", "core": "topology"}
+"""What sorting by a column that stays is called in other views."""
+_NAMES = {order: key for key, order in _ORDERS.items()}
+
+
+class Table(Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
+
+    _tabular: Tabular | None = None
+    _reader: Reader | None = None
+    _session: Session
+    _interval: Interval
+    _rows: Ints
+    """Positions of the CPUs that are shown, by topology."""
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._known: tuple[Column, ...] = ()
+        self._page = layout.Page({})
+        self._plan = layout.Plan((), (), 0, 0, 0)
+        self._left = 0
+        """The first column in sight of those that scroll."""
+        self._strays: list[int] = []
+        """Positions of CPUs of no known core: the last lines."""
+        self._clock = clock_unit(choice.units, nan)
+        self._lines: list[int] = []
+        """Position of the CPU of each line."""
+        self._row = 0
+        """The one under the cursor."""
+
+    # --- what there is to show
+
+    def show(self, session: Session, interval: Interval) -> None:
+        changed = self.settle(session) or self._tabular is None
+        self._session, self._interval = session, interval
+        if changed:
+            self._begin(session)
+        assert self._tabular is not None
+        known = self._tabular.columns()
+        if changed or known != self._known:
+            self._known = known
+            self.lay_out()
+            return
+        self._read()
+        self.paint()
+
+    def _begin(self, session: Session) -> None:
+        import numpy as np
+
+        from perftop.session.columns import Tabular
+        from perftop.tui.shared.sheet_reader import Reader
+
+        self._tabular, self._reader = Tabular(session), Reader(session, self.places)
+        mask, shown = self.choice.mask, frozenset(session.shown)
+        wanted = shown if mask is None else shown & mask
+        by_core = [place.rows for place in self.places.places]
+        groups = self.places.groups.values()
+        rows = [row for group in groups for core in group for row in by_core[core]]
+        self._rows = np.array([row for row in rows if row in wanted], np.intp)
+        self._strays = [session.position[cpu] for cpu in self.places.strays]
+        topology = session.topology
+        self._page = layout.Page({
+            "cpu": [str(row.cpu) for row in topology],
+            "core": ["-" if row.core is None else f"{row.package}:{row.core}" for row in topology],
+            "type": [row.type or "" for row in topology],
+        })  # fmt: skip
+
+    # --- columns and lines
+
+    def lay_out(self) -> None:
+        if self._tabular is None or not self.size.width:
+            return
+        base = self._session.hello.base_hz
+        self._clock = clock_unit(self.choice.units, base.hz if base else nan)
+        self._plan = self._planned(self._left)
+        self._left = self._plan.before
+        order = _NAMES.get(self.choice.order, self.choice.order)
+        heading = lines.heading(self._plan, order, reverse=self.choice.reverse)
+        self.heads = [] if self.bare else [heading]
+        self._read()
+        self.redraw()
+        self.show_cursor()
+
+    def _planned(self, left: int) -> layout.Plan:
+        slots = [layout.slot(column, self._clock) for column in self._columns()]
+        return layout.plan(layout.names(self._page), slots, left, self.width)
+
+    def _columns(self) -> list[Column]:
+        """Those that the user wants, in his order; if none of them is known here, all."""
+        by_key = {column.key: column for column in self._known}
+        chosen = [by_key[key] for key in self.choice.columns if key in by_key]
+        return chosen or list(self._known)
+
+    def _read(self) -> None:
+        """Numbers of the columns in sight, and the order of lines."""
+        tabular, interval, page = self._tabular, self._interval, self._page
+        assert tabular is not None
+        slots = [slot for slot in self._plan.slots if not slot.left]
+        page.values = {slot.key: tabular.values(slot.key, interval).tolist() for slot in slots}
+        page.online = interval.online.tolist()
+        page.suspect = frozenset(interval.suspect)
+        page.awake = (~(interval.values["util"] < AWAKE)).tolist()
+        self._lines = [*self._arranged(tabular), *self._strays]
+        self.count = len(self._lines)
+        first = tabular.first
+        if self._row not in self._lines or first[self._row] != self.choice.cpu:
+            alike = (row for row in self._lines if first[row] == self.choice.cpu)
+            self._row = next(alike, self._lines[0] if self._lines else 0)
+
+    def _arranged(self, tabular: Tabular) -> list[int]:
+        order, reverse = self.choice.order, self.choice.reverse
+        column = next((column for column in self._known if column.key == order), None)
+        if column is not None:
+            found = tabular.arranged(
+                self._rows, column, self._interval, self._clock, reverse=reverse
+            )
+            rows: list[int] = found.tolist()
+            return rows
+        rows = self._rows.tolist()
+        if order == "CPU number":
+            rows.sort(key=lambda row: self._session.topology[row].cpu)
+        elif order == "worst first":
+            rows.sort(key=self._scores().__getitem__)
+        return rows[::-1] if reverse else rows
+
+    def _scores(self) -> dict[int, float]:
+        """By position of the CPU, that of its core."""
+        assert self._reader is not None
+        sheet, places = self._reader.read(self._interval), self.places.places
+        return {row: sheet.score(i) for i, place in enumerate(places) for row in place.rows}
+
+    def line(self, y: int) -> canvas.Line:
+        assert self._tabular is not None
+        row = self._lines[y]
+        chosen = row == self._row
+        task = self._tabular.task(row, self._interval)
+        runs = lines.row(self._plan, self._page, row, task, chosen=chosen)
+        return runs, "chosen" if chosen else "calm"
+
+    # --- the cursor: on a CPU, of which other views know the core
+
+    def cpu(self, y: int) -> int | None:
+        if y >= len(self._rows) or self._tabular is None:
+            return None
+        return self._tabular.first[self._lines[y]]
+
+    def _at(self) -> int:
+        return self._lines.index(self._row) if self._row in self._lines else 0
+
+    def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
+        last = min(len(self._rows), len(self._lines)) - 1  # there may be more, or fewer, by now
+        if self._tabular is not None and last >= 0:
+            self._row = self._lines[max(0, min(last, y))]
+            self.choice.cpu = self._tabular.first[self._row]
+            self.chosen()
+
+    def action_move(self, by: int) -> None:
+        self.choose(self._at() + by)
+
+    # --- columns
+
+    def action_scroll_columns(self, by: int) -> None:
+        self._left = max(0, self._left + by)
+        self.lay_out()
+
+    async def action_column(self, by: int) -> None:
+        """Sort by the column beside the one by which it is sorted."""
+        keys = [*_ORDERS, *(column.key for column in self._columns())]
+        order = _NAMES.get(self.choice.order, self.choice.order)
+        at = keys.index(order) + by if order in keys else 0
+        key = keys[max(0, min(len(keys) - 1, at))]
+        if key != order:
+            self._reveal_column(key)
+            await self._sort(key)
+
+    def _reveal_column(self, key: str) -> None:
+        keys = [column.key for column in self._columns()]
+        if key in keys:
+            at = keys.index(key)
+            firsts = range(min(self._left, at), at + 1)
+            shown = (left for left in firsts if self._planned(left).has(key))
+            self._left = next(shown, at)
+
+    async def _sort(self, key: str) -> None:
+        order = _ORDERS.get(key, key)
+        again = order == self.choice.order
+        await self.run_action("screen.reverse" if again else f"screen.sort({order!r})")
+
+    async def action_columns(self) -> None:
+        await self.run_action("screen.columns")
+
+    async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        """On a heading; on a line it is the cursor's."""
+        key = self._plan.at(event.x) if event.y < len(self.heads) else None
+        if key is not None and key != "type":
+            await self._sort(key)

@@ -1,0 +1,154 @@
+"""What rows were over time, as cells: a field in the colours of the heat ramp. Brings numpy, as the
+session does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.draw import charts, heat_ramp, theme
+from perftop.draw.strips import Run
+from perftop.samples.smt import STATES
+from perftop.tui.shared.fields import Field, Scale, scale
+
+if TYPE_CHECKING:
+    from perftop.session.session import Session
+    from perftop.tui.shared.places import Place
+    from perftop.tui.shared.time_axis import Axis
+
+_KNOWN = theme.HEAT + 1
+"""What one half of a cell may be: unknown, or a step of the ramp."""
+
+
+class Lanes:
+    """One field over one axis. Rows are looked up when they are first drawn, those in sight
+    together: many cost little more than one."""
+
+    def __init__(
+        self, session: Session, field: Field, axis: Axis, places: Sequence[Place], *, ascii_: bool
+    ) -> None:
+        self._session, self._field, self.axis, self._places = session, field, axis, places
+        self._ascii = ascii_
+        self.values: dict[int, Floats] = {}
+        """By row, (lanes, bins)."""
+        self._levels: dict[int, np.ndarray] = {}
+        self._charts: dict[tuple[int, int, int], list[list[Run]]] = {}
+        self.scale = Scale(0.0, 1.0)
+
+    def settle(self, rows: list[int], now: Floats, before: Lanes | None) -> None:
+        """Look up the first rows. What they were, and all CPUs are `now`, gives the scale; the one
+        from `before` stays while it serves."""
+        block = self._looked_up(rows, before)
+        values = np.concatenate([block.ravel(), now])
+        self.scale = scale(self._field, values, before.scale if before else None)
+        self._keep(rows, block)
+
+    def __contains__(self, row: int) -> bool:
+        return row in self._levels
+
+    def fetch(self, rows: Iterable[int]) -> None:
+        missing = [row for row in dict.fromkeys(rows) if row not in self]
+        self._keep(missing, self._looked_up(missing, None))
+
+    def flat(self, row: int, lanes: Sequence[int]) -> list[Run]:
+        """A line of one lane in whole cells, or of two in their halves."""
+        levels = self._levels[row]
+        codes = levels[lanes[0]] * _KNOWN + levels[lanes[-1]]
+        return _strip(codes.tobytes(), self.axis.wide, ascii_=self._ascii)
+
+    def tall(self, row: int, lane: int, lines: int) -> list[list[Run]]:
+        """A lane several lines high: height tells what colour tells."""
+        at = row, lane, lines
+        if at not in self._charts:
+            low, high = self.scale.low, self.scale.high
+            share = np.repeat((self.values[row][lane] - low) / (high - low), self.axis.wide)
+            self._charts[at] = charts.strip(share, lines, ascii_=self._ascii).lines()
+        return self._charts[at]
+
+    def _looked_up(self, rows: list[int], before: Lanes | None) -> Floats:
+        """(lanes, bins) of these rows, one below the other. Of what was looked up a moment before
+        only what is new since: its last bin may have had more to come."""
+        bins = self.axis.bins
+        if before is None or not rows or any(row not in before for row in rows):
+            return self._asked(rows, bins)
+        then, history = before.axis, self._session.history
+        moved = (self.axis.end_ns - then.end_ns) // then.bin_ns
+        if (then.bin_ns, then.bins) != (self.axis.bin_ns, bins) or not 0 <= moved < bins:
+            return self._asked(rows, bins)
+        held = np.concatenate([before.values[row] for row in rows])
+        block = np.concatenate([held[:, moved:-1], self._asked(rows, moved + 1)], axis=1)
+        first_ns = None if history is None else history.first_ns
+        if first_ns is not None:  # history forgets
+            block[:, : max(0, self.axis.bin(first_ns))] = np.nan
+        return block
+
+    def _asked(self, rows: list[int], bins: int) -> Floats:
+        """The last so many bins, from the history."""
+        history, places = self._session.history, [self._places[row] for row in rows]
+        edges = self.axis.edges[-bins - 1 :]
+        if history is None:
+            return np.full((sum(self._counts(rows)), bins), np.nan)
+        if self._field.of_core:
+            states = history.states([place.cpus for place in places], edges)
+            return states[:, :, STATES.index(self._field.key)].T
+        return history.field(self._field.key, [cpu for p in places for cpu in p.rows], edges).T
+
+    def _keep(self, rows: list[int], block: Floats) -> None:
+        levels = (self.scale.levels(block) + 1).astype(np.uint8)
+        end = 0
+        for row, count in zip(rows, self._counts(rows), strict=True):
+            start, end = end, end + count
+            self.values[row], self._levels[row] = block[start:end], levels[start:end]
+
+    def _counts(self, rows: list[int]) -> list[int]:
+        """Lanes of each."""
+        return [1 if self._field.of_core else len(self._places[row].rows) for row in rows]
+
+
+@lru_cache(maxsize=1024)
+def _strip(codes: bytes, wide: int, *, ascii_: bool) -> list[Run]:
+    """Cells by the levels of their halves, neighbours alike as one run. Most strips are those of
+    a moment before; not to be changed."""
+    cells = _cells(ascii_=ascii_)
+    runs: list[Run] = []
+    for code, same in groupby(codes):
+        shape, key = cells[code]
+        runs.append((shape * (len(list(same)) * wide), key))
+    return runs
+
+
+@lru_cache(maxsize=2)
+def _cells(*, ascii_: bool) -> list[Run]:
+    """What a cell looks like, by the level of its upper and of its lower half."""
+    levels = range(heat_ramp.UNKNOWN, theme.HEAT)
+    return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
+
+
+def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
+    if max(upper, lower) < 0:
+        return " ", "text"
+    if not ascii_:
+        return heat_ramp.halves(upper, lower, 1, ascii_)[0]
+    shape, _ = heat_ramp.whole(upper, 1, ascii_)[0]
+    return shape, f"heat{max(heat_ramp.FAINT, upper)}"
+
+
+def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:
+    """The runs with a sign in some of their cells."""
+    if not marks:
+        return runs
+    found: list[Run] = []
+    at = 0
+    for text, key in runs:
+        start, end = at, at + len(text)
+        for cell in sorted(cell for cell in marks if start <= cell < end):
+            found += [(text[at - start : cell - start], key), marks[cell]]
+            at = cell + 1
+        found.append((text[at - start :], key))
+        at = end
+    return [run for run in found if run[0]]

@@ -1,0 +1,115 @@
+"""Which lines the time view has, and how wide their parts are: decided by what there is and the
+size alone, so that nothing moves when values change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perftop.draw.strips import fit
+from perftop.tui.shared.places import Line, Places, spans
+
+TALLEST = 8
+"""Lines that a CPU may take where there are few of them."""
+NUMBER = 7
+"""Cells of a number, with the gap to its left."""
+MOST_CPUS = 12
+"""Cells of a list of CPUs: those of cores with many threads are cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A line that scrolls."""
+
+    line: Line
+    """Of a row: `part` counts the lines of the core."""
+    lanes: tuple[int, ...] = ()
+    """Which of the core's CPUs it shows: one, or two as the halves of its cells."""
+    below: int = 0
+    """Of a CPU that is several lines tall: which of them, from the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    slots: list[Slot]
+    each: bool
+    """Every CPU has lines of its own; else two share one."""
+    tall: int
+    """Lines of a CPU then."""
+    core: int
+    cpus: int
+    """Widths of the label's parts."""
+
+    @property
+    def label(self) -> int:
+        return 1 + self.core + self.cpus + 1
+
+    @property
+    def numbers(self) -> int:
+        """Values side by side."""
+        return 1 if self.each else 2
+
+    @property
+    def right(self) -> int:
+        """What stands behind the strip: values, a sign, a margin."""
+        return NUMBER * self.numbers + 2
+
+
+def planned(
+    places: Places, lines: list[Line], room: int, order: str, *, of_core: bool, ascii_: bool
+) -> Plan:
+    """Each CPU has a line or more of its own where all have room, and where halves of cells cannot
+    be drawn."""
+    counts = {
+        line.row: 1 if of_core else len(places.places[line.row].cpus)
+        for line in lines
+        if line.kind == "row"
+    }
+    lanes, headings = sum(counts.values()), len(lines) - len(counts)
+    room -= headings
+    each = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
+    tall = max(1, min(TALLEST, room // max(1, lanes))) if each else 1
+    core = spans([places.name(row, order) for row in counts], 4)
+    cpus = 0
+    if places.pairs:
+        own = each and not of_core
+        names = [str(c) for row in counts for c in places.places[row].cpus] if own else places.cpus
+        cpus = 2 + min(MOST_CPUS, spans(names, 4))
+    if headings:  # whose names stand there too
+        core = max(core, 9 - cpus)
+    slots = [slot for line in lines for slot in _slots(line, counts, tall, each=each)]
+    return Plan(slots, each, tall, core, cpus)
+
+
+def _slots(line: Line, counts: dict[int, int], tall: int, *, each: bool) -> Iterable[Slot]:
+    if line.kind != "row":
+        return [Slot(line)]
+    count, row = counts[line.row], line.row
+    if each:
+        return [
+            Slot(Line("row", row, part), (part // tall,), part % tall)
+            for part in range(count * tall)
+        ]
+    return [
+        Slot(Line("row", row, part), tuple(range(2 * part, min(2 * part + 2, count))))
+        for part in range((count + 1) // 2)
+    ]
+
+
+def label(plan: Plan, slot: Slot, places: Places, order: str, *, of_core: bool) -> str:
+    """The core and its CPUs; in lines of one CPU that CPU. Nothing is said twice."""
+    row, first = slot.line.row, slot.line.part == 0
+    core = places.name(row, order) if first else ""
+    cpus = ""
+    if plan.each and not of_core:
+        cpus = str(places.places[row].cpus[slot.lanes[0]]) if slot.below == 0 else ""
+    elif first:
+        cpus = places.cpus[row]
+    return f"{core:>{plan.core}}" + (fit("  " + cpus, plan.cpus) if plan.cpus else "")
+
+
+def titles(plan: Plan, places: Places, *, of_core: bool) -> str:
+    """What stands over the labels."""
+    own = plan.each and not of_core
+    name = f"{'core' if places.pairs else 'cpu':>{plan.core}}"
+    return f" {name}" + (fit("  cpu" if own else "  cpus", plan.cpus) if plan.cpus else "")

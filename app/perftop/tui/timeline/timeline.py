@@ -1,0 +1,293 @@
+"""The time view: what one metric was on every CPU, newest at the right edge.
+
+Where all CPUs have room each has a line, or several in which height tells what colour tells; else
+the siblings of a core are the halves of its cells.
+"""
+
+from __future__ import annotations
+
+from math import isnan, nan
+from typing import TYPE_CHECKING, ClassVar
+
+from perftop.base.text import ranges
+from perftop.base.times import duration
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, fit, number, shed
+from perftop.tui.shared import canvas, time_axis
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.order import arranged
+from perftop.tui.shared.places import Line
+from perftop.tui.timeline.layout import NUMBER, Plan, Slot, label, planned, titles
+
+if TYPE_CHECKING:
+    from perftop.base.format import ClockUnit
+    from perftop.samples.episode import Episode
+    from perftop.session.session import Interval, Session
+    from perftop.tui.shared.fields import Field
+    from perftop.tui.timeline.lanes import Lanes
+
+HEADS = 3
+
+
+class Past(Cursor):
+    HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
+
+    _session: Session | None = None
+    _interval: Interval
+    _field: Field
+    _unit: ClockUnit
+    _others: list[str]
+    """What a key would show next."""
+    _plan: Plan
+    _headed: bool
+    """Packages have headings."""
+    _row_of: dict[int, int]
+    """By CPU."""
+    _axis: time_axis.Axis
+    _left: int
+    _right: int
+    """Cells of labels, with what is left over where samples are several cells wide."""
+    _lanes: Lanes | None = None
+    _now: list[float]
+    """By position of the CPU."""
+    _of_package: dict[int | None, list[Episode]]
+    _of_cpu: dict[int, list[Episode]]
+    """Episodes in sight: those of most of a package are told once, in its heading."""
+
+    # --- what there is to show
+
+    def show(self, session: Session, interval: Interval) -> None:
+        changed = self.settle(session) or self._lanes is None
+        self._session, self._interval = session, interval
+        if changed:
+            self.count, self._lanes = 0, None  # until there is a size
+            self.lay_out()
+            return
+        if self.choice.order not in {"topology", "CPU number"}:
+            self._arrange(session)
+        self._look(session)
+        self.paint()
+
+    def lay_out(self) -> None:
+        session = self._session
+        if session is None or not self.size.width:
+            return
+        from perftop.tui.shared.fields import fields
+
+        known = fields(session)
+        keys = [field.key for field in known]
+        at = keys.index(self.choice.metric) if self.choice.metric in keys else 0
+        self._field = known[at]
+        base = session.hello.base_hz
+        self._unit = self._field.unit_in(self.choice.units, nan if base is None else base.hz)
+        if isnan(self._unit.per_hz):  # no base clock is known
+            self._unit = self._field.unit_in("GHz", nan)
+        self._others = [field.label for field in known[at + 1 :] + known[:at]]
+        self._lanes = None
+        self._arrange(session)
+        self._look(session)
+        self.redraw()
+        self.show_cursor()
+
+    def _arrange(self, session: Session) -> None:
+        choice, places = self.choice, self.places
+        if choice.order == "topology" and not choice.reverse:
+            lines = places.lines()
+        else:
+            lines = [Line("row", row) for row in arranged(places, choice, session, self._interval)]
+        if self.bare:
+            lines = [line for line in lines if line.kind == "row"]
+        room = self.size.height - (0 if self.bare else HEADS)
+        of_core = self._field.of_core
+        self._plan = planned(
+            places, lines, room, choice.order, of_core=of_core, ascii_=choice.ascii
+        )
+        self.count = len(self._plan.slots)
+        self._headed = any(line.kind == "package" for line in lines)
+        self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
+
+    def _look(self, session: Session) -> None:
+        """What there was up to this moment."""
+        from perftop.tui.timeline.lanes import Lanes
+
+        plan, interval, choice = self._plan, self._interval, self.choice
+        self._right = plan.right if self.width > plan.label + plan.right else 0  # no cut numbers
+        room = max(1, self.width - plan.label - self._right)
+        self._axis = time_axis.fitted(
+            interval.time_ns, session.hello.sample_ns, choice.window_s, room
+        )
+        self._left = plan.label + room - self._axis.width
+        places = self.places.places
+        lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
+        now = self._field.now(session, interval)
+        lanes.settle(self._in_sight(), now[session.shown], self._lanes)
+        self._lanes, self._now = lanes, now.tolist()
+        self._share_out(time_axis.episodes(self._axis, session))
+        self.heads = [] if self.bare or not self._right else self._heads(session)
+
+    def _in_sight(self) -> list[int]:
+        """Rows."""
+        slots = self._plan.slots[self.top : self.top + self.size.height]
+        return list(dict.fromkeys(slot.line.row for slot in slots if slot.line.kind == "row"))
+
+    def _share_out(self, episodes: list[Episode]) -> None:
+        """Which episode is told where."""
+        places, row_of = self.places, self._row_of
+        self._of_package, self._of_cpu = {}, {}
+        for episode in episodes:
+            rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
+            for package in {places.places[row].package for row in rows}:
+                hit = {row for row in rows if places.places[row].package == package}
+                if self._headed and 1 < len(hit) > len(places.of_package(package)) / 2:
+                    self._of_package.setdefault(package, []).append(episode)
+                    rows -= hit
+            for cpu in episode.cpus:
+                if row_of.get(cpu) in rows:
+                    self._of_cpu.setdefault(cpu, []).append(episode)
+
+    # --- lines that stay
+
+    def _heads(self, session: Session) -> list[list[Run]]:
+        plan, history, shown = self._plan, session.history, self._interval
+        of_core = self._field.of_core
+        names = (
+            ("now",) if plan.each else ("lp0", "lp1") if self.places.threads == 2 else ("", "now")
+        )
+        line = time_axis.history(
+            self._axis, time_axis.episodes(self._axis, session), shown.time_ns,
+            None if history is None else history.first_ns, session.unix, marks=session.marks,
+        )  # fmt: skip
+        return [
+            self._legend(),
+            [
+                (" " * self._left + time_axis.times(self._axis, session.unix), "dim"),
+                (f"{time_axis.clock(shown.time):>{plan.right - 1}}", "text"),
+            ],
+            [
+                (fit(titles(plan, self.places, of_core=of_core), self._left), "dim"),
+                *line,
+                ("".join(f"{name:>{NUMBER}}" for name in names), "dim"),
+            ],
+        ]
+
+    def _legend(self) -> list[Run]:
+        from perftop.draw.heat_ramp import ramp
+
+        assert self._lanes is not None
+        name, per, digits = self._unit
+        digits = 0 if self._field.unit == "ratio" else digits
+        scale, wide = self._lanes.scale, self._axis.wide
+        low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
+        pieces: list[tuple[int, list[Run]]] = [
+            (0, [("time ", "bright"), ("· ", "faint"), (self._field.label, "text")]),
+            (1, [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
+                 (f" {high} {name}".rstrip(), "dim")]),
+            (2, [("each cell " if wide == 1 else f"each {wide} cells ", "dim"),
+                 (duration(self._axis.bin_ns / 1e9), "text")]),
+        ]  # fmt: skip
+        if not self._plan.each and self.places.threads == 2:
+            pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
+        if self._others:
+            pieces.append((4, [("next: ", "faint"), (" · ".join(self._others[:4]), "dim")]))
+        return [(" ", "text"), *shed(pieces, self.width - 1, 3)]
+
+    # --- lines that scroll
+
+    def cpu(self, y: int) -> int | None:
+        line = self._plan.slots[y].line
+        return self.places.places[line.row].cpus[0] if line.kind == "row" else None
+
+    def show_cursor(self) -> None:
+        """With all lines of its core."""
+        super().show_cursor()
+        first = last = self._at()
+        while last + 1 < self.count and self.cpu(last + 1) == self.choice.cpu:
+            last += 1
+        self.reveal(first, last)
+
+    def line(self, y: int) -> canvas.Line:
+        slot = self._plan.slots[y]
+        if slot.line.kind == "off":
+            return [(f" off   CPUs {ranges(self.places.strays)}", "dim")], "calm"
+        if slot.line.kind != "row":
+            return self._heading(slot.line), "calm"
+        chosen = self.cpu(y) == self.choice.cpu
+        return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
+
+    def _heading(self, line: Line) -> list[Run]:
+        """What a package or an L3 has now, and what befell a whole package when."""
+        place = self.places.places[line.row]
+        if line.kind == "l3":
+            rows = self.places.groups[place.package, place.l3]
+            name: Run = (fit(f"   L3 {place.l3}", self._left), "dim")
+            strip: list[Run] = [(" " * self._axis.width, "text")]
+        else:
+            rows = self.places.of_package(place.package)
+            package = "?" if place.package is None else place.package
+            name = (fit(f" package {package}", self._left), "bright")
+            told = self._of_package.get(place.package, [])
+            strip = time_axis.rule(self._axis, told, self._interval.time_ns)
+        _, per, digits = self._unit
+        value = self._mean([cpu for row in rows for cpu in self.places.places[row].rows])
+        mean = "" if self._plan.each else f"{'mean':>{NUMBER}}"
+        right = [(mean, "dim"), number(value * per, digits, NUMBER)] if self._right else []
+        return [name, *strip, *right]
+
+    def _mean(self, cpus: list[int]) -> float:
+        """Of CPUs by position."""
+        if not self._field.of_core:
+            return self._interval.values.over(self._field.key, cpus)
+        there = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
+        return sum(there) / len(there) if there else nan
+
+    def _row(self, slot: Slot, *, chosen: bool) -> list[Run]:
+        from perftop.tui.timeline.lanes import marked
+
+        plan, lanes, row = self._plan, self._lanes, slot.line.row
+        assert lanes is not None
+        if row not in lanes:
+            lanes.fetch([*self._in_sight(), row])
+        of_core, first = self._field.of_core, chosen and slot.line.part == 0
+        if plan.tall == 1:
+            strip = lanes.flat(row, slot.lanes)
+        else:
+            high = plan.tall - (plan.tall > 2)  # an empty line below sets tall ones apart
+            graph = lanes.tall(row, slot.lanes[0], high)
+            strip = graph[slot.below] if slot.below < high else [(" " * self._axis.width, "text")]
+        name = label(plan, slot, self.places, self.choice.order, of_core=of_core)
+        runs: list[Run] = [
+            (theme.CHOSEN, "mark") if first else (" ", "text"),
+            (fit(name, self._left - 1), "dim"),
+        ]
+        if slot.below or not self._right:
+            return [*runs, *strip]
+        cpus = self.places.places[row].cpus
+        mine = cpus if of_core else [cpus[lane] for lane in slot.lanes]
+        told = [e for cpu in mine for e in self._of_cpu.get(cpu, [])]
+        signs = time_axis.begins(self._axis, told, self._interval.time_ns)
+        return [*runs, *marked(strip, signs), *self._numbers(slot), self._goes_on(told)]
+
+    def _numbers(self, slot: Slot) -> list[Run]:
+        place, interval = self.places.places[slot.line.row], self._interval
+        _, per, digits = self._unit
+        runs: list[Run] = []
+        for lane in slot.lanes:
+            row = place.rows[lane]
+            value = self._now[row]
+            if not interval.online[row] and isnan(value):
+                runs.append((f"{'off':>{NUMBER}}", "dim"))
+            elif row in interval.suspect and not isnan(value):
+                runs.append((f"{theme.SUSPECT}{value * per:.{digits}f}".rjust(NUMBER), "dim"))
+            else:
+                quiet = self._field.unit == "ratio" and value < QUIET
+                runs.append(number(value * per, digits, NUMBER, "dim" if quiet else "text"))
+        runs.append((" " * NUMBER * (self._plan.numbers - len(slot.lanes)), "text"))
+        return runs
+
+    def _goes_on(self, episodes: list[Episode]) -> Run:
+        """The sign of the worst that is going on at the right edge."""
+        for episode in reversed(time_axis.mildest_first(episodes)):
+            seen = time_axis.cells(self._axis, episode, self._interval.time_ns)
+            if seen is not None and seen[0].stop == self._axis.width:
+                return time_axis.mark(episode, self._interval.time_ns)
+        return " ", "text"
