@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.app import PerfTopApp
 from perftop.process.probe_stream import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
-from perftop.replay import ReplayApp
+from perftop.tui.app import PerfTopApp
+from perftop.tui.replay_app import ReplayApp
 
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000

@@ -79,13 +79,13 @@ def test_the_app_takes_only_the_wire_from_the_probe() -> None:
 def test_nothing_imports_upward() -> None:
     """Screens do not know the app, widgets neither screens nor streams, the model no asyncio."""
     forbidden = {
-        "screens": {"perftop.app", "perftop.cli", "perftop.process.probe_stream"},
+        "screens": {"perftop.tui.app", "perftop.cli", "perftop.process.probe_stream"},
         "widgets": {
-            "perftop.app",
+            "perftop.tui.app",
             "perftop.cli",
             "perftop.screens",
             "perftop.process.probe_stream",
-            "perftop.messages",
+            "perftop.tui.screen.messages",
         },
     }
     for folder, names in forbidden.items():

@@ -67,7 +67,7 @@ class DefaultConfig(argparse.Action):
     """A config file to begin with."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from perftop import config
+        from perftop.tui import config
 
         print(config.default(), end="", flush=True)
         parser.exit()

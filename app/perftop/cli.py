@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perftop import exporting, looking
 from perftop.arguments import (
     COMMAND,
     PANE,
@@ -25,6 +24,7 @@ from perftop.arguments import (
     split,
 )
 from perftop.base.errors import USAGE, Failed
+from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
     from perftop.process.job import Job
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LIVE_INTERVAL_NS = 500_000_000
 STAT_INTERVAL_NS = 1_000_000_000
 SAMPLE_NS = 100_000_000
+FORMS = ("csv", "jsonl", "parquet", "openmetrics")
+ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+           ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -89,13 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.set_defaults(runs=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
-    machine = looking.machine_options()
+    machine = machine_verbs.machine_options()
     watch = _watch_options(machine)
     _add_screens(verbs, watch)
     _add_stat(verbs, watch)
     _add_record(verbs, watch)
-    exporting.add(verbs)
-    looking.add(verbs, machine)
+    _add_export(verbs)
+    machine_verbs.add(verbs, machine)
     parser.set_defaults(verbs=tuple(verbs.choices))
     return parser
 
@@ -140,6 +143,27 @@ def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
     record.set_defaults(verb=_record, runs=True)
 
 
+def _add_export(verbs: Any) -> None:
+    export = verbs.add_parser("export", help="a recording as CSV, JSON lines, Parquet, OpenMetrics")
+    export.add_argument("file", metavar="FILE", help="a recording, or - for stdin")
+    export.add_argument(
+        "-o", "--output", metavar="OUT", default="-", help="write there, not stdout"
+    )
+    export.add_argument("--force", action="store_true", help="replace a file that is there")
+    export.add_argument("--format", choices=FORMS, help="default: by the ending of OUT, else csv")
+    export.add_argument(
+        "--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …"
+    )
+    export.add_argument(
+        "-c", "--cpus", metavar="LIST", help="0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
+    )
+    export.add_argument(
+        "--every", type=span_ns, metavar="TIME",
+        help="what a line covers (default: 1s, or a sample where samples are longer)",
+    )  # fmt: skip
+    export.set_defaults(verb=_export)
+
+
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What to read, and how often."""
     options = argparse.ArgumentParser(add_help=False, parents=[machine])
@@ -163,7 +187,9 @@ def _stream(options: argparse.Namespace, sample_ns: int, job: Job | None = None)
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += following(options, job)
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
-    return looking.probe_command(options, "stream", "--source", options.source, *sample, *only)
+    return machine_verbs.probe_command(
+        options, "stream", "--source", options.source, *sample, *only
+    )
 
 
 def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
@@ -181,7 +207,7 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
 def _live(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
-    from perftop import config
+    from perftop.tui import config
 
     settings, mouse = config.load(options.config), not options.no_mouse
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
@@ -190,7 +216,7 @@ def _live(options: argparse.Namespace) -> int:
     # What shows it takes longer to import than a probe to start: side by side.
     if options.command is None:
         process = launch.launch(_stream(options, sample_ns))
-        from perftop import app
+        from perftop.tui import app
 
         return app.run(process, interval_ns, settings, mouse=mouse)
     from perftop.process.job_terminal import Console
@@ -198,25 +224,25 @@ def _live(options: argparse.Namespace) -> int:
     columns, lines = os.get_terminal_size()
     with Console(options.command, columns - 1, lines // 4) as console:  # about what it will have
         process = launch.launch(_stream(options, sample_ns, console.job))
-        from perftop import around
+        from perftop.tui import command_app
 
-        return around.run(process, console, interval_ns, settings, mouse=mouse)
+        return command_app.run(process, console, interval_ns, settings, mouse=mouse)
 
 
 def _replay(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop export", USAGE)
-    from perftop import config, replay
+    from perftop.tui import config, replay_app
 
     settings = config.load(options.config)
-    return replay.run(options.file, options.interval, settings, mouse=not options.no_mouse)
+    return replay_app.run(options.file, options.interval, settings, mouse=not options.no_mouse)
 
 
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         argv = _stream(options, sample_ns, job)
-        from perftop import stat
+        from perftop.verbs import stat
 
         return stat.run(
             stat.Options(
@@ -237,8 +263,27 @@ def _record(options: argparse.Namespace) -> int:
     _, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         argv = _stream(options, sample_ns, job)
-        from perftop import record
+        from perftop.verbs import record
 
         return record.run(
             record.Options(argv, options.output, sample_ns, options.duration, options.force, job)
         )
+
+
+def _export(options: argparse.Namespace) -> int:
+    from perftop.verbs import export
+
+    output = None if options.output == "-" else Path(options.output)
+    ending = "" if output is None else output.suffix.lower()
+    names = None if options.metrics is None else options.metrics.split(",")
+    return export.run(
+        export.Options(
+            None if options.file == "-" else Path(options.file),
+            output,
+            options.format or ENDINGS.get(ending, "csv"),
+            names,
+            options.cpus,
+            options.every,
+            options.force,
+        )
+    )

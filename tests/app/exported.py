@@ -13,7 +13,7 @@ from taped import written
 
 from perfprobe import wire
 from perfprobe.sources import sim
-from perftop.exports.run import Options, run
+from perftop.verbs.export import Options, run
 
 SAMPLE_NS = 100_000_000
 Row = dict[str, str]

@@ -11,10 +11,10 @@ from fakes import Feed, Machine, tasks
 from textual.pilot import Pilot
 from waiting import until
 
-from perftop.app import PerfTopApp
+from perftop.tui.app import PerfTopApp
+from perftop.tui.frame.key_line import KeyLine
+from perftop.tui.frame.top import Top
 from perftop.tui.overview.core_grid import CoreGrid
-from perftop.widgets.keyline import KeyLine
-from perftop.widgets.top import Top
 
 INTERVAL_NS = 200_000_000
 BIG = (160, 50)

@@ -10,9 +10,9 @@ from playing import INTERVAL_NS, Run
 from textual.pilot import Pilot
 from waiting import until
 
-from perftop.config import Config
 from perftop.recording.file import Recording
-from perftop.replay import ReplayApp
+from perftop.tui.config import Config
+from perftop.tui.replay_app import ReplayApp
 
 S = 1_000_000_000
 

@@ -14,13 +14,13 @@ from fakes import Feed, Machine
 from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
-from perftop.around import AroundApp
 from perftop.base.times import length
 from perftop.process.job_terminal import Console
-from perftop.screens.monitor import Monitor
+from perftop.tui.command_app import AroundApp
+from perftop.tui.frame.command_output import Output
+from perftop.tui.frame.top import Top
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.canvas import Canvas
-from perftop.widgets.output import Output
-from perftop.widgets.top import Top
 
 SIZES = (160, 50), (80, 24), (80, 11)
 

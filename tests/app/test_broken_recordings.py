@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from perfprobe import wire
-from perftop.exports.run import FORMS
 from perftop.recording.codec import Reader
 from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.session import Session
+from perftop.verbs.export import FORMS
 
 HELLO = made.hello(
     [made.REF, made.counter("any_thread")], threads=4, cores=1,

@@ -9,11 +9,11 @@ from textual.actions import parse
 from textual.command import CommandList
 from waiting import until
 
-from perftop.app import PerfTopApp
-from perftop.commands import Palette, commands, places
 from perftop.draw import theme
-from perftop.screens.monitor import Monitor
 from perftop.session.filter import HELP
+from perftop.tui.app import PerfTopApp
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.palette import Palette, commands, places
 
 THEMES = theme.names(no_color=False)
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from playing import Run, play
 from waiting import until
 
-from perftop import cli, config
+from perftop import cli
 from perftop.base.errors import Failed
-from perftop.config import Config
-from perftop.screens.monitor import Monitor
+from perftop.tui import config
+from perftop.tui.config import Config
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 
 

@@ -21,10 +21,10 @@ from perftop.recording import background, codec, writer
 from perftop.recording.background import Deck, named
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
-from perftop.screens.monitor import Monitor
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.widgets.top import Top
+from perftop.tui.frame.top import Top
+from perftop.tui.screen.monitor import Monitor
 
 GONE = wire.Note("hotplug", 0, data={"cpu": 1, "online": False})
 

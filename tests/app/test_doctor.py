@@ -9,7 +9,7 @@ from typing import Any
 
 import command
 
-from perftop import doctor
+from perftop.verbs import doctor
 
 ANSWER: dict[str, Any] = {
     "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,

@@ -12,11 +12,11 @@ from playing import Run, play
 from waiting import until
 
 from perftop.samples.episode import Episode
-from perftop.screens.menu import Menu
-from perftop.screens.monitor import Monitor
 from perftop.session.session import Session
 from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.episodes.lines import planned
+from perftop.tui.screen.menu import Menu
+from perftop.tui.screen.monitor import Monitor
 
 S = 1_000_000_000
 MOMENTS = 20

@@ -17,8 +17,7 @@ from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perftop.base.errors import Failed
-from perftop.exports.progress import QUIET_S, Progress
-from perftop.exports.run import FORMS, Options, run
+from perftop.verbs.export import FORMS, QUIET_S, Options, Progress, run
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
 HELLO = hello(FOUND)

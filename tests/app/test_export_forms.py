@@ -23,9 +23,9 @@ from prometheus_client.samples import Sample, Timestamp
 from pyarrow import parquet
 
 from perfprobe import wire
-from perftop import stat
 from perftop.output.export.recorded_command import Command
 from perftop.session.session import Session
+from perftop.verbs import stat
 
 EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")

@@ -9,8 +9,8 @@ from fakes import Does, Machine, guest, tasks
 from playing import Run, play
 
 from perftop.draw import theme
-from perftop.screens.monitor import Monitor
 from perftop.tui.heat.heat_map import HeatMap
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.cursor import Cursor
 
 

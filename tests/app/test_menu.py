@@ -10,7 +10,7 @@ from playing import Run, play
 from textual.widgets import OptionList
 
 from perftop.draw import theme
-from perftop.screens.menu import Chooser, Menu
+from perftop.tui.screen.menu import Chooser, Menu
 
 THREE = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
 Act = Callable[[Run, list[object]], Awaitable[None]]

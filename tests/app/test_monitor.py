@@ -9,9 +9,9 @@ from fakes import Does, Machine, guest
 from playing import Run, play
 from waiting import until
 
-from perftop.playhead import Playhead
-from perftop.screens import views
-from perftop.screens.monitor import Monitor
+from perftop.tui.playhead import Playhead
+from perftop.tui.screen import views
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 

@@ -11,11 +11,11 @@ from playing import Run, play
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
-from perftop.screens.monitor import Monitor
 from perftop.session.filter import parse
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
 from perftop.tui.shared.places import Line, Places

@@ -17,12 +17,12 @@ from textual.widgets import Input, Static
 from waiting import until
 
 from perftop.draw import theme
-from perftop.screens.monitor import Monitor
-from perftop.screens.narrowing import Narrowing
 from perftop.session.filter import parse
 from perftop.session.parse_time import moment
+from perftop.tui.frame.prompt import Prompt
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.narrowing import Narrowing
 from perftop.tui.shared.choice import Choice
-from perftop.widgets.prompt import Prompt
 
 # --- the line itself
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from chains import answer, run
 
-from perftop.ramping import climb, runs, trace
-from perftop.ramping.climb import Climb
+from perftop.verbs.ramp import climb, runs, trace
+from perftop.verbs.ramp.climb import Climb
 
 FINE = [(1.0, 3.0e9)]
 STEPS = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]

@@ -17,9 +17,9 @@ from command import argv, run
 
 from perfprobe import wire
 from perftop.process.job import Job, raw_ns
-from perftop.record import Options, Record
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
+from perftop.verbs.record import Options, Record
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
 WAIT_S = 20.0

@@ -16,10 +16,10 @@ from textual.widgets import Static
 from waiting import until
 
 from perfprobe import wire
-from perftop import replay
 from perftop.base.errors import Failed
-from perftop.config import Config
 from perftop.recording.codec import Timed
+from perftop.tui import replay_app
+from perftop.tui.config import Config
 
 GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
 FRAMES = 1001
@@ -279,5 +279,5 @@ def test_without_a_sample_there_is_nothing_to_show(
     path = written(tmp_path / "short", machine.hello, messages, end=False)
     path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     with pytest.raises(Failed, match=why) as failed:
-        replay.run(path, INTERVAL_NS, Config())
+        replay_app.run(path, INTERVAL_NS, Config())
     assert failed.value.status == status

@@ -20,14 +20,14 @@ from textual import events
 from textual.widgets import Static
 from waiting import until
 
-from perftop import app as perftop_app
-from perftop.app import PerfTopApp
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
-from perftop.config import Config
-from perftop.screens.help import Help
+from perftop.tui import app as perftop_app
+from perftop.tui.app import PerfTopApp
+from perftop.tui.config import Config
 from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.screen.help import Help
 
 
 def test_the_first_numbers_come_after_one_sample() -> None:

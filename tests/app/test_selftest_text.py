@@ -7,16 +7,17 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perftop import readiness, selftest
+from perftop import cli
 from perftop.base import findings
 from perftop.base.errors import Failed
 from perftop.process import launch
+from perftop.verbs import doctor, machine_verbs, selftest
 
 
 def check(counter: str, verdict: str, **more: Any) -> dict[str, Any]:
@@ -158,18 +159,32 @@ def probe(answer: object, status: int) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_a_wrong_counter_ends_with_status_1_and_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert selftest.run(probe(ANSWER, 1), as_json=True) == 1
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`perftop selftest` with a probe that gives this answer and ends with this status."""
+
+    def run(answer: object, status: int, *more: str) -> int:
+        argv = probe(answer, status)
+        monkeypatch.setattr(machine_verbs, "probe_command", lambda *_: argv)
+        return cli.main(["selftest", *more])
+
+    return run
+
+
+def test_a_wrong_counter_ends_with_status_1_and_is_kept(
+    verb: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verb(ANSWER, 1, "--json") == 1
     assert json.loads(capsys.readouterr().out) == ANSWER
     assert findings.verdict("b-1") is not None
-    assert selftest.run(probe({**ANSWER, "wrong": []}, 0), as_json=False) == 0
+    assert verb({**ANSWER, "wrong": []}, 0) == 0
 
 
 def test_no_place_to_keep_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    verb: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")
-    assert selftest.run(probe({**ANSWER, "wrong": []}, 0), as_json=True) == 0
+    assert verb({**ANSWER, "wrong": []}, 0, "--json") == 0
     assert "the result is not kept" in capsys.readouterr().err
 
 
@@ -186,8 +201,9 @@ def test_the_screen_warns() -> None:
     code = """
 import dataclasses, made
 from perftop.session.session import Session
-from perftop.widgets import alert, strips
-from perftop.widgets.status import Status
+from perftop.draw import strips
+from perftop.tui.frame import alert
+from perftop.tui.frame.status import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
 print(strips.text(alert.line(session, None, Status(0), 80)))
 """
@@ -203,7 +219,11 @@ def test_readiness_is_drawn_below_the_checks() -> None:
         {"what": "turbo", "state": "matters", "now": "on", "effect": "falls", "change": "x"},
         {"what": "SMT", "state": "unknown", "now": "5 µs", "effect": None, "change": None},
     ]
-    lines = readiness.draw(items, lambda text: [text], 20)
-    assert lines[1:] == [f"~ {'turbo':<18}on", " " * 20 + "falls", " " * 20 + "to change: x",
+    answer = {"host": "h", "model": None, "virtualisation": None, "kernel": "6", "checks": [],
+              "source": "os", "smt_method": None, "tsc_hz": None, "base_hz": None,
+              "multipliers": [], "missing": [], "readiness": items}  # fmt: skip
+    lines = doctor.draw(answer)
+    assert lines[-5:] == ["Benchmarks here:", f"~ {'turbo':<18}on",
+                          " " * 20 + "falls", " " * 20 + "to change: x",
                          f"? {'SMT':<18}5 µs"]  # fmt: skip
-    assert "\n".join(readiness.draw(items, lambda text: [text], 20, unicode=False)).isascii()
+    assert "\n".join(doctor.draw(answer, unicode=False)).isascii()

@@ -17,9 +17,9 @@ from perfprobe.wire import Rate
 from perftop.base.format import clock_unit
 from perftop.draw import strips
 from perftop.samples.metrics import METRICS
-from perftop.screens.monitor import Monitor
 from perftop.session import columns
 from perftop.session.filter import parse
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.table import layout, lines
 from perftop.tui.table.table import Table
 

@@ -13,8 +13,8 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
-from perftop import config
 from perftop.draw import theme
+from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
 TOLD_APART = [

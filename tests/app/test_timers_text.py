@@ -8,8 +8,8 @@ from typing import Any
 import command
 import pytest
 
-from perftop import timers
-from perftop.histogram import bars
+from perftop.verbs import timers
+from perftop.verbs.timers import bars
 
 
 def test_bars() -> None:

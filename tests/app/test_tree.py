@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop import tree
+from perftop.verbs import topology
 
 Row = dict[str, Any]
 
@@ -41,7 +41,7 @@ def xeon() -> list[Row]:
 
 
 def test_two_packages() -> None:
-    assert tree.draw(xeon()) == [
+    assert topology.draw(xeon()) == [
         "2 packages · 48 cores · 96 CPUs · 2 threads a core · 2 NUMA nodes",
         "├─ package 0   24 cores   48 CPUs",
         "│  └─ L3 0   node 0   cores 0-23   cpus 0-23 + 48-71",
@@ -51,7 +51,7 @@ def test_two_packages() -> None:
 
 
 def test_ascii() -> None:
-    lines = tree.draw(xeon(), unicode=False)
+    lines = topology.draw(xeon(), unicode=False)
     assert all(line.isascii() for line in lines)
     assert lines[:3] == [
         "2 packages, 48 cores, 96 CPUs, 2 threads a core, 2 NUMA nodes",
@@ -64,7 +64,7 @@ def test_hybrid_types_are_told_apart() -> None:
     cpus = [row(n, 0, n // 2 * 4, [n - n % 2, n - n % 2 + 1], type="P") for n in range(16)]
     cpus += [row(n, 0, n + 16, [n], type="E") for n in range(16, 32)]
     cpus += [row(n, 0, n + 32, [n], type="L", l3=None) for n in (32, 33)]
-    assert tree.draw(cpus) == [
+    assert topology.draw(cpus) == [
         "1 package · 26 cores (8 P + 16 E + 2 L) · 34 CPUs · 1-2 threads a core · 1 NUMA node",
         "└─ package 0   26 cores   34 CPUs",
         "   ├─ L3 0    node 0",
@@ -77,7 +77,7 @@ def test_hybrid_types_are_told_apart() -> None:
 def test_l3_groups_are_aligned() -> None:
     cpus = [row(n, n // 64, n % 64, [n, n + 128], l3=n // 8) for n in range(128)]
     cpus += [row(n + 128, n // 64, n % 64, [n, n + 128], l3=n // 8) for n in range(128)]
-    lines = tree.draw(cpus)
+    lines = topology.draw(cpus)
     assert lines[0].startswith(
         "2 packages · 128 cores · 256 CPUs · 2 threads a core · 16 L3 caches"
     )
@@ -90,7 +90,7 @@ def test_cpus_that_are_off() -> None:
     cpus = [row(n, 0, n % 4, [n % 4, n % 4 + 4]) for n in (0, 2, 3, 4, 6)]
     cpus += [row(1, 0, 1, [1]), off(5), off(7)]
     cpus[2]["siblings"] = [3]
-    assert tree.draw(cpus) == [
+    assert topology.draw(cpus) == [
         "1 package · 4 cores · 8 CPUs · 1-2 threads a core · 1 NUMA node; offline: 5,7",
         "└─ package 0   4 cores   6 CPUs",
         "   └─ L3 0   node 0",
@@ -101,7 +101,7 @@ def test_cpus_that_are_off() -> None:
 
 def test_dies_and_nodes_within_a_package() -> None:
     cpus = [row(n, 0, n % 4, [n], die=n // 4, l3=n // 4, node=n // 2) for n in range(8)]
-    assert tree.draw(cpus) == [
+    assert topology.draw(cpus) == [
         "1 package · 2 dies · 8 cores · 8 CPUs · 1 thread a core · 2 L3 caches · 4 NUMA nodes",
         "└─ package 0   8 cores   8 CPUs",
         "   ├─ die 0",
@@ -117,13 +117,13 @@ def test_dies_and_nodes_within_a_package() -> None:
 
 def test_even_and_odd_packages() -> None:
     cpus = [row(n, n % 2, n % 16 // 2, [n % 16, n % 16 + 16]) for n in range(32)]
-    assert tree.draw(cpus)[2] == "│  └─ L3 0   node 0   cores 0-7   cpus 0-14:1/2 + 16-30:1/2"
+    assert topology.draw(cpus)[2] == "│  └─ L3 0   node 0   cores 0-7   cpus 0-14:1/2 + 16-30:1/2"
 
 
 def test_what_has_no_pattern_is_listed_core_by_core() -> None:
     pairs = {0: [0, 5], 1: [1, 4], 2: [2, 7], 3: [3, 6]}
     cpus = [row(cpu, 0, core, pair) for core, pair in pairs.items() for cpu in pair]
-    assert tree.draw(cpus)[2:] == [
+    assert topology.draw(cpus)[2:] == [
         "   └─ L3 0   node 0   4 cores",
         "      └─ core 0: 0,5   core 1: 1,4   core 2: 2,7   core 3: 3,6",
     ]
@@ -131,12 +131,12 @@ def test_what_has_no_pattern_is_listed_core_by_core() -> None:
 
 def test_core_ids_out_of_order_are_listed_too() -> None:
     ids = (0, 4, 1, 3)  # "cores 0-1,3-4   cpus 0-3" would pair CPU 1 with core 1
-    lines = tree.draw([row(n, 0, ids[n], [n]) for n in range(4)])
+    lines = topology.draw([row(n, 0, ids[n], [n]) for n in range(4)])
     assert lines[-1].strip() == "└─ core 0: 0   core 4: 1   core 1: 2   core 3: 3"
 
 
 def test_hundreds_of_packages_of_one_core() -> None:
-    assert tree.draw([row(n, n, 0, [n], node=0) for n in range(1024)]) == [
+    assert topology.draw([row(n, n, 0, [n], node=0) for n in range(1024)]) == [
         "1024 packages · 1024 cores · 1024 CPUs · 1 thread a core · 1 NUMA node",
         "└─ packages 0-1023, a core each   1024 cores   1024 CPUs",
         "   └─ L3 0-1023, a core each   node 0   core 0 of each   cpus 0-1023",
@@ -144,12 +144,12 @@ def test_hundreds_of_packages_of_one_core() -> None:
 
 
 def test_packages_out_of_order_are_not_folded() -> None:
-    lines = tree.draw([row(n, (2, 0, 1)[n], 0, [n], node=0) for n in range(3)])
+    lines = topology.draw([row(n, (2, 0, 1)[n], 0, [n], node=0) for n in range(3)])
     assert [line[-5:] for line in lines if "L3" in line] == ["cpu 1", "cpu 2", "cpu 0"]
 
 
 def test_types_with_equally_many_threads() -> None:
-    lines = tree.draw([row(n, 0, n, [n], type="E" if n > 1 else "P") for n in range(6)])
+    lines = topology.draw([row(n, 0, n, [n], type="E" if n > 1 else "P") for n in range(6)])
     assert [line.strip() for line in lines[-2:]] == [
         "├─ P cores 0-1   cpus 0-1",
         "└─ E cores 2-5   cpus 2-5",
@@ -164,10 +164,10 @@ def test_where_the_kernel_says_nothing() -> None:
         "└─ package ?   2 cores   2 CPUs",
         "   └─ 2 cores   cpus 0-1",
     ]
-    assert tree.draw(cpus) == expected
-    assert tree.draw([{"cpu": n, "online": True} for n in range(2)]) == expected
-    assert tree.draw([off(0)]) == ["0 cores · 1 CPU; offline: 0"]
-    assert tree.draw([]) == ["0 cores · 0 CPUs"]
+    assert topology.draw(cpus) == expected
+    assert topology.draw([{"cpu": n, "online": True} for n in range(2)]) == expected
+    assert topology.draw([off(0)]) == ["0 cores · 1 CPU; offline: 0"]
+    assert topology.draw([]) == ["0 cores · 0 CPUs"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_where_the_kernel_says_nothing() -> None:
     ],
 )
 def test_ranges(numbers: list[int], text: str) -> None:
-    assert tree.ranges(numbers) == text
+    assert topology.ranges(numbers) == text
 
 
 def expand(text: str) -> list[int]:
@@ -197,7 +197,7 @@ def expand(text: str) -> list[int]:
 
 @given(st.sets(st.integers(0, 200)))
 def test_ranges_say_all_and_nothing_else(numbers: set[int]) -> None:
-    assert expand(tree.ranges(numbers)) == sorted(numbers)
+    assert expand(topology.ranges(numbers)) == sorted(numbers)
 
 
 IDS = st.none() | st.integers(0, 3)
@@ -214,14 +214,14 @@ ROWS = st.fixed_dictionaries(
 
 @given(st.lists(ROWS, max_size=30, unique_by=lambda r: str(r["cpu"])))
 def test_any_rows_are_drawn(cpus: list[Row]) -> None:
-    lines = tree.draw(cpus)
+    lines = topology.draw(cpus)
     assert all(line and line == line.rstrip() and "\xa0" not in line for line in lines)
 
 
 def test_nothing_else_is_imported() -> None:
-    code = (
-        "import sys, perftop.tree; print([m for m in sys.modules if 'rich' in m or 'textual' in m"
+    code = "import sys, perftop.verbs.topology; "
+    code += (
+        "print([m for m in sys.modules if m.partition('.')[0] in ('rich', 'textual', 'perfprobe')])"
     )
-    code += " or m.startswith('perfprobe')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

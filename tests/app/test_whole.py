@@ -13,7 +13,7 @@ from fakes import Machine, seen
 from perfprobe.wire import Block, Counter
 from perftop.draw.strips import text
 from perftop.session.session import Interval
-from perftop.widgets.machine import numbers
+from perftop.tui.frame.machine_line import numbers
 
 
 def interval(values: dict[str, Any], *counters: Counter, scope: Any = "machine") -> Interval:

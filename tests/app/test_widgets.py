@@ -13,13 +13,13 @@ from perfprobe.wire import Note
 from perftop.draw import bars, strips, theme
 from perftop.output.episode_words import evidence
 from perftop.samples.episode import Episode
+from perftop.tui.frame import alert, machine_line, top
+from perftop.tui.frame.status import Status
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet_reader import Reader
-from perftop.widgets import alert, machine, top
-from perftop.widgets.status import Status
 
 NAN = math.nan
 FIX = "ask for a vPMU, or use a metal instance"
@@ -214,7 +214,7 @@ def test_a_guest_is_told_once_what_it_cannot_know() -> None:
     told = strips.text(alert.line(session, interval, Status(0), 160))
     assert told.count("clock") == 1
     assert "IPC" in told
-    assert "clock" not in strips.text(machine.numbers(session, interval, 160))
+    assert "clock" not in strips.text(machine_line.numbers(session, interval, 160))
 
 
 # --- the head
@@ -222,11 +222,11 @@ def test_a_guest_is_told_once_what_it_cannot_know() -> None:
 
 def test_the_machine_in_numbers_fits_and_sheds() -> None:
     session, interval = seen(Machine())
-    wide = strips.text(machine.numbers(session, interval, 160))
+    wide = strips.text(machine_line.numbers(session, interval, 160))
     assert "util  50.0 %" in wide
     assert "busy 3.00 of 3.20 GHz" in wide
     assert "IPC 1.25" in wide
-    narrow = strips.text(machine.numbers(session, interval, 40))
+    narrow = strips.text(machine_line.numbers(session, interval, 40))
     assert "util  50.0 %" in narrow
     assert len(narrow) <= 40
 
@@ -234,13 +234,13 @@ def test_the_machine_in_numbers_fits_and_sheds() -> None:
 @pytest.mark.parametrize("width", [40, 80, 120, 160, 240])
 def test_the_machines_bar_is_as_wide_as_the_screen(width: int) -> None:
     session, interval = seen(Machine())
-    assert strips.width(machine.bar(session, interval, width)) == width
+    assert strips.width(machine_line.bar(session, interval, width)) == width
 
 
 def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
     session, interval = seen(Machine(cores=2, threads=4))
     interval.split.states[:, 0] = 0.25
-    runs = machine.bar(session, interval, 80)
+    runs = machine_line.bar(session, interval, 80)
     text = strips.text(runs)
     assert "any  75  neither  25 %   2.00 of 4 threads active" in text
     assert strips.width(runs) == 80
@@ -252,7 +252,7 @@ def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
 def test_of_more_than_two_threads_that_nothing_counts_neither_is_a_range() -> None:
     session, interval = seen(Machine(cores=2, threads=4, does={i: Does(0.2) for i in range(8)}))
     for width in (40, 80, 160):
-        runs = machine.bar(session, interval, width)
+        runs = machine_line.bar(session, interval, width)
         assert strips.width(runs) == width
     assert "neither  20–80  %   0.80 of 4 threads active" in strips.text(runs)
 

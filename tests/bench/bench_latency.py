@@ -27,8 +27,8 @@ def played(cpus: int, report: int) -> None:
     """The app in this process, on a simulated machine whose every frame is noted as it arrives."""
     from perfprobe import wire
     from perfprobe.sources import sim
-    from perftop.app import PerfTopApp
     from perftop.process.probe_stream import Stream
+    from perftop.tui.app import PerfTopApp
 
     async def stream() -> AsyncIterator[wire.Message]:
         source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)

@@ -17,10 +17,10 @@ import timing
 from bench_history import SAMPLE_NS, messages
 
 from perfprobe import wire
-from perftop.exports.run import FORMS, Options, run
 from perftop.recording.codec import Recorder, Timed
 from perftop.recording.file import Recording
 from perftop.session.session import Session
+from perftop.verbs.export import FORMS, Options, run
 
 FRAMES = 640
 SIZES = (2, 64, 256, 1024)

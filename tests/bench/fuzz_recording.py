@@ -33,12 +33,12 @@ from exported import messages
 import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.exports import run
 from perftop.recording.codec import BLOCK
 from perftop.recording.file import Recording
 from perftop.recording.player import END_NS, Passage, reach
 from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.history import edges
+from perftop.verbs import export
 
 Tree = Any
 """What msgpack can hold."""
@@ -164,7 +164,7 @@ def _bytes(data: bytearray, rng: random.Random) -> bytes:
 
 def exported(path: Path, form: str) -> None:
     out = path.with_name("out")
-    run.run(run.Options(path, out, form, force=True))
+    export.run(export.Options(path, out, form, force=True))
     if form != "parquet":
         text = out.read_bytes().lower()
         assert b"nan" not in text.replace(b"name", b""), f"NaN in {form}"
@@ -189,7 +189,7 @@ def replayed(path: Path, share: float) -> None:
 
 def ways(rng: random.Random) -> Callable[[Path], None]:
     share = rng.random()
-    form = rng.choice((*run.FORMS, "replay", "replay"))
+    form = rng.choice((*export.FORMS, "replay", "replay"))
     return lambda path: replayed(path, share) if form == "replay" else exported(path, form)
 
 
@@ -255,7 +255,7 @@ def fuzz(seconds: float, seed: int, into: Path) -> int:
     cases = [case(spec) for spec in SPECS]
     for spec in (c for c in cases for _ in range(2)):
         (path := into / "case").write_bytes(written(spec))
-        for form in run.FORMS:
+        for form in export.FORMS:
             tried(path, lambda path, form=form: exported(path, form), reached)  # type: ignore[misc]
     bounded()
     end_s, told_s, n = time.monotonic() + seconds, 0.0, 0

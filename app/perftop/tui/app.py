@@ -1,0 +1,299 @@
+"""The terminal app: reads a stream into a session, tells its screens what is new."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events, work
+from textual.app import App
+from textual.binding import BindingType
+
+from perfprobe import wire
+from perftop.base import errors
+from perftop.base.errors import Failed
+from perftop.base.text import utf8
+from perftop.draw import theme
+from perftop.process.probe_stream import Stream, attached
+from perftop.session import marks
+from perftop.tui.config import Config
+from perftop.tui.frame.status import Cost, Status
+from perftop.tui.playhead import Playhead
+from perftop.tui.screen.messages import Jumped, Marked, Refreshed
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.shared import keys
+from perftop.tui.shared.choice import Choice
+
+if TYPE_CHECKING:
+    from perftop.recording.background import Deck
+    from perftop.session.session import Interval, Session
+
+Opener = Callable[[], AbstractAsyncContextManager[Stream]]
+INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""They end the app as `q` does: the terminal is given back, the probe told."""
+SILENT_S = 3.0
+"""Without a message for this long, and two samples more, the probe is told to be silent."""
+
+
+class PerfTopApp(App[None]):
+    TITLE = "perftop"
+    CSS_PATH = "perftop.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    DEFAULT_MODE = "monitor"
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
+
+    def __init__(
+        self,
+        opener: Opener | None,
+        interval_ns: int,
+        config: Config | None = None,
+        *,
+        ascii_: bool = False,
+        cpu_clock: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without an opener it is fed by whoever derives from it."""
+        super().__init__()
+        self._open = opener
+        self._cost = Cost(cpu_clock)
+        self._clock = clock
+        self._heard = clock()
+        """When the last message came."""
+        self.status = Status(interval_ns)
+        self._usual_ns = interval_ns
+        self.failure: Failed | None = None
+        """Why the stream ended, if it was not we who ended it."""
+        self._session: Session | None = None
+        self._deck: Deck | None = None
+        self.playhead = Playhead()
+        self._up = self._crashed = False
+        self._painted = asyncio.Event()
+        self._signal: signal.Signals | None = None
+        for shade in theme.THEMES:
+            self.register_theme(shade)
+        config = config or Config()
+        themes = theme.names(no_color=self.no_color)
+        self.theme = config.theme if config.theme in themes else themes[0]
+        self.animation_level = "none"
+        self.set_keymap(config.keys)
+        choice = Choice(units=config.units, columns=config.columns, ascii=ascii_)
+        self.add_mode("monitor", lambda: Monitor(choice, config.keys))
+
+    @property
+    def interval(self) -> Interval | None:
+        """What is shown."""
+        return self.playhead.shown
+
+    def on_load(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:  # the loop forgets them when it closes
+            loop.add_signal_handler(number, self._signalled, number)
+        self.set_interval(1.0, self._watch)
+        self._feed()  # before the first paint: the probe starts while we draw
+
+    def on_ready(self) -> None:
+        self._up = True
+        self.call_after_refresh(self._painted.set)
+        if self._signal is not None:
+            self._signalled(self._signal)
+        elif self.failure is not None and self.interval is None:
+            self._end(self.failure)
+        self._tell()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys behind the one that quits have no screen any more that could take them."""
+        if not (self._exit and isinstance(event, events.InputEvent)):
+            await super().on_event(event)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._signal = number
+        if self._up:  # an app that is still starting must not be ended
+            self.exit(return_code=128 + number)
+
+    @work(exclusive=True)
+    async def _feed(self) -> None:
+        assert self._open is not None
+        try:
+            async with self._open() as stream:
+                await self._painted.wait()  # what comes now brings numpy
+                async for message in stream:
+                    self._take(message)
+            self._end(Failed("the probe has ended", 0))
+        except Failed as failed:
+            self._end(failed)
+
+    def _take(self, message: wire.Message) -> None:
+        if isinstance(message, wire.Hello):
+            from perftop.recording.background import (
+                Deck,  # brings numpy, while the probe takes its first
+            )
+            from perftop.session.history import History
+            from perftop.session.session import Session
+
+            self._session = Session(message, History(message))
+            self._deck = Deck(self._session)
+            return
+        session = self._session
+        assert session is not None
+        self._heard = self._clock()
+        self._apply(session, message)
+        # The first numbers come after one sample, not after a whole interval.
+        due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
+        if session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1:
+            self.playhead.arrived(session, session.take())
+            if not self.playhead.paused:
+                self.status = replace(self.status, own=self._cost.share(session))
+                self._tell()
+
+    def _apply(self, session: Session, message: wire.Message) -> None:
+        session.apply(message)
+        if self._deck is not None:
+            self._deck.take(message)
+
+    def _watch(self) -> None:
+        """What nobody tells: that a probe hangs, how a recording fares."""
+        session, status, now_s = self._session, self.status, self._clock()
+        if session is None:
+            return
+        silent_s = now_s - self._heard
+        hangs = status.failed is None and silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9
+        told = silent_s if hangs else None
+        recording, notice = self._deck.news(now_s) if self._deck else (None, "")
+        self.status = replace(status, silent_s=told, recording=recording, notice=notice)
+        if self.status != status:
+            self._tell()
+
+    def _end(self, failed: Failed) -> None:
+        """No more will come. What is on the screen stays; without anything there, so do we not."""
+        self.failure = failed
+        if self.interval is None:
+            if self._up:  # an app that is still starting must not be ended
+                self.exit(return_code=failed.status)
+            return
+        self.status = replace(self.status, failed=str(failed))
+        self._tell()
+
+    def _tell(self) -> None:
+        """The mode's own screen, whatever lies over it."""
+        if self.is_running and self.screen_stack:
+            self.screen_stack[0].post_message(Refreshed(self._session, self.interval, self.status))
+
+    def _looked(self) -> None:
+        """The user has gone to another moment."""
+        at = self.interval
+        moment = at.time if at is not None and self.playhead.paused else None
+        self.status = replace(self.status, paused=moment)
+        self._tell()
+
+    def action_pause(self) -> None:
+        if self.playhead.paused:
+            self.playhead.resume()
+        else:
+            self.playhead.step(0, self.status.interval_ns)
+        self._looked()
+
+    def action_step(self, by: int) -> None:
+        self.playhead.step(by, self.status.interval_ns)
+        self._looked()
+
+    def action_leap(self, seconds: float) -> None:
+        self.playhead.leap(seconds, self.status.interval_ns)
+        self._looked()
+
+    def on_jumped(self, message: Jumped) -> None:
+        self.playhead.go(message.time_ns, self.status.interval_ns)
+        self._looked()
+
+    def action_interval(self, by: int) -> None:
+        """The next longer or shorter one that is not below the sampling interval."""
+        now_ns = self.status.interval_ns
+        least_ns = self._session.hello.sample_ns if self._session else 0
+        steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
+        span_ns = now_ns if by else self._usual_ns
+        if steps:
+            span_ns = min(steps) if by > 0 else max(steps)
+        self.status = replace(self.status, interval_ns=span_ns)
+        if self.playhead.paused:  # what is shown covers what is said
+            self.playhead.step(0, span_ns)
+        self._looked()
+
+    def action_interrupt(self) -> None:
+        self.exit()
+
+    def action_record(self) -> None:
+        if self._deck is not None:
+            self._deck.turn(self._clock())
+            self._watch()
+
+    def on_marked(self, message: Marked) -> None:
+        if self._session is not None:
+            label = message.label or marks.numbered(self._session.marks)
+            note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
+            self._apply(self._session, note)
+            if self.playhead.paused:  # else it is seen with what comes next
+                self.action_step(0)
+
+    def ended_recording(self) -> str:
+        """What is to be said of it, once the screen is gone."""
+        return self._deck.end() if self._deck is not None else ""
+
+    def action_theme(self, name: str = "") -> None:
+        """That theme; without a name the next one."""
+        names = theme.names(no_color=self.no_color)
+        self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
+
+    def action_command_palette(self) -> None:
+        from perftop.tui.screen.palette import Palette, palette
+
+        if not any(isinstance(screen, Palette) for screen in self.screen_stack):
+            self.push_screen(palette(self._session))
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A mistake of ours: keep a report, give the terminal back, say where the report lies."""
+        if self.is_headless:  # a test wants the exception itself
+            super()._handle_exception(error)
+            return
+        if not self._crashed:  # what goes wrong after that is its consequence
+            self._crashed, self.failure = True, Failed(errors.report(error))
+        self.exit(return_code=1)
+
+
+def run(
+    probe: subprocess.Popen[bytes], interval_ns: int, config: Config, *, mouse: bool = True
+) -> int:
+    """The exit status; Failed if the stream gave out or we did."""
+    app = PerfTopApp(lambda: attached(probe), interval_ns, config, ascii_=not utf8())
+    with drawing_on_stdout():
+        app.run(mouse=mouse)
+    if said := app.ended_recording():
+        print(f"perftop: {said}", file=sys.stderr)
+    if app.failure is not None and app.failure.status:
+        raise app.failure
+    return app.return_code or 0
+
+
+@contextmanager
+def drawing_on_stdout() -> Iterator[None]:
+    """Textual draws on what `sys.__stderr__` is when it starts, and has no setting for it. With
+    `2>file` that is no terminal: while the app runs, it gets the terminal of stdout under that
+    name. `sys.stderr` itself, for messages, stays what the user made it."""
+    shown, terminal = sys.__stderr__, sys.__stdout__
+    if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
+        yield
+        return
+    # Its own stream, as forgiving as stderr's: what cannot be encoded must not end the app.
+    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
+              closefd=False) as screen:  # fmt: skip
+        sys.__stderr__ = screen  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            sys.__stderr__ = shown  # type: ignore[misc]

@@ -1,0 +1,259 @@
+"""`perftop -- CMD`: the terminal app around a command, whose output has a place on the screen.
+
+The command outlives the screen: who quits before its end sees the rest of its output where the
+screen was, and then the summary. So the stream is followed beside the app, not inside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+
+from perftop.base.errors import Failed
+from perftop.base.text import in_ascii, utf8
+from perftop.base.times import length
+from perftop.process.job import Run, raw_ns
+from perftop.process.job_terminal import INTERRUPT, QUIT, Console
+from perftop.process.printout import Printout
+from perftop.process.probe_stream import attached
+from perftop.tui.app import Opener, PerfTopApp, drawing_on_stdout
+from perftop.tui.config import Config
+from perftop.tui.frame.command_output import Output
+from perftop.tui.screen.messages import Printed
+
+if TYPE_CHECKING:  # numpy comes with it
+    from perfprobe import wire
+    from perftop.output.live_measurement import Beside
+
+LOOK_S = 0.1
+"""Between two looks at what was printed: faster than that nobody reads."""
+NEWS_NS = 10_000_000_000
+"""How long the end of the command is told as news."""
+MOST_UNSEEN = 1 << 16
+"""Bytes of what is printed between two looks that are not lost if the screen goes meanwhile."""
+MOST_NAME = 16
+"""Characters of the command's name that are shown."""
+TYPED = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
+STOPPED = 130
+
+
+class AroundApp(PerfTopApp):
+    def __init__(
+        self, tty: Console, opener: Opener, interval_ns: int, config: Config | None = None,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(opener, interval_ns, config, **more)
+        self.tty = tty
+        self.measurement: Beside | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._gone = False
+        """There is no screen any more."""
+        self._stopped = False
+        """Before the command was let go: now it is not to be."""
+        self._printout = Printout()
+        self._unseen = b""
+        argv = tty.job.argv
+        self._called = PurePath(argv[0]).name[:MOST_NAME] or argv[0][:MOST_NAME]
+
+    @property
+    def ran(self) -> Run | None:
+        """How the command went, once it has ended."""
+        return None if self.measurement is None else self.measurement.bracket.run
+
+    def on_load(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.action_interrupt)
+
+    def on_ready(self) -> None:
+        self.tty.follow(self._printed)
+        self.set_interval(LOOK_S, self._look)
+
+    # --- what is measured
+
+    @work(exclusive=True)
+    async def _feed(self) -> None:
+        self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        assert self._open is not None
+        try:
+            async with self._open() as stream:
+                await self._painted.wait()  # what comes now brings numpy
+                from perftop.output.live_measurement import Beside
+                from perftop.process.run_notes import RunNotes
+
+                self.measurement = Beside(self.tty.job)
+                self._notes = RunNotes(self.tty.job, self.measurement.bracket)
+                async for message in stream:
+                    self._measure(self.measurement, message)
+                    if self._gone and self.measurement.summary:
+                        return
+            self._end(Failed("the probe has ended", 0))
+        except Failed as failed:
+            self._end(failed)
+        except Exception as error:  # noqa: BLE001 - as in the app's own tasks
+            self._handle_exception(error)
+
+    def _measure(self, measurement: Beside, message: wire.Message) -> None:
+        if measurement.early(message):
+            return
+        self._take(message)
+        session = self._session
+        if session is not None:
+            measurement.take(session, message)
+            for note in self._notes.due(session.now_ns, over=measurement.bracket.closed):
+                self._apply(session, note)
+        if (run := self.ran) is not None and run.failed is not None:
+            self.exit()
+
+    async def see_out(self) -> None:
+        """The screen is gone. The command is let run to its end, whatever became of us."""
+        self._gone = True
+        self._painted.set()
+        following = self._following
+        if following is None:
+            return
+        if self._stopped:
+            following.cancel()
+        else:
+            await self._accompany(following)
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        if self.measurement is not None and self._session is not None:
+            self.measurement.finish(self._session)  # all that was measured is still true
+
+    async def _accompany(self, following: asyncio.Task[None]) -> None:
+        """What the command prints goes where the screen was, what is typed goes to it."""
+        if self.ran is None and (self.tty.job.start_ns or not following.done()):
+            print(f"perftop: {self._called} runs on, its summary will follow", file=sys.stderr)
+        self._heed(following)
+        copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen))
+        if self.measurement is not None and self.measurement.summary:
+            following.cancel()
+        await asyncio.wait([following])
+        if self.measurement is not None:
+            await self.measurement.bracket.ended()
+        self.tty.finish()
+        await copying
+
+    def _heed(self, following: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def heed(number: signal.Signals) -> None:
+            if not self._pass_on(number):
+                following.cancel()
+
+        for number in (*TYPED, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, heed, number)
+        loop.add_signal_handler(signal.SIGWINCH, self._fit)
+        self._fit()
+        for number in (signal.SIGTSTP, signal.SIGCONT):  # they have served the screen
+            signal.signal(number, signal.SIG_DFL)
+
+    def _fit(self) -> None:
+        with contextlib.suppress(OSError):  # no terminal any more
+            self.tty.resize(*os.get_terminal_size(1))
+
+    # --- what is shown of it
+
+    def _printed(self, data: bytes) -> None:
+        self._printout.take(data)
+        self._unseen = (self._unseen + data)[-MOST_UNSEEN:]
+
+    def _look(self) -> None:
+        if self._unseen and self.screen_stack:
+            self._unseen = b""
+            self._printout.settle()
+            self.screen_stack[0].post_message(Printed(self._printout))
+        status = replace(self.status, job=self._told(), notice=self.status.notice or self._ended())
+        if status != self.status:
+            self.status = status
+            self._tell()
+
+    def _watch(self) -> None:
+        super()._watch()
+        self._look()
+
+    def _told(self) -> str:
+        run, measurement = self.ran, self.measurement
+        if run is not None:
+            return f"{self._called} ended: {run.status}"
+        start_ns = 0 if measurement is None else measurement.job.start_ns
+        if not start_ns:
+            return f"{self._called} waits"
+        seconds = (raw_ns() - start_ns) // 10**9
+        return f"{self._called} " + (f"{seconds} s" if seconds < 60 else length(seconds * 10**9))
+
+    def _ended(self) -> str:
+        run = self.ran
+        if run is None or raw_ns() - run.end_ns > NEWS_NS:
+            return ""
+        after = length(run.end_ns - run.start_ns)
+        return f"{self._called} ended with status {run.status} after {after} · q quits, and sums up"
+
+    def on_output_sized(self, message: Output.Sized) -> None:
+        self.tty.resize(message.columns, message.lines)
+
+    # --- what is told to it
+
+    def action_interrupt(self) -> None:
+        if not self._pass_on(signal.SIGINT):
+            self.exit()
+
+    def exit(self, *results: Any, **more: Any) -> None:
+        """What is printed from now on is not for this screen."""
+        self.tty.leave()
+        super().exit(*results, **more)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._pass_on(number)
+        super()._signalled(number)
+
+    def _pass_on(self, number: signal.Signals) -> bool:
+        """Whether there is a command that it is for; if that still waits, it is called off."""
+        measurement = self.measurement
+        if measurement is None or not measurement.running:
+            self._stopped = self.ran is None
+            return False
+        if number in TYPED:
+            self.tty.type(TYPED[number])
+        else:
+            measurement.job.kill(number)
+        return True
+
+
+def run(
+    probe: subprocess.Popen[bytes], console: Console, interval_ns: int, config: Config, *,
+    mouse: bool = True,
+) -> int:  # fmt: skip
+    """The exit status: the command's own. Failed if it could not be run, the stream gave out or we
+    did."""
+    plain = not utf8()
+    app = AroundApp(console, lambda: attached(probe), interval_ns, config, ascii_=plain)
+    asyncio.run(_run(app, mouse=mouse))
+    done, failure = app.ran, app.failure
+    if done is not None and done.failed is not None:
+        raise Failed(f"{console.job.argv[0]}: {done.failed}", done.status)
+    said = app.ended_recording()
+    lines = [f"perftop: {said}"] if said else []
+    lines += app.measurement.summary if app.measurement is not None else []
+    text = "\n".join(lines)
+    with contextlib.suppress(OSError):  # the status is the command's, whoever hears the rest
+        print(in_ascii(text) if plain else text, file=sys.stderr, flush=True)
+    if failure is not None and (failure.status or done is None):
+        raise Failed(str(failure), (done and done.status) or failure.status)
+    return done.status if done is not None else app.return_code or STOPPED
+
+
+async def _run(app: AroundApp, *, mouse: bool) -> None:
+    with drawing_on_stdout():
+        await app.run_async(mouse=mouse)
+    await app.see_out()

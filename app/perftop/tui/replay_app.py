@@ -1,0 +1,297 @@
+"""`perftop replay`: the terminal app on a recording.
+
+What was read of the file is kept as a live session keeps its past; reading goes on as far as what
+is shown has come, and begins elsewhere when that is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
+from textual.binding import BindingType
+from textual.worker import Worker
+
+from perfprobe import wire
+from perftop.base.text import utf8
+from perftop.recording.file import Recording
+from perftop.recording.player import END_NS, Pace, Passage, reach
+from perftop.recording.search import BATCH_S, BREATH_S, Search
+from perftop.tui.app import PerfTopApp, drawing_on_stdout
+from perftop.tui.config import Config
+from perftop.tui.frame.status import Cost, Replay
+from perftop.tui.screen.messages import Jumped, Marked, Sought
+from perftop.tui.shared import keys
+
+Way = Callable[[], Coroutine[None, None, None]]
+TICK_S = 0.05
+"""Between looks at what time it is; no interval is shorter."""
+NEWS_S = 10.0
+
+
+class ReplayApp(PerfTopApp):
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("replay")]
+
+    def __init__(
+        self,
+        recording: Recording,
+        interval_ns: int,
+        config: Config | None = None,
+        *,
+        ascii_: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        interval_ns = max(interval_ns, recording.hello.sample_ns)
+        super().__init__(None, interval_ns, config, ascii_=ascii_, clock=clock)
+        self._recording = recording
+        self._reach_ns = reach(recording)
+        self._passage: Passage | None = None
+        self._pace = Pace()
+        self._playing = asyncio.Event()
+        self._playing.set()
+        self._sought: Worker[None] | None = None
+        """What is on the way to another moment."""
+        self._sought_ns = 0
+        """How far it has come."""
+        self._named: list[wire.Note] = []
+        """Marks that the user has made; no file is changed."""
+        self._damage: str | None = None
+        """What was said of it."""
+        self._until_s = 0.0
+        """When the notice is old."""
+
+    @work(exclusive=True)
+    async def _feed(self) -> None:
+        await self._painted.wait()
+        await self._go(self._reach_ns[0])
+        while True:
+            await self._playing.wait()
+            late = self._sought is None and self._play()
+            await asyncio.sleep(BREATH_S if late else TICK_S)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "record" and super().check_action(action, parameters)
+
+    def _watch(self) -> None:
+        """A file is never silent; it may turn out to be damaged."""
+        damage = self._recording.damage
+        if damage != self._damage and damage is not None:
+            self._damage = damage
+            self._say(f"the recording is {damage}")
+        elif self.status.notice and self._clock() >= self._until_s:
+            self.status = replace(self.status, notice="")
+            self._tell()
+
+    def _say(self, notice: str) -> None:
+        self.status = replace(self.status, notice=notice)
+        self._until_s = self._clock() + NEWS_S
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._passage is not None:
+            status = Replay(
+                playing=self._playing.is_set(),
+                speed=self._pace.speed,
+                reach_ns=self._reach_ns,
+                seeking_ns=None if self._sought is None else self._sought_ns,
+                over=self._over,
+                damage=self._passage.trouble or self._recording.damage,
+            )
+            self.status = replace(self.status, replay=status)
+        super()._tell()
+
+    @property
+    def _ends_ns(self) -> tuple[int, int] | None:
+        return None if self._passage is None else self._passage.ends_ns
+
+    @property
+    def _over(self) -> bool:
+        """The last moment is shown."""
+        passage, ends_ns, at = self._passage, self._ends_ns, self.interval
+        shown = ends_ns is not None and at is not None and at.time_ns >= ends_ns[1]
+        return shown and passage is not None and passage.over
+
+    # --- playing
+
+    def _play(self) -> bool:
+        """As far as it is time for: through what was read, then on. True: this machine is slower
+        than was asked for."""
+        passage, at = self._passage, self.interval
+        now_ns = self._pace.now_ns(self._clock())
+        if passage is None or at is None:
+            return False
+        if self.playhead.paused and now_ns < passage.session.now_ns:
+            if now_ns - at.time_ns >= self.status.interval_ns:
+                self.playhead.go(int(now_ns), self.status.interval_ns)
+                self._looked()
+            return False
+        self.playhead.follow()
+        self.status = replace(self.status, paused=None)
+        end_s = self._clock() + BATCH_S
+        for message in passage.until(now_ns):
+            self._take(message)
+            if self._clock() > end_s:
+                self._pace.begin(passage.session.now_ns, self._clock())
+                return True
+        if passage.over:
+            self._playing.clear()
+            self.playhead.go(END_NS, self.status.interval_ns)
+            self._looked()
+        return False
+
+    def action_pause(self) -> None:
+        if self._playing.is_set() or self._sought is not None:
+            self._playing.clear()
+            self._stay()
+            self.playhead.stay()
+        elif self._over:
+            self._say("there is nothing after this moment")
+        elif (at := self.interval) is not None:
+            self._playing.set()
+            self._pace.begin(at.time_ns, self._clock())
+            if (ends_ns := self._ends_ns) is not None and at.time_ns < ends_ns[0]:
+                self._head_for(at.time_ns)  # a search has read so far that it is kept no more
+        self._looked()
+
+    def action_speed(self, by: int) -> None:
+        self._pace.change(by)
+        if (at := self.interval) is not None:
+            self._pace.begin(at.time_ns, self._clock())
+        self._tell()
+
+    # --- going to another moment
+
+    def action_step(self, by: int) -> None:
+        passage, ends_ns, at = self._passage, self._ends_ns, self.interval
+        if passage is None or ends_ns is None or at is None or self._sought is not None:
+            return
+        self._playing.clear()
+        if by > 0 and at.time_ns >= ends_ns[1]:
+            passage.sample()
+        if by < 0 and at.time_ns <= ends_ns[0]:
+            self._head_for(at.time_ns - 1)
+        else:
+            super().action_step(by)
+
+    def action_leap(self, seconds: float) -> None:
+        if (at := self.interval) is not None:
+            self._head_for(at.time_ns + round(seconds * 1e9))
+
+    def action_begin(self) -> None:
+        self._head_for(self._reach_ns[0])
+
+    def action_finish(self) -> None:
+        self._head_for(self._reach_ns[1])
+
+    def on_jumped(self, message: Jumped) -> None:
+        message.prevent_default()  # a live app goes no further than its history
+        self._playing.clear()
+        self._head_for(message.time_ns)
+
+    def on_sought(self, message: Sought) -> None:
+        self._playing.clear()
+        self._seek(partial(self._find, message.by, message.cpus))
+
+    def _head_for(self, time_ns: int) -> None:
+        """At once where it is kept."""
+        first_ns, last_ns = self._reach_ns
+        time_ns = max(first_ns, min(last_ns, time_ns))
+        ends_ns = self._ends_ns
+        if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
+            self._stay()
+            self._stand(time_ns)
+        else:
+            self._seek(partial(self._go, time_ns))
+
+    def on_marked(self, message: Marked) -> None:
+        message.prevent_default()
+        if self._passage is None:
+            return
+        label = message.label or f"mark {len(self._named) + 1}"
+        note = wire.Note("mark", message.time_ns, "viewer", {"label": label})
+        self._named.append(note)
+        self._passage.session.apply(note)
+        self._say("named until you leave: the file stays as it is")
+        if self.playhead.paused:
+            self.playhead.step(0, self.status.interval_ns)
+            self._looked()
+
+    def _seek(self, way: Way) -> None:
+        """One way at a time: this one takes the place of another."""
+        self._stay()
+        self._sought_ns = self._reach_ns[0] if self.interval is None else self.interval.time_ns
+        self._sought = self.run_worker(partial(self._take_way, way), group="seek")
+        self._tell()
+
+    async def _take_way(self, way: Way) -> None:
+        await way()
+        self._sought = None
+        self._tell()
+
+    def _stay(self) -> None:
+        """What is on the way does not arrive."""
+        if self._sought is not None:
+            self._sought.cancel()
+            self._sought = None
+
+    async def _go(self, time_ns: int) -> None:
+        self._enter(await self._search().go(self._passage, time_ns), time_ns)
+
+    async def _find(self, by: int, cpus: list[int] | None) -> None:
+        """The next episode that is not kept, or the last one before those that are."""
+        passage, ends_ns, at = self._passage, self._ends_ns, self.interval
+        if passage is None or ends_ns is None or at is None:
+            return
+        search, span_ns = self._search(), self.status.interval_ns
+        if by > 0:
+            found = await search.on(passage, at, span_ns, cpus)
+        else:
+            found = await search.back(ends_ns[0], at, cpus)
+        if found is not None:
+            self._enter(*found)
+        else:
+            self._say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
+
+    def _search(self) -> Search:
+        return Search(self._recording, self._reach_ns[0], self._named, self._clock, self._come)
+
+    def _come(self, time_ns: int) -> None:
+        self._sought_ns = time_ns
+        self._tell()
+
+    def _enter(self, passage: Passage, time_ns: int) -> None:
+        """Show this moment, if there are samples to show."""
+        if passage.ends_ns is None:
+            return
+        if passage is not self._passage:
+            self._passage, self._session = passage, passage.session
+            self._cost = Cost(lambda: 0.0)
+            self._cost.share(passage.session)
+            self.status = replace(self.status, own=passage.cost)
+            self.playhead.enter(passage.session)
+        passage.session.take()  # an interval begins where reading goes on
+        self._stand(time_ns)
+
+    def _stand(self, time_ns: int) -> None:
+        """At this moment; playing goes on from there."""
+        self.playhead.go(time_ns, self.status.interval_ns)
+        if (at := self.interval) is not None:
+            self._pace.begin(at.time_ns, self._clock())
+        self._looked()
+
+
+def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
+    """The exit status; Failed where there is nothing to replay."""
+    with Recording(path) as recording:
+        app = ReplayApp(recording, interval_ns, config, ascii_=not utf8())
+        with drawing_on_stdout():
+            app.run(mouse=mouse)
+    if app.failure is not None and app.failure.status:
+        raise app.failure
+    return app.return_code or 0

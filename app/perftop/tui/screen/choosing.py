@@ -1,0 +1,116 @@
+"""What the user chooses of what views show: order, metric, units, window, columns; and from which
+moment to which."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.screen import Screen
+
+from perftop.tui.screen.messages import Jumped, Refreshed, Sought
+from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
+
+if TYPE_CHECKING:
+    from perftop.tui.episodes.episode_list import Episodes
+    from perftop.tui.shared.canvas import Canvas
+
+
+class Choosing(Screen[None]):
+    choice: Choice
+    view: Canvas
+    """The one that is looked at."""
+    last: Refreshed
+    """What there is to show."""
+
+    def again(self) -> None:
+        """The user has chosen something else."""
+        raise NotImplementedError
+
+    def action_order(self) -> None:
+        sorting, orders = self.view.sorting, self.view.ORDERS
+        at = orders.index(sorting.order) if sorting.order in orders else -1
+        sorting.order = orders[(at + 1) % len(orders)]
+        self.again()
+
+    def action_sort(self, key: str) -> None:
+        sorting = self.view.sorting if key in self.view.ORDERS else self.choice
+        sorting.order, sorting.reverse = key, False
+        self.again()
+
+    def action_reverse(self) -> None:
+        self.view.sorting.reverse = not self.view.sorting.reverse
+        self.again()
+
+    def action_metric(self, which: int | str) -> None:
+        """The one with this key, or so many further on."""
+        if self.last.session is None:
+            return
+        from perftop.tui.shared.fields import fields
+
+        known = [field.key for field in fields(self.last.session)]
+        if isinstance(which, int):
+            at = known.index(self.choice.metric) if self.choice.metric in known else 0
+            which = known[(at + which) % len(known)]
+        self.choice.metric = which
+        self.again()
+
+    def action_goto(self, cpu: int) -> None:
+        """The cursor to the core of this CPU."""
+        session = self.last.session
+        cores = session.splitter.cores if session is not None else []
+        self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
+        self.again()
+
+    def action_units(self, name: str = "") -> None:
+        at = UNITS.index(self.choice.units)
+        self.choice.units = next((u for u in UNITS if u == name), UNITS[(at + 1) % len(UNITS)])
+        self.again()
+
+    def action_window(self, by: int) -> None:
+        at = WINDOWS_S.index(self.choice.window_s) + by
+        self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, at))]
+        self.again()
+
+    def action_sort_menu(self) -> None:
+        from perftop.tui.screen.menu import sorting
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                self.action_sort(key)
+
+        if self.last.session is not None:
+            self.app.push_screen(sorting(self.last.session, self.choice, self.view), chosen)
+
+    def action_columns(self) -> None:
+        from perftop.tui.screen.menu import columns, ordered
+
+        session, choice = self.last.session, self.choice
+
+        def chosen(found: set[str] | None) -> None:
+            if found is not None and session is not None:
+                choice.columns = ordered(session, choice.columns, found)
+                self.again()
+
+        if session is not None:
+            self.app.push_screen(columns(session, choice), chosen)
+
+    def action_episode(self, by: int) -> None:
+        """The moment of the next one that is kept, or of the one before: on the page of a core of
+        those that befell it, elsewhere of those on CPUs of the filter."""
+        session, interval, choice = self.last.session, self.last.interval, self.choice
+        if session is None or interval is None:
+            return
+        from perftop.session import episode_navigation
+
+        cpus: list[int] | None = None
+        if self.view.id == "core":
+            cpus = next((core for core in session.splitter.cores if choice.cpu in core), [])
+        elif choice.mask is not None:
+            cpus = [session.topology[row].cpu for row in choice.mask]
+        moment = episode_navigation.beside(
+            session, interval, episode_navigation.kept(session, cpus), by
+        )
+        self.app.post_message(Sought(by, cpus) if moment is None else Jumped(moment))
+
+    def on_episodes_visited(self, message: Episodes.Visited) -> None:
+        self.app.post_message(Jumped(message.time_ns))

@@ -1,0 +1,52 @@
+"""What a command prints, below the view or in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from perftop.tui.screen.choosing import Choosing
+from perftop.tui.screen.messages import Printed
+
+if TYPE_CHECKING:
+    from perftop.tui.frame.command_output import Extent, Output
+
+NEXT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
+
+
+class Paned(Choosing):
+    output: Output | None = None
+    """None: nothing was printed."""
+    captions: Mapping[str, str]
+    """Of keys, by id."""
+
+    async def on_printed(self, message: Printed) -> None:
+        if self.output is None:
+            from perftop.tui.frame.command_output import Output
+
+            caption = self.captions["output"]
+            self.output = Output(message.printout, caption, ascii_=self.choice.ascii)
+            await self.mount(self.output, after=self.view)
+            self.again()
+        self.output.show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        there = action != "output" or self.output is not None
+        return there and super().check_action(action, parameters)
+
+    def action_output(self) -> None:
+        if self.output is not None:
+            self.extend(NEXT[self.output.extent])
+
+    def extend(self, extent: Extent) -> None:
+        """Nothing else is seen while it is whole."""
+        assert self.output is not None
+        self.output.extend(extent)
+        self.view.display = extent != "whole"
+        (self.output if extent == "whole" else self.view).focus()
+        self.again()
+
+    def uncover(self) -> None:
+        """The user wants to see a view."""
+        if self.output is not None and self.output.extent == "whole":
+            self.extend("small")

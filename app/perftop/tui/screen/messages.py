@@ -1,0 +1,65 @@
+"""What the app tells its screens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+from perftop.process.printout import Printout
+from perftop.tui.frame.status import Status
+
+if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for it
+    from perftop.session.session import Interval, Session
+
+
+class Refreshed(Message):
+    """There is something newer to show. A newer one takes the place of one not yet handled."""
+
+    def __init__(self, session: Session | None, interval: Interval | None, status: Status) -> None:
+        super().__init__()
+        self.session = session
+        self.interval = interval
+        self.status = status
+
+    def can_replace(self, message: MessagePump | Message) -> bool:
+        return isinstance(message, Refreshed)
+
+
+class Printed(Message):
+    """The command has printed something. A newer one takes the place of one not yet handled."""
+
+    def __init__(self, printout: Printout) -> None:
+        super().__init__()
+        self.printout = printout
+
+    def can_replace(self, message: MessagePump | Message) -> bool:
+        return isinstance(message, Printed)
+
+
+class Sought(Message):
+    """The user wants to see an episode before or after all that are kept."""
+
+    def __init__(self, by: int, cpus: list[int] | None) -> None:
+        super().__init__()
+        self.by = by
+        self.cpus = cpus
+        """On some of these; None: on any."""
+
+
+class Marked(Message):
+    """The user has named a moment."""
+
+    def __init__(self, time_ns: int, label: str) -> None:
+        super().__init__()
+        self.time_ns = time_ns  # raw
+        self.label = label
+
+
+class Jumped(Message):
+    """The user wants to see another moment."""
+
+    def __init__(self, time_ns: int) -> None:
+        super().__init__()
+        self.time_ns = time_ns  # raw

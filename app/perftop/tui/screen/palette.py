@@ -1,0 +1,88 @@
+"""The command palette: what keys do, and what there are no keys for, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from textual.await_complete import AwaitComplete
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.markup import escape
+
+from perftop.draw import theme
+from perftop.session.filter import HELP
+from perftop.session.session import Session
+from perftop.tui.shared.choice import UNITS
+from perftop.tui.shared.fields import fields
+from perftop.tui.shared.keys import KEYS, caption
+from perftop.tui.shared.places import ORDERS
+
+Command = tuple[str, str, str]
+"""A name, a line of help, and an action: one of the screen's, if it does not say whose."""
+
+
+def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:
+    yield from ((f"Theme {name}", "", f"app.theme({name!r})") for name in themes)
+    yield from ((f"Clocks in {unit}", "", f"units({unit!r})") for unit in UNITS)
+    yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
+    if session is not None:
+        for field in fields(session):
+            yield f"Sort by {field.label}", "The highest first", f"sort({field.key!r})"
+            yield f"Show {field.label}", "Heat map and time", f"metric({field.key!r})"
+        yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)
+
+
+def places(session: Session, query: str) -> Iterator[Command]:
+    """CPUs and cores whose numbers are in the query."""
+    numbers = set(re.findall(r"[0-9]+", query))
+    shown = [session.topology[row] for row in session.shown]
+    found = {f"Go to CPU {it.cpu}": it.cpu for it in shown if str(it.cpu) in numbers}
+    for it in reversed(shown):  # to the first CPU of a core
+        if str(it.core) in numbers:
+            found[f"Go to core {it.core} of package {it.package}"] = it.cpu
+    return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in found.items())
+
+
+class Commands(Provider):
+    session: Session | None = None
+
+    def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
+        do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
+        active = {it.binding.id: it for it in bound if it.enabled}  # of several keys the first
+        for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # not what Enter does at once
+            if (it := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
+                means = f"{key.tooltip}  {caption(it.binding.key)}"
+                yield key.label.capitalize(), escape(means), partial(do, key.action, it.node)
+        if self.screen is self.app.screen_stack[0]:  # nothing lies over the views
+            more = [] if self.session is None else places(self.session, query)
+            themes = theme.names(no_color=self.app.no_color)
+            for name, means, action in (*commands(self.session, themes), *more):
+                yield name, escape(means), partial(do, action, self.screen)
+
+    async def discover(self) -> Hits:
+        for name, means, run in self._all(""):
+            yield DiscoveryHit(name, run, help=means)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for name, means, run in self._all(query):
+            if score := matcher.match(name) or 0.1 * (query.casefold() in means.casefold()):
+                yield Hit(score, matcher.highlight(name), run, name, means)
+
+
+class Palette(CommandPalette):
+    CSS_PATH = "palette.tcss"
+
+    def _action_command_list(self, action: str) -> None:
+        if self.query_one(CommandList).scrollable_content_region:  # without room there is no page
+            super()._action_command_list(action)
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        gone = self.app.screen_stack[-1] is not self  # a second Enter may come after the first
+        return AwaitComplete() if gone else super().dismiss(result)
+
+
+def palette(session: Session | None) -> Palette:
+    of_session = type("OfSession", (Commands,), {"session": session})
+    return Palette([of_session], placeholder="What to do, or where to go")

@@ -1,0 +1,78 @@
+"""The answer of `perfprobe doctor`, drawn: what can be read here, what not, why, and the mend."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from perftop.base.text import in_ascii, machine
+
+Answer = dict[str, Any]
+MARKS = {
+    "usable": "✓", "limited": "~", "not usable": "✗", "ready": "✓", "matters": "~", "unknown": "?",
+}  # fmt: skip
+ASCII_MARKS = MARKS | {"usable": "+", "not usable": "-", "ready": "+"}
+INDENT = 20
+
+
+def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    marks = MARKS if unicode else ASCII_MARKS
+    lines = [" · ".join(machine(answer)), ""]
+    for check in answer["checks"]:
+        lines += _check(check, marks[check["state"]], width)
+    lines += ["", *_verdict(answer, width)]
+    if items := answer.get("readiness"):
+        lines += ["", *_readiness(items, marks, width)]
+    return lines if unicode else [in_ascii(line) for line in lines]
+
+
+def _check(check: Answer, mark: str, width: int) -> list[str]:
+    lines = _wrapped(f"{mark} {check['what']:<{INDENT - 2}}{check['why']}", width)
+    if check["lost"]:
+        lines += _wrapped(" " * INDENT + f"without it: {check['lost']}", width)
+    if check["fix"]:
+        lines += _wrapped(" " * INDENT + f"to mend: {check['fix']}", width)
+    return lines
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text, max(width, 2 * INDENT), subsequent_indent=" " * INDENT, drop_whitespace=True,
+        replace_whitespace=False, break_long_words=False,
+    )  # fmt: skip
+
+
+def _verdict(answer: Answer, width: int) -> list[str]:
+    """What perftop makes of it."""
+    rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
+    for name in ("tsc_hz", "base_hz"):
+        rate = answer[name]
+        if rate:
+            error = f", within {rate['error'] * 1e6:.1f} ppm" if rate["error"] else ""
+            rows.append((name, f"{rate['hz'] / 1e6:.3f} MHz, {rate['origin']}{error}"))
+        else:
+            rows.append((name, "unknown"))
+    rows += [
+        (f"{m['counter']} tick", f"x {m['factor']:g} TSC ticks: {m['why']}")
+        for m in answer["multipliers"]
+    ]
+    reasons: dict[str, list[str]] = {}
+    for missing in answer["missing"]:
+        reasons.setdefault(missing["why"], []).append(missing["what"])
+    rows += [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
+    return [line for key, text in rows for line in _wrapped(f"  {key:<{INDENT - 2}}{text}", width)]
+
+
+def _readiness(items: Sequence[Answer], marks: dict[str, str], width: int) -> list[str]:
+    """The machine as a place for benchmarks."""
+    lines = ["Benchmarks here:"]
+    for item in items:
+        lines += _wrapped(
+            f"{marks[item['state']]} {item['what']:<{INDENT - 2}}{item['now']}", width
+        )
+        if item["effect"]:
+            lines += _wrapped(" " * INDENT + item["effect"], width)
+        if item["change"]:
+            lines += _wrapped(" " * INDENT + f"to change: {item['change']}", width)
+    return lines

@@ -1,0 +1,162 @@
+"""An export from end to end: what is read, how it is cut, where it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Self, TextIO
+
+from perftop.base.errors import DAMAGED, USAGE, Failed
+from perftop.base.times import duration
+from perftop.output.export.conversion import Conversion
+from perftop.output.export.cpu_selection import selected
+from perftop.output.export.csv_table import Delimited
+from perftop.output.export.fields import Field, chosen
+from perftop.output.export.form import Form, Out
+from perftop.output.export.json_lines import JsonLines
+from perftop.output.export.openmetrics import OpenMetrics
+from perftop.output.export.parquet import Parquet, pyarrow
+from perftop.recording.source import Source, opened, same
+from perftop.session.session import Session
+
+EVERY_NS = 1_000_000_000
+FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
+    "csv": Delimited,
+    "jsonl": JsonLines,
+    "parquet": Parquet,
+    "openmetrics": OpenMetrics,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: Path | None
+    """None: stdin."""
+    output: Path | None
+    """None: stdout."""
+    form: str
+    metrics: Sequence[str] | None = None
+    cpus: str | None = None
+    every_ns: int | None = None
+    force: bool = False
+
+
+def run(options: Options) -> int:
+    """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
+    measures = chosen(options.metrics)
+    if options.form == "parquet":
+        pyarrow()
+    with opened(options.source) as source:
+        every_ns = _every_ns(options.every_ns, source.hello.sample_ns)
+        session = Session(source.hello)
+        cpus = None if options.cpus is None else selected(session, options.cpus)
+        if cpus is not None:
+            session = Session(dataclasses.replace(source.hello, selected=cpus))
+        target = _target(options)
+        try:
+            with target as out:
+                form = FORMS[options.form](session, measures, out)
+                try:
+                    _convert(source, Conversion(session, form, every_ns, cpus), out)
+                except BaseException:
+                    form.drop()
+                    raise
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            name, why = options.output or "stdout", error.strerror or error
+            text = f"cannot write all of {name}: {why}; what is there is only the beginning"
+            raise Failed(text) from None
+    if source.damage is not None:
+        print(f"perftop: {options.source or 'stdin'}: {source.damage}", file=sys.stderr)
+        return DAMAGED
+    return 0
+
+
+def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
+    progress = Progress.on_terminal(source.size, out)
+    try:
+        for message in source.messages(progress.show):
+            if conversion.apply(message):
+                out.flush()  # who reads a pipe need not wait for the next ones
+    finally:
+        progress.clear()
+    conversion.finish()
+    out.flush()
+
+
+def _every_ns(asked_ns: int | None, sample_ns: int) -> int:
+    """Of an interval: a whole number of samples, or lines would not cover it. Raises Failed."""
+    if asked_ns is None:
+        return -(-EVERY_NS // sample_ns) * sample_ns
+    steps = asked_ns / sample_ns
+    if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
+        sample = duration(sample_ns / 1e9)
+        raise Failed(f"--every is no multiple of the recording's samples of {sample}", USAGE)
+    return asked_ns
+
+
+def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
+    path = options.output
+    if path is None:
+        if options.form == "parquet" and sys.stdout.isatty():
+            raise Failed("parquet is nothing for a terminal: -o FILE", USAGE)
+        return contextlib.nullcontext(sys.stdout.buffer)
+    if same(options.source, path):
+        raise Failed(f"{path} is what is read: it cannot be written as well", USAGE)
+    try:
+        taken = path.exists() and not path.is_file()  # /dev/stdout, a pipe: nothing is replaced
+        return path.open("wb" if options.force or taken else "xb")
+    except FileExistsError:
+        raise Failed(f"{path} is there already; --force replaces it") from None
+    except OSError as error:
+        raise Failed(f"cannot write {path}: {error.strerror or error}") from None
+
+
+QUIET_S = 2.0
+"""Before that nobody has begun to wonder."""
+EVERY_S = 0.2
+WIDTH = 30
+
+
+class Progress:
+    """One line, drawn again in place."""
+
+    def __init__(
+        self, out: TextIO | None, size: int | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`out`: None where nobody looks. `size` in bytes; None: nobody knows it."""
+        self._out, self._size, self._clock = out, size, clock
+        self._due_s = clock() + QUIET_S
+        self._drawn = False
+
+    @classmethod
+    def on_terminal(cls, size: int | None, out: BinaryIO) -> Self:
+        """On stderr if that is a terminal, and what is exported does not go to one, too."""
+        alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
+        return cls(sys.stderr if alone else None, size)
+
+    def show(self, done: int) -> None:
+        """So many bytes were read."""
+        if self._out is None or self._clock() < self._due_s:
+            return
+        self._due_s = self._clock() + EVERY_S
+        self._drawn = True
+        self._out.write(f"\r{self._text(done)}")
+        self._out.flush()
+
+    def clear(self) -> None:
+        if self._drawn and self._out is not None:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+    def _text(self, done: int) -> str:
+        if not self._size:
+            return f"{done / 1e6:.0f} MB read"
+        share = min(1.0, done / self._size)
+        return f"[{'#' * int(WIDTH * share):<{WIDTH}}] {share:4.0%}"

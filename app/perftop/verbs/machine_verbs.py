@@ -1,0 +1,152 @@
+"""Verbs that look at the machine itself: the probe does it as a child and answers with JSON, which
+is drawn here. So rights are the probe's, and what draws an answer is imported only then."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+Answer = dict[str, Any]
+SUDO = "run the probe, and only it, as root"
+
+
+class Draw(Protocol):
+    def __call__(self, answer: Answer, width: int, *, unicode: bool) -> list[str]:
+        """The lines of an answer."""
+
+
+def machine_options() -> argparse.ArgumentParser:
+    """Which machine, and with which rights."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument(
+        "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
+    )
+    options.add_argument("--sudo", action="store_true", help=SUDO)
+    return options
+
+
+def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
+    """Among the verbs of a parser."""
+    looks: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
+        ("topology", _topology, "packages, caches, cores, CPUs"),
+        ("doctor", _doctor, "what can be read here, and why not"),
+    )
+    for name, verb, text in looks:
+        look = verbs.add_parser(name, parents=[machine], help=text)
+        look.set_defaults(verb=verb)
+        look.add_argument("--json", action="store_true", help="as one JSON object")
+    _add_timers(verbs)
+    _add_ramp(verbs)
+    _add_selftest(verbs)
+
+
+def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
+    """The probe's command line, once it may be run."""
+    from perftop.process import launch
+
+    if options.sudo:
+        launch.authorize()
+    below = [] if options.sysroot is None else ["--sysroot", options.sysroot]
+    return launch.probe_command(*arguments, *below, sudo=options.sudo)
+
+
+def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """A verb that runs code, and so knows no other machine than this one."""
+    instrument: argparse.ArgumentParser = verbs.add_parser(name, help=text)
+    instrument.add_argument("--json", action="store_true", help="as one JSON object")
+    instrument.add_argument("--sudo", action="store_true", help=SUDO)
+    instrument.set_defaults(sysroot=None)
+    return instrument
+
+
+def _add_timers(verbs: Any) -> None:
+    timers = _instrument(verbs, "timers", "what it costs to ask for the time, and how fine it is")
+    timers.add_argument("--cpu", type=int, metavar="N", help="measure there (default: anywhere)")
+    timers.set_defaults(verb=_timers)
+
+
+def _add_ramp(verbs: Any) -> None:
+    ramp = _instrument(verbs, "ramp", "from idle to a steady clock: how long to warm up")
+    ramp.add_argument("--cpu", metavar="N|all", help="default: the last perftop may run on")
+    ramp.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar")
+    ramp.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="for each CPU, all runs: 1 to 60"
+    )
+    ramp.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="a picture as well")
+    ramp.set_defaults(verb=_ramp)
+
+
+def _add_selftest(verbs: Any) -> None:
+    selftest = _instrument(verbs, "selftest", "every counter against code of known counts")
+    selftest.add_argument("--source", default="auto", metavar="NAME", help="auto, perf, msr, os")
+    selftest.set_defaults(verb=_selftest)
+
+
+def _topology(options: argparse.Namespace) -> int:
+    from perftop.verbs import topology
+
+    def draw(answer: Answer, width: int, *, unicode: bool) -> list[str]:  # noqa: ARG001
+        return topology.draw(answer["cpus"], unicode=unicode)
+
+    return _drawn(options, "topology", draw)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from perftop.verbs import doctor
+
+    return _drawn(options, "doctor", doctor.draw)
+
+
+def _timers(options: argparse.Namespace) -> int:
+    from perftop.verbs import timers
+
+    where = () if options.cpu is None else (f"--cpu={options.cpu}",)
+    return _drawn(options, "timers", timers.draw, *where)
+
+
+def _ramp(options: argparse.Namespace) -> int:
+    from perftop.verbs.ramp import command
+
+    asked = command.Options(options.cpu, options.isa, options.seconds, options.json, options.output)
+    return command.run(asked, lambda verb, *more: _ask(options, verb, *more))
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from perftop.base import findings
+    from perftop.process import launch
+    from perftop.verbs import selftest
+
+    answer = launch.ask(probe_command(options, "selftest", "--source", options.source))
+    try:
+        findings.keep(answer)
+    except OSError as error:
+        text = f"the result is not kept, so the screen will not warn: {error}"
+        print(f"perftop: {text}", file=sys.stderr)
+    show(answer, selftest.draw, as_json=options.json)
+    return 1 if answer["wrong"] else 0
+
+
+def _drawn(options: argparse.Namespace, verb: str, draw: Draw, *more: str) -> int:
+    show(_ask(options, verb, *more), draw, as_json=options.json)
+    return 0
+
+
+def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
+    """On stdout, as wide as the terminal is."""
+    import json
+    import shutil
+
+    from perftop.base.text import utf8
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    print(json.dumps(answer) if as_json else "\n".join(draw(answer, width, unicode=utf8())))
+
+
+def _ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:
+    """What the probe says of the machine."""
+    from perftop.process import launch
+
+    return launch.ask(probe_command(options, verb, "--json", *more))

@@ -1,0 +1,190 @@
+"""`perftop ramp`: has the probe go from idle to load, and tells how long that takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perftop.base.errors import USAGE, Failed
+from perftop.base.text import in_ascii, utf8
+from perftop.verbs.ramp import clock_source, picture, plot, words
+from perftop.verbs.ramp.runs import Ramp, middle, together
+from perftop.verbs.ramp.trace import traces
+
+INTERRUPTED = 130
+FRAME = 7
+"""Lines of a screen beside chart and words: title, gaps, axis, blank ones, the prompt."""
+LEAST, MOST = 6, 20
+"""Lines of a chart."""
+
+Answer = dict[str, Any]
+Ask = Callable[..., Answer]
+"""What the probe says to a verb and its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    cpu: str | None
+    isa: str
+    seconds: float
+    json: bool
+    output: Path | None
+
+
+@dataclass(slots=True)
+class Measured:
+    """So far."""
+
+    found: list[tuple[Answer, Ramp]] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why, by CPU."""
+    interrupted: bool = False
+
+    def slowest(self) -> tuple[Answer, Ramp]:
+        return max(self.found, key=lambda each: _slowness(each[1]))
+
+
+def run(options: Options, ask: Ask) -> int:
+    _check(options)
+    measured = _measure(options, _cpus(options.cpu, ask), ask)
+    answer, ramp = measured.slowest()
+    if options.output is not None:
+        _picture(options.output, answer, ramp)
+    if options.json:
+        _print_json(options, measured)
+    else:
+        lines = _lines(answer, ramp)
+        if options.cpu == "all":
+            table = words.table(measured.found, measured.failed)
+            lines = [*table, words.settles(answer), "", *lines]
+        print("\n".join(lines if utf8() else map(in_ascii, lines)))
+    return INTERRUPTED if measured.interrupted else 0
+
+
+def _check(options: Options) -> None:
+    """What would be a pity to find out at the end."""
+    path = options.output
+    if path is None:
+        return
+    if path.suffix != ".svg":
+        raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
+    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
+        raise Failed(f"cannot write {path}: there is no such directory, or no right to", 1)
+
+
+def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
+    if asked is None or asked.isdecimal():
+        return [asked]
+    if asked != "all":
+        raise Failed(f"--cpu {asked}: name one CPU by its number, or all", USAGE)
+    return [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
+
+
+def _measure(options: Options, cpus: list[str | None], ask: Ask) -> Measured:
+    """Each CPU in turn. One that cannot be measured has its reason; if none can, that is raised.
+    Ctrl-C ends it with what there is by then."""
+    measured = Measured()
+    last: Failed | None = None
+    for i, cpu in enumerate(cpus, 1):
+        which = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
+        _progress(f"{which}{options.seconds:g} s …")
+        try:
+            answer = _ask(options, cpu, ask)
+        except Failed as error:
+            if error.status == USAGE or cpu is None:
+                raise
+            last = error
+            measured.failed[int(cpu)] = str(error)
+            continue
+        except KeyboardInterrupt:
+            measured.interrupted = True
+            break
+        finally:
+            _progress("")
+        measured.found.append((answer, together(answer)))
+        if not options.json:
+            _forget_points(measured)
+    if not measured.found:
+        raise last or KeyboardInterrupt
+    return measured
+
+
+def _ask(options: Options, cpu: str | None, ask: Ask) -> Answer:
+    which = [] if cpu is None else ["--cpu", cpu]
+    return ask("ramp", *which, "--isa", options.isa, "--seconds", f"{options.seconds:g}")
+
+
+def _forget_points(measured: Measured) -> None:
+    """A megabyte a CPU: only those of the one that will be drawn are kept."""
+    drawn, _ = measured.slowest()
+    for answer, _ in measured.found:
+        if answer is not drawn:
+            answer["runs"] = []
+
+
+def _progress(text: str) -> None:
+    """On a terminal only; an empty one wipes it off."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _slowness(ramp: Ramp) -> float:
+    return float("inf") if ramp.steady_s is None else ramp.steady_s.high
+
+
+def _lines(answer: Answer, ramp: Ramp) -> list[str]:
+    size = shutil.get_terminal_size((100, 24))
+    width = min(size.columns, 160)
+    facts = words.facts(answer, ramp, width)
+    said = words.folded(words.sentence(answer, ramp), width)
+    height = max(LEAST, min(size.lines - len(facts) - len(said) - FRAME, MOST))
+    tty = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    lines = [words.title(answer), ""]
+    if ramp.climbs:
+        shown = middle(ramp)
+        parts = traces(answer, answer["runs"][shown])
+        lines += plot.draw(
+            ramp, ramp.climbs[shown], parts, width, height,
+            unicode=utf8(), colour=tty and not os.environ.get("NO_COLOR"),
+        )  # fmt: skip
+    return [*lines, "", *facts, "", *said]
+
+
+def _picture(path: Path, answer: Answer, ramp: Ramp) -> None:
+    runs = [traces(answer, run) for run in answer["runs"]]
+    text = picture.draw(
+        words.title(answer), words.sentence(answer, ramp),
+        f"{clock_source.name(answer)}, {clock_source.unit(answer)}", ramp, runs, middle(ramp),
+    )  # fmt: skip
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failed(f"cannot write {path}: {error.strerror}") from error
+
+
+def _print_json(options: Options, measured: Measured) -> None:
+    told = [_json(*each) for each in measured.found]
+    failed = {str(cpu): why for cpu, why in measured.failed.items()}
+    print(json.dumps({"cpus": told, "failed": failed} if options.cpu == "all" else told[0]))
+
+
+def _json(answer: Answer, ramp: Ramp) -> dict[str, Any]:
+    """What was found, and the points that it rests on: seconds since the load began, and clocks."""
+    told = {key: value for key, value in answer.items() if key != "runs"} | asdict(ramp)
+    told["clock"] = clock_source.name(answer)
+    told["unit"] = "Hz" if clock_source.unit(answer) == "GHz" else "steps/s"
+    told["sentence"] = words.sentence(answer, ramp)
+    for climb, run in zip(told["climbs"], answer["runs"], strict=True):
+        climb["around"] = run["around"]
+        climb["points"] = [
+            [round(at, 7), round(hz)]
+            for part in traces(answer, run)
+            for at, hz in zip(part.start_s.tolist(), part.hz.tolist(), strict=True)
+        ]
+    return told

@@ -1,0 +1,260 @@
+"""A ramp in words: the numbers, what disturbed them, and how long to warm up. Pure."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from perftop.verbs.ramp import clock_source
+from perftop.verbs.ramp.climb import HOLD_S
+from perftop.verbs.ramp.clock_source import unit
+from perftop.verbs.ramp.runs import Ramp, Spread
+from perftop.verbs.ramp.trace import Gap, counted
+
+INDENT = 12
+LEAST = 0.001
+"""Of a clock: levels that differ by less are one."""
+
+
+def title(answer: Mapping[str, Any]) -> str:
+    where = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
+    return " · ".join([*where, f"CPU {answer['cpu']}", answer["isa"], unit(answer)])
+
+
+def span(seconds: float) -> str:
+    """Two digits: 9.8 µs, 16 ms, 1.2 s."""
+    if seconds <= 0:
+        return "0 µs"
+    digits = 1 - math.floor(math.log10(seconds))
+    rounded = round(seconds, digits)
+    for name, per_s in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if rounded * per_s >= 1 or name == "µs":
+            value = rounded * per_s
+            return f"{value:.1f} {name}" if value < 10 else f"{value:.0f} {name}"
+    raise AssertionError
+
+
+def up(seconds: float) -> float:
+    """To two digits, not below."""
+    step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
+    return math.ceil(seconds / step - 1e-9) * step
+
+
+def clock(hz: float, error_hz: float) -> str:
+    """As many digits as the error leaves."""
+    digits = 2 if error_hz >= 5e6 else 3
+    return f"{hz / 1e9:.{digits}f} ± {max(error_hz / 1e9, 10.0**-digits):.{digits}f}"
+
+
+# --- one sentence ---------------------------------------------------------------------------------
+
+
+def sentence(answer: Mapping[str, Any], ramp: Ramp) -> str:
+    """How long to warm up, and how sure that is."""
+    name, runs = f"CPU {answer['cpu']}", len(ramp.climbs)
+    if ramp.steady_s is None or ramp.steady_hz is None or ramp.error_hz is None:
+        load = span(answer["phases"][0]["seconds"])
+        told = f"the clock of {name} did not settle within {load}{_between(answer, ramp)}"
+        return f"No answer: {told} in any of {_runs(runs)}; try longer ones: --seconds."
+    count = len(ramp.used)
+    steady = f"{clock(ramp.steady_hz, ramp.error_hz)} {unit(answer)}"
+    long = span(up(ramp.steady_s.high))
+    told = (
+        f"Warm up {name} for {long}: in {count} of {_runs(runs)} it was steady at {steady} by then"
+    )
+    sure = f"confidence {100 * count / (count + 1):.0f} % that the next run is no slower"
+    if ramp.clean:
+        return f"{told}; {sure}."
+    return f"{told}; low confidence, for the runs were disturbed."
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _between(answer: Mapping[str, Any], ramp: Ramp) -> str:
+    first = [climb.levels[0] for climb in ramp.climbs if climb.levels]
+    if not first:
+        return ""
+    low, high = min(level.low_hz for level in first), max(level.high_hz for level in first)
+    return f", but went from {low / 1e9:.2f} to {high / 1e9:.2f} {unit(answer)}"
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def facts(answer: Mapping[str, Any], ramp: Ramp, width: int) -> list[str]:
+    rows = [*clock_source.told(answer, ramp), *_times(answer, ramp), *_levels(answer, ramp)]
+    rows += [("halts", _halts(ramp)), ("gaps", _gaps(ramp)), ("runs", _disturbed(ramp))]
+    if not answer["tsc"]["invariant"]:
+        rows.append(("TSC", "not said to be invariant: if it follows the clock, all this is wrong"))
+    if answer["virtualisation"]:
+        seen = "only its own idle is seen; the CPU below may have run for others"
+        rows.append(("guest", seen))
+    return [line for name, text in rows if text for line in _wrapped(name, text, width)]
+
+
+def _wrapped(name: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        f"{name:<{INDENT}}{text}", max(width, 3 * INDENT), subsequent_indent=" " * INDENT
+    )
+
+
+def folded(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 3 * INDENT))
+
+
+def _times(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
+    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {span(_first_s(ramp))}"
+    rows = [("first", first if counted(answer) else f"{first}, cold caches in it")]
+    rows.append(("90 %", f"{_by(ramp.t90_s)}; 99 % {_by(ramp.t99_s)}"))
+    steady = _by(ramp.steady_s)
+    if ramp.steady_hz is not None and ramp.error_hz is not None:
+        clocks = f"{clock(ramp.steady_hz, ramp.error_hz)} {unit(answer)}"
+        steady = f"{steady}: {clocks}{_drops(ramp)}"
+    rows.append(("steady", steady))
+    return rows
+
+
+def _first_s(ramp: Ramp) -> float:
+    return min((climb.first_s for climb in ramp.climbs), default=0.0)
+
+
+def _by(times: Spread | None) -> str:
+    if times is None:
+        return "not reached"
+    if span(times.low) == span(times.high):
+        return f"by {span(times.middle)}"
+    return f"by {span(times.middle)} ({span(times.low)} to {span(times.high)})"
+
+
+def _drops(ramp: Ramp) -> str:
+    count = sum(ramp.climbs[i].drops > 0 for i in ramp.used)
+    return f"; left later in {_runs(count)}" if count else ""
+
+
+def _levels(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
+    if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
+        return []
+    isa, change = answer["isa"], ramp.steady_hz / ramp.scalar_hz - 1
+    same = abs(ramp.steady_hz - ramp.scalar_hz) <= max(ramp.error_hz, LEAST * ramp.scalar_hz)
+    beside = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}: {isa} "
+    differs = "no different" if same else f"{100 * change:+.1f} %".replace("-", "−")
+    rows = [("level", beside + differs)]
+    if len(ramp.switch_s) == 2:
+        to_scalar, to_wide = (span(seconds) for seconds in ramp.switch_s)
+        cost = f"{to_wide} lost from scalar to {isa}, {to_scalar} back, in the first ms each"
+        rows.append(("switch", cost))
+    return rows
+
+
+def _halts(ramp: Ramp) -> str:
+    if len(ramp.used) < 2:
+        return ""
+    told = [f"{span(h.length_s)} at {span(h.at_s)} ({h.runs} runs)" for h in ramp.halts]
+    return "; ".join(told) or "none that came back at its place in most runs"
+
+
+def _gaps(ramp: Ramp) -> str:
+    """A run on average, of those that count."""
+    among = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
+    if not among:
+        return ""
+    gaps = [gap for climb in among for gap in climb.gaps]
+    known = all(gap.halted is not None for gap in gaps)
+    count = Counter(gap.kind for gap in gaps)
+    mean = {kind: round(count[kind] / len(among)) for kind in count}
+    told = [
+        f"{mean[kind]} {text}{'' if known else may}" for kind, text, may in _GAPS if mean.get(kind)
+    ]
+    if not told:
+        return "fewer than one a run"
+    return f"a run: {', '.join(told)}{_halted(gaps, len(among)) if known else ''}"
+
+
+_GAPS = (
+    ("short", "of 5 to 60 µs", " (halts, interrupts)"),
+    ("long", "longer", " (hypervisor, firmware, interrupts)"),
+    ("preempted", "by other tasks", ""),
+)
+"""Kind, name, and what it may be where cycles do not tell."""
+
+
+def _halted(gaps: Sequence[Gap], runs: int) -> str:
+    """Through interrupts and other tasks the CPU goes on."""
+    mean = round(sum(gap.halted is True for gap in gaps) / runs)
+    return f"; {mean} without cycles, so no interrupts" if mean else "; none without cycles"
+
+
+def _disturbed(ramp: Ramp) -> str:
+    runs, left = len(ramp.climbs), len(ramp.climbs) - len(ramp.used)
+    told: dict[str, list[float | None]] = {}
+    for climb in ramp.climbs:
+        for key, value in climb.disturbed.items():
+            told.setdefault(key, []).append(value)
+    parts = [f"{_WHY[key].format(_range(key, values))} (in {len(values)})"
+             for key, values in told.items()]  # fmt: skip
+    if wavering := sum(not climb.usable for climb in ramp.climbs):
+        parts.append(f"not steady (in {wavering})")
+    if not parts:
+        return f"{runs} from idle, undisturbed"
+    return f"{left} of {runs} left out: {'; '.join(parts)}"
+
+
+_WHY = {
+    "idle": "before only {} idle",
+    "steal_s": "the hypervisor took {}",
+    "lost": "stood still for {}",
+    "preempted": "preempted {} times",
+    "sibling": "its sibling was busy for {}",
+}
+_TELL: dict[str, Callable[[float], str]] = {
+    "steal_s": span,
+    "preempted": lambda times: f"{times:.0f}",
+}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _range(key: str, values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "an unknown part"
+    tell = _TELL.get(key, _percent)
+    low, high = tell(min(known)), tell(max(known))
+    return low if low == high else f"{low} to {high}"
+
+
+# --- several CPUs ---------------------------------------------------------------------------------
+
+
+def table(found: Sequence[tuple[Mapping[str, Any], Ramp]], failed: Mapping[int, str]) -> list[str]:
+    """A row a CPU; the reason where there is none."""
+    lines = ["  CPU  first  steady      ±     90 %     99 %   steady  runs"]
+    rows = {answer["cpu"]: _row(ramp) for answer, ramp in found}
+    rows |= failed
+    return lines + [f"{cpu:>5} {rows[cpu]}" for cpu in sorted(rows)]
+
+
+def _row(ramp: Ramp) -> str:
+    hz = "n/a" if ramp.steady_hz is None else f"{ramp.steady_hz / 1e9:.3f}"
+    error = "n/a" if ramp.error_hz is None else f"{max(1e-3, ramp.error_hz / 1e9):.3f}"
+    times = [
+        "n/a" if each is None else span(each.high)
+        for each in (ramp.t90_s, ramp.t99_s, ramp.steady_s)
+    ]
+    state = "" if ramp.clean else ", disturbed"
+    cells = [f"{ramp.first_hz / 1e9:6.2f}", f"{hz:>7}", f"{error:>6}"]
+    cells += [f"{time:>8}" for time in times]
+    return " ".join(cells) + f"  {len(ramp.used)} of {len(ramp.climbs)}{state}"
+
+
+def settles(answer: Mapping[str, Any]) -> str:
+    """What the words mean."""
+    within = f"within 2 % for {span(HOLD_S)}"
+    return f"Times are the slowest run's; steady is {within}; clocks in {unit(answer)}."

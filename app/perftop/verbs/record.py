@@ -1,0 +1,219 @@
+"""`perftop record`: a stream into a file, no screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.base.text import in_ascii, utf8
+from perftop.output.live_measurement import Beside
+from perftop.process.command_window import Bracket
+from perftop.process.job import Job
+from perftop.process.probe_stream import Stream
+from perftop.process.run_notes import RunNotes
+from perftop.recording.writer import Tape, refuse
+from perftop.session import marks
+from perftop.session.session import Session
+from perftop.verbs.run_headless import attend
+
+TELL_S = 1.0
+_CLEAR = "\r\x1b[K"
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    argv: list[str]
+    """The probe to run."""
+    path: Path
+    sample_ns: int
+    duration_ns: int | None = None
+    force: bool = False
+    job: Job | None = None
+    """What to record, which waits for its start; the terminal is then not ours."""
+
+
+class Record:
+    """One run. Whatever ends it, what there is by then is a whole recording."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._tape: Tape | None = None
+        self._first_ns: int | None = None
+        self._now_ns = 0
+        self._marks = self._wanted = 0
+        self._command = None if options.job is None else _Command(options.job)
+        self._shown = options.job is None and sys.stderr is not None and sys.stderr.isatty()
+        self.status = 0
+        """1: it could not be recorded to its end."""
+
+    @property
+    def bracket(self) -> Bracket | None:
+        return None if self._command is None else self._command.measurement.bracket
+
+    async def consume(self, stream: Stream) -> None:
+        """Until it has lasted as long as was asked for, the job has ended, or the stream ends."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._mark_soon)
+        telling = loop.create_task(self._tell())
+        try:
+            async for message in stream:
+                if self._take(message):
+                    return
+        finally:
+            telling.cancel()
+
+    @property
+    def begun(self) -> bool:
+        return self._tape is not None
+
+    def finish(self) -> None:
+        try:
+            self._end()
+        finally:
+            if self._command is not None:
+                text = "".join(f"{line}\n" for line in self._command.summary())
+                self._say(text if utf8() else in_ascii(text))
+
+    def _end(self) -> None:
+        tape, command = self._tape, self._command
+        if tape is None or not tape.open:
+            return
+        self._mark()
+        self._tell_of_command(over=True)
+        tape.end()
+        if command is not None and command.never_was:
+            tape.path.unlink(missing_ok=True)  # there is nothing to keep
+        else:
+            self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
+
+    def _take(self, message: wire.Message) -> bool:
+        """Whether that is all that is wanted."""
+        command = self._command
+        if command is not None and command.early(message):
+            return False
+        if isinstance(message, wire.Hello):
+            self._tape = Tape(self._options.path, message, force=self._options.force)
+            self._now_ns = message.raw_ns
+        elif isinstance(message, wire.Frame | wire.Note):
+            self._mark()
+            self._write(message)
+            last = isinstance(message, wire.Frame) and self._last(message)
+            if command is None:
+                return last
+            command.take(message)
+            closed = command.measurement.bracket.closed
+            self._tell_of_command(over=closed)
+            return closed
+        return False
+
+    async def _tell(self) -> None:
+        """Whoever waits, how far it is."""
+        while self._shown:
+            await asyncio.sleep(TELL_S)
+            if self._tape is not None:
+                self._say(f"recording: {self._tape.told}")
+
+    def _mark_soon(self) -> None:
+        """With the next sample, at the time of the newest: it may come at any moment."""
+        self._wanted += 1
+
+    def _mark(self) -> None:
+        while self._wanted:
+            self._wanted -= 1
+            self._marks += 1
+            data = {"label": f"mark {self._marks}"}
+            self._write(wire.Note("mark", self._now_ns, "recorder", data))
+
+    def _tell_of_command(self, *, over: bool) -> None:
+        if self._command is not None:
+            for note in self._command.notes(self._now_ns, over=over):
+                self._write(note)
+
+    def _write(self, message: wire.Frame | wire.Note) -> None:
+        assert self._tape is not None
+        try:
+            if self._tape.open:
+                self._tape.write(message)
+        except Failed as failed:
+            if self._command is None or not self._command.runs:
+                raise
+            # It is measured all the same: that needs no file.
+            self.status = failed.status
+            self._say(f"perftop: {failed}\n")
+        if isinstance(message, wire.Note) and message.kind == "warning":
+            self._say(f"perftop: {marks.warning(message)}\n")
+
+    def _last(self, frame: wire.Frame) -> bool:
+        self._now_ns = frame.time_ns
+        if self._first_ns is None:
+            self._first_ns = frame.time_ns
+        duration_ns = self._options.duration_ns
+        # Half a sample early: a deadline that is a hair short of the end belongs to it.
+        slack_ns = self._options.sample_ns // 2
+        return duration_ns is not None and frame.time_ns - self._first_ns >= duration_ns - slack_ns
+
+    def _say(self, text: str) -> None:
+        """Over the line that says how far it is, if there is one. Recording does not depend on
+        whether anybody hears it."""
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"{_CLEAR}{text}" if self._shown else text)
+                sys.stderr.flush()
+
+
+class _Command:
+    """What runs while it is recorded, and what the file is told of it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.measurement = Beside(job)
+        self._session: Session | None = None
+        self._notes = RunNotes(job, self.measurement.bracket)
+
+    @property
+    def runs(self) -> bool:
+        """Or has run."""
+        return self._job.start_ns > 0
+
+    @property
+    def never_was(self) -> bool:
+        """It could not be run."""
+        run = self.measurement.bracket.run
+        return run is not None and run.failed is not None
+
+    def early(self, message: wire.Message) -> bool:
+        if isinstance(message, wire.Hello):
+            self._session = Session(message)
+        return self.measurement.early(message)
+
+    def take(self, message: wire.Frame | wire.Note) -> None:
+        assert self._session is not None
+        self._session.apply(message)
+        self.measurement.take(self._session, message)
+
+    def notes(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
+        return self._notes.due(now_ns, over=over)
+
+    def summary(self) -> list[str]:
+        if self._session is None or self.never_was:
+            return []
+        self.measurement.finish(self._session)  # all that was measured is still true
+        return self.measurement.summary
+
+
+def run(options: Options) -> int:
+    """The exit status. Raises Failed."""
+    refuse(options.path, force=options.force)
+    record = Record(options)
+    status = asyncio.run(attend(record, options.argv, _ENDS))
+    if not record.begun:
+        raise Failed("nothing was recorded: it ended before the probe had begun", status or 1)
+    return (status or record.status) if options.job is not None else 0

@@ -1,0 +1,105 @@
+"""`perftop selftest`: the probe's verdicts on its counters, drawn."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from perftop.base.text import in_ascii, ranges
+
+Answer = dict[str, Any]
+MARKS = {"trusted": "✓", "close": "~", "disturbed": "?", "unusable": "✗", "not there": " "}
+ASCII_MARKS = MARKS | {"trusted": "+", "unusable": "X"}
+MEANS = {
+    "close": "off by more than the test's own error, not by much",
+    "disturbed": "others were at work, or CPU time was limited: try again on a quieter machine",
+    "unusable": "wrong: do not believe numbers that need it",
+}
+NAME, VERDICT = 22, 11
+INDENT = 2 + NAME
+
+
+def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    marks = MARKS if unicode else ASCII_MARKS
+    lines = [f"{answer['host']}: counters of source {answer['source']} against known counts", ""]
+    there = [check for check in answer["checks"] if check["verdict"] != "not there"]
+    for check in there:
+        lines += _check(check, marks, width)
+    lines += _not_there(answer["checks"], marks, width)
+    if answer["unchecked"]:
+        names = ", ".join(answer["unchecked"])
+        lines += _wrapped(
+            f"  {'not tested':<{NAME}}nothing moves by a known amount: {names}", width
+        )
+    lines += ["", *_wrapped(_sum(answer, there), width, 0)]
+    return lines if unicode else [in_ascii(line) for line in lines]
+
+
+def _check(check: Answer, marks: dict[str, str], width: int) -> list[str]:
+    verdict = check["verdict"]
+    head = f"{marks[verdict]} {check['counter']:<{NAME}}{verdict:<{VERDICT}}{check['what']}"
+    details, of = [], _of(check)
+    if check["measured"] is not None:
+        measured, expected = (
+            _amount(check[key], check["unit"]) for key in ("measured", "expected")
+        )
+        off = f"off by {100 * abs(check['error']):.2f} %{of}" if check["error"] else "exact"
+        details.append(f"{measured} for {expected}, {off}")
+    allowed = f"{100 * check['tolerance']:.3g} %{of} allowed: {check['why']}"
+    details += [allowed, f"from {check['origin']}"]
+    if verdict != "trusted" and check["cpus"]:
+        details.append(_cpus("on", check["cpus"]))
+    if check["disturbed"] and verdict != "disturbed":
+        details.append(_cpus("disturbed on", check["disturbed"]))
+    means = f"{MEANS[verdict]}; " if verdict in MEANS else ""
+    if check["measured"] is None:
+        means = "no sample could be used; "
+    return [*_wrapped(head, width), *_wrapped(" " * INDENT + means + "; ".join(details), width)]
+
+
+def _of(check: Answer) -> str:
+    """What errors are shares of, where it is not what was expected."""
+    scale = check["scale"]
+    return "" if scale in {None, check["expected"]} else f" of {_amount(scale, check['unit'])}"
+
+
+def _cpus(what: str, cpus: Sequence[int]) -> str:
+    return f"{what} CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "s":
+        if abs(value) < 1e-4:
+            return f"{1e6 * value:.1f} µs"
+        return f"{value:.4f} s"
+    if unit == "Hz":
+        return f"{value / 1e6:.4f} MHz"
+    return f"{value:,.0f} {unit}"
+
+
+def _not_there(checks: Sequence[Answer], marks: dict[str, str], width: int) -> list[str]:
+    reasons: dict[tuple[str, str | None], list[str]] = {}
+    for check in checks:
+        if check["verdict"] == "not there":
+            reasons.setdefault((check["why"], check["fix"]), []).append(check["counter"])
+    lines = []
+    for (why, fix), names in reasons.items():
+        mend = f"; to mend: {fix}" if fix else ""
+        text = f"{marks['not there']} {'not there':<{NAME}}{', '.join(names)}: {why}{mend}"
+        lines += _wrapped(text, width)
+    return lines
+
+
+def _sum(answer: Answer, there: Sequence[Answer]) -> str:
+    counts = [(verdict, sum(c["verdict"] == verdict for c in there)) for verdict in MARKS]
+    text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+    wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
+    return f"{len(there)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"
+
+
+def _wrapped(text: str, width: int, indent: int = INDENT) -> list[str]:
+    return textwrap.wrap(
+        text, max(width, 2 * INDENT), subsequent_indent=" " * indent, replace_whitespace=False,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""`perftop stat`: the numbers as text or JSON lines, no screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.base.text import in_ascii, utf8
+from perftop.output import stat_json, stat_text
+from perftop.output.live_measurement import Measurement
+from perftop.process.command_window import Bracket
+from perftop.process.job import Job, Run
+from perftop.process.probe_stream import Stream
+from perftop.samples.episode import Episode
+from perftop.session.session import Session
+from perftop.verbs.run_headless import attend
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    argv: list[str]
+    """The probe to run."""
+    interval_ns: int
+    sample_ns: int
+    count: int | None = None
+    duration_ns: int | None = None
+    json: bool = False
+    output: Path | None = None
+    job: Job | None = None
+    """What to measure, which waits for its start; stdout is then not ours."""
+    intervals: bool = True
+    """Whether they are told, or only the sum of them."""
+
+
+class Stat:
+    """One run: writes as it goes, sums up at the end."""
+
+    def __init__(self, options: Options, out: TextIO) -> None:
+        self._options = options
+        self._out = out
+        self._session: Session | None = None
+        self._measurement = Measurement(options.job)
+        self._intervals = 0
+        plain = not options.json and out in {sys.stdout, sys.stderr} and not utf8()
+        self._as_shown: Callable[[str], str] = in_ascii if plain else str
+
+    async def consume(self, stream: Stream) -> None:
+        """Until the count or duration is reached, the job has ended, or the stream ends."""
+        async for message in stream:
+            if isinstance(message, wire.Hello):
+                self._begin(message)
+            elif self._session is not None and not self._measurement.early(message):
+                self._session.apply(message)
+                self._episodes(self._session)
+                if isinstance(message, wire.Note) and message.kind == "warning":
+                    print(f"perftop: {self._session.warnings[-1]}", file=sys.stderr)
+                if isinstance(message, wire.Frame) and self._frame(self._session, message):
+                    return
+
+    @property
+    def bracket(self) -> Bracket | None:
+        return self._measurement.bracket
+
+    @property
+    def run(self) -> Run | None:
+        """Of the job, once it has ended."""
+        return None if self.bracket is None else self.bracket.run
+
+    def finish(self) -> None:
+        """What is still running, and the summary."""
+        session, bracket, measurement = self._session, self.bracket, self._measurement
+        if session is None or measurement.first_ns is None:
+            return
+        if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
+            return  # there was nothing to measure
+        for episode in session.detector.running:
+            self._episode(session, episode)
+        line = measurement.line(session)
+        if self._options.json:
+            self._line(line)
+            return
+        lines = [] if self._options.intervals else stat_text.heading(session)
+        argv = None if bracket is None else bracket.job.argv
+        self._print(lines + stat_text.ending(session, measurement.tally, line, argv))
+
+    def _begin(self, hello: wire.Hello) -> None:
+        self._session = Session(hello)
+        self._measurement.early(hello)
+        if self._options.json:
+            self._line(stat_json.hello_line(self._session))
+        elif self._options.intervals:
+            self._print(stat_text.heading(self._session))
+
+    def _frame(self, session: Session, frame: wire.Frame) -> bool:
+        """Whether this frame was the last that is wanted."""
+        options, measurement = self._options, self._measurement
+        assert measurement.first_ns is not None
+        # Half a sample early: a deadline that is a hair short of the boundary belongs to it.
+        slack_ns = options.sample_ns // 2
+        if options.intervals and session.span_ns >= options.interval_ns - slack_ns:
+            self._interval(session)
+        elapsed_ns = frame.time_ns - measurement.first_ns
+        over = options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns
+        if measurement.over(session, frame) or over:
+            if options.intervals and session.span_ns > slack_ns:  # the rest is shorter, and says so
+                self._interval(session)
+            return True
+        return self._intervals == options.count
+
+    def _interval(self, session: Session) -> None:
+        interval = session.take()
+        self._intervals += 1
+        if self._options.json:
+            self._line(stat_json.interval_line(session, interval))
+        else:
+            self._print(stat_text.table(session, interval))
+
+    def _episodes(self, session: Session) -> None:
+        while session.ended:
+            self._episode(session, session.ended.pop(0))
+
+    def _episode(self, session: Session, episode: Episode) -> None:
+        self._measurement.tally.add(episode)
+        if self._options.json:
+            self._line(stat_json.episode_line(session, episode))
+        else:
+            self._print([stat_text.episode(session, episode)])
+
+    def _line(self, line: stat_json.Line) -> None:
+        self._print([stat_json.text(line)])
+
+    def _print(self, lines: list[str]) -> None:
+        self._out.write("".join(self._as_shown(line) + "\n" for line in lines))
+        self._out.flush()
+
+
+def run(options: Options) -> int:
+    """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
+    stat: Stat | None = None
+    try:
+        with _open(options) as out:
+            stat = Stat(options, out)
+            return asyncio.run(attend(stat, options.argv, (signal.SIGINT, signal.SIGTERM)))
+    except BrokenPipeError:
+        if stat is None or stat.run is None:
+            raise
+        return stat.run.status
+    except OSError as error:
+        name = options.output or ("stdout" if options.job is None else "stderr")
+        failed = Failed(f"cannot write {name}: {error.strerror or error}")
+    run = None if stat is None else stat.run
+    raise Failed(str(failed), (run and run.status) or failed.status)
+
+
+def _open(options: Options) -> contextlib.AbstractContextManager[TextIO]:
+    to_stdout = options.output == Path("-")
+    if options.output is not None and not to_stdout:
+        return options.output.open("w", encoding="utf-8")
+    standard = sys.stdout if options.job is None or to_stdout else sys.stderr
+    if standard is None:  # it was closed; the job is to run all the same
+        return Path(os.devnull).open("w", encoding="utf-8")
+    return contextlib.nullcontext(standard)
