@@ -10,7 +10,8 @@ from fakes import Does, Machine
 
 from perftop.draw import strips
 from perftop.session.history import History
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.core_page import core_page, layout, numbers, values
 from perftop.tui.core_page.charts import Charts, Scales
 from perftop.tui.shared import time_axis

@@ -13,7 +13,8 @@ import made
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
 from perftop.base.errors import Failed
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 SECOND = 1e-9
 _CPU = (

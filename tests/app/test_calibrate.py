@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from perfprobe.wire import Multiplier
 from perftop.samples.calibration import LEAST_EVIDENCE, calibrations
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
 Shares = tuple[float, float, float]

@@ -9,7 +9,8 @@ from fakes import Does, Machine
 from perftop.draw import charts as cells
 from perftop.draw import strips
 from perftop.samples.episode import Episode
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.core_page.ramp import columns
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)

@@ -19,7 +19,8 @@ from perftop.base.text import ranges
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX, METRICS
 from perftop.session.filter import HELP, MOST, FilterError, parse
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 NAMES = ["nginx", "Web Content", "kworker/2:1", "4242", "postgres", "nginx", "offline", "a|b"]
 

@@ -16,7 +16,8 @@ from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.samples.smt import Split
 from perftop.session.history import CHUNK, History
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
 INTERVAL_NS = 5 * SAMPLE_NS

@@ -13,7 +13,8 @@ from perfprobe import wire
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
 from perftop.samples.smt import TOLERANCE, bounds, states
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 TICK = 84  # TSC ticks in one of the crystal: the quantum of the reference clock
 

@@ -10,7 +10,8 @@ from made import SAMPLE_NS
 from perftop.samples.episode import Episode
 from perftop.session import episode_navigation
 from perftop.session.history import History
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 Lived = tuple[Session, Interval]
 

@@ -12,7 +12,7 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Block, Counter
 from perftop.draw.strips import text
-from perftop.session.session import Interval
+from perftop.session.interval import Interval
 from perftop.tui.frame.machine_line import numbers
 
 

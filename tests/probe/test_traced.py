@@ -19,7 +19,8 @@ from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.sources.os import idle
 from perfprobe.sources.os.source import Native, os_parts
 from perfprobe.wire import Cpu
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 CPUS = sorted(os.sched_getaffinity(0))[:2]
 BURN = (

@@ -8,8 +8,9 @@ from perftop.output.stat_json import Line, number
 from perftop.process.command_window import Bounds, Bracket
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
+from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
-from perftop.session.session import Interval, Session
+from perftop.session.session import Session
 from perftop.session.summary import Extremes
 
 

@@ -15,8 +15,9 @@ from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.samples.smt import STATES
+from perftop.session.interval import Interval
 from perftop.session.missing import why_absent, why_no_states
-from perftop.session.session import Interval, Session
+from perftop.session.session import Session
 
 Line = dict[str, Any]
 MULTIPLEXED = 0.99

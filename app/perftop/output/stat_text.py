@@ -14,8 +14,9 @@ from perftop.output.stat_json import Line, multiplexed
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
+from perftop.session.interval import Interval
 from perftop.session.missing import missing_text
-from perftop.session.session import Interval, Session
+from perftop.session.session import Session
 from perftop.session.summary import Tally
 
 Show = Callable[[float], str]

@@ -14,7 +14,7 @@ from perftop.session import episode_navigation
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.recording.file import Recording
-    from perftop.session.session import Interval
+    from perftop.session.interval import Interval
 
 BATCH_S = 0.05
 """Read at once: a key is answered after that."""

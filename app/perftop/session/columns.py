@@ -11,7 +11,8 @@ from perftop.base.arrays import Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import COUNTED, STATES, TRACED
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 def kept(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:

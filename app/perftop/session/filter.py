@@ -19,7 +19,8 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 MOST = 200  # characters: more is something pasted by mistake
 

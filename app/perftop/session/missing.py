@@ -6,7 +6,8 @@ import math
 
 from perftop.base.text import ranges
 from perftop.samples.metrics import METRICS
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"

@@ -6,7 +6,8 @@ import re
 import time
 
 from perftop.base.times import when
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")

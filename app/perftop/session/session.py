@@ -24,8 +24,6 @@ from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks, nothing
 from perftop.session.summary import LIVE_BYTES, MAX_BYTES, Distribution
 
-__all__ = ["Interval", "Session"]
-
 MOST_WARNINGS = 20
 """Kept: a probe that repeats itself must not fill the memory."""
 MOST_ENDED = 8192

@@ -33,7 +33,8 @@ from perftop.tui.shared.choice import Choice
 
 if TYPE_CHECKING:
     from perftop.recording.background import Deck
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from perftop.output.export.fields import Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.table import Table
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 _TRUTHS = {True: "true", False: "false"}
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
-from perftop.session.session import Interval
+from perftop.session.interval import Interval
 
 Counted = dict[str, dict[str, int]]
 """Episodes, by kind and cause."""

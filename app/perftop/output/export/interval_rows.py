@@ -9,7 +9,8 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.output.stat_json import number
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 
 class Look:

@@ -9,7 +9,8 @@ from perftop.output.export.fields import MEASURES, Field
 from perftop.output.export.form import Counted, Form, Out
 from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 

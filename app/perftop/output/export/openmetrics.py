@@ -19,7 +19,8 @@ from perftop.base.text import ranges
 from perftop.output.export.fields import ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import Look
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 READ_BYTES = 16 << 20
 """Of the temporary file at once."""

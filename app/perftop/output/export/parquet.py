@@ -9,7 +9,8 @@ from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.output.export.fields import Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.table import Table
-from perftop.session.session import Interval, Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 GROUP_ROWS = 1 << 16
 """In a row group: enough for its columns to pack well, some tens of MB while it is made."""

@@ -8,8 +8,9 @@ from perfprobe import wire
 from perftop.output.export.fields import ELAPSED, ONLINE, PLACES, TIME, Field
 from perftop.output.export.interval_rows import Look
 from perftop.samples.metrics import METRICS
+from perftop.session.interval import Interval
 from perftop.session.missing import MANY, OFF, UNREAD, why_absent
-from perftop.session.session import Interval, Session
+from perftop.session.session import Session
 
 
 class Table:

@@ -18,7 +18,8 @@ from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Place
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.core_page.charts import Charts, Scales
     from perftop.tui.core_page.values import Track
 

@@ -24,7 +24,8 @@ from perftop.tui.shared.sheet_reader import DROP
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 _BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),

@@ -15,8 +15,9 @@ from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.sheet_reader import joint
 
 if TYPE_CHECKING:
+    from perftop.session.interval import Interval
     from perftop.session.sample_history import Times
-    from perftop.session.session import Interval, Session
+    from perftop.session.session import Session
     from perftop.tui.shared.time_axis import Axis
 
 _WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz",

@@ -15,7 +15,8 @@ from perftop.tui.shared.cursor import Cursor
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 class Episodes(Cursor):

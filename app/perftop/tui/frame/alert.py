@@ -14,7 +14,8 @@ from perftop.tui.shared import episode_style
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 _STATES = frozenset({"suspect", "offline", "online"})
 """Kinds that say how far numbers go, not what the machine does."""

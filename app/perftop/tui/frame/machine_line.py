@@ -11,7 +11,8 @@ from perftop.tui.shared.sheet import INVOLUNTARY, STEAL
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 ROOMY = 110
 """Columns from which on the bar can spare some for a decimal."""

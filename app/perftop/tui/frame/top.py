@@ -18,7 +18,8 @@ from perftop.tui.frame import alert, machine_line
 from perftop.tui.frame.status import Replay, Status
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 LINES = 4
 WIDE = 100

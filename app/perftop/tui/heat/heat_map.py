@@ -19,7 +19,8 @@ from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.heat.values import Heat, HeatReader
 
 HEADS, FOOT = 2, 1

@@ -13,7 +13,8 @@ from perftop.tui.heat.layout import Cell
 from perftop.tui.shared.places import Place, Places
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.heat.values import Heat
 
 Piece = tuple[int, list[Run]]

@@ -16,7 +16,8 @@ from perftop.tui.shared.fields import Field
 from perftop.tui.shared.sheet import AWAKE
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 FEWEST = 4
 """Cores of which one can be said to be unlike the others."""

@@ -18,7 +18,8 @@ from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.sheet_reader import DROP
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

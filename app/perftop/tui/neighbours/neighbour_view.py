@@ -15,7 +15,8 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.neighbours.values import Neighbourhood, Runner, Victim
 
     Row = list[Run] | Victim | Runner

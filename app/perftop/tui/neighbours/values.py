@@ -22,7 +22,8 @@ from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
 from perftop.samples.running_tasks import Task, task
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 LEAST_NS = 1_000_000_000
 """What the numbers of threads cover at least: a thread runs in slices, and sleeps between them."""

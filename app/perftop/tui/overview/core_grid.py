@@ -17,7 +17,8 @@ from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet import STEAL
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.shared.sheet_reader import Reader
 
 TALLEST = 12

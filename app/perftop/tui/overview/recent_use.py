@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from perftop.session.history import edges
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 class Recent:

@@ -11,7 +11,8 @@ from perftop.process.printout import Printout
 from perftop.tui.frame.status import Status
 
 if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for it
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 class Refreshed(Message):

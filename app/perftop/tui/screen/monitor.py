@@ -23,7 +23,7 @@ from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import called
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval
+    from perftop.session.interval import Interval
     from perftop.tui.frame.prompt import Prompt
 
 SHORT = 12

@@ -10,7 +10,8 @@ from perftop.tui.shared.choice import Choice
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
     from perftop.session.filter import Filter
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 SHOWN = 24
 """Characters of a filter that are shown beside other things."""

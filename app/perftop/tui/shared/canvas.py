@@ -19,7 +19,8 @@ from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 Line = tuple[list[Run], theme.Mood]
 

@@ -10,7 +10,7 @@ from perftop.output.episode_words import cause, evidence
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
-    from perftop.session.session import Interval
+    from perftop.session.interval import Interval
 
 _RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}
 _WRONG = frozenset(theme.EPISODES) - {"ramp", "suspect", "offline", "online"}

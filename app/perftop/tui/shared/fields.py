@@ -16,7 +16,8 @@ from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 _STATES = {"both": "both active", "lp0": "lp0 only", "lp1": "lp1 only", "neither": "neither"}
 _NAMES = {

@@ -11,7 +11,8 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:

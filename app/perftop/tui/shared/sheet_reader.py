@@ -15,7 +15,8 @@ from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, Sheet
 
 if TYPE_CHECKING:
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 DROP = 0.05
 """Of the ceiling, or of the other cores' clock: nearer than this is what averaging over idle

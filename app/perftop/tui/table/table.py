@@ -19,7 +19,8 @@ from perftop.tui.table import layout, lines
 if TYPE_CHECKING:
     from perftop.base.arrays import Ints
     from perftop.session.columns import Column, Tabular
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.shared.sheet_reader import Reader
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}

@@ -22,7 +22,8 @@ from perftop.tui.timeline.layout import NUMBER, Plan, Slot, label, planned, titl
 if TYPE_CHECKING:
     from perftop.base.format import ClockUnit
     from perftop.samples.episode import Episode
-    from perftop.session.session import Interval, Session
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
     from perftop.tui.shared.fields import Field
     from perftop.tui.timeline.lanes import Lanes
 
