@@ -6,12 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from waiting import quiet
-
-sys.path.insert(0, str(Path(__file__).parent / "app"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,16 +6,15 @@ import argparse
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import textual
+from roots import ROOT
 
 from perfprobe.sources import sim
 from perftop import cli
 from perftop.samples.metrics import METRICS
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PICTURED = "8.2.8"
 OTHERS = {"--duration"}

@@ -1,24 +1,101 @@
-"""The layers: who may import what. Asked of fresh interpreters, because an import inside a function
-is seen by no linter."""
+"""Folders are layers: what each may import. Read from the tree, imports inside functions included;
+what an import brings along is asked of a fresh interpreter."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
+from roots import ROOT
 
-APP = Path(__file__).parents[1] / "app" / "perftop"
-PROBE = Path(__file__).parents[1] / "probe" / "perfprobe"
+SHOWN = "base samples detect session output draw tui/shared wire"
+"""What a view is made from."""
+VIEWS = "tui/overview tui/heat tui/timeline tui/table tui/episodes tui/neighbours tui/core_page"
+MAY_IMPORT = {
+    # --- perftop, from the ground up; a folder's name stands for all below it
+    "base": "",
+    "draw": "base",
+    "process": "base wire",
+    "samples": "base wire",
+    "detect/engine": "base samples",
+    "detect/neighbours": "base samples detect/engine",
+    "detect": "base samples detect/engine detect/neighbours",
+    "session": "base samples detect wire",
+    "recording": "base samples session wire",
+    "output": "base process samples session wire",
+    "output/export": "base process samples session output wire",
+    "tui/shared": "base samples session output draw",
+    "tui/frame": f"{SHOWN} process",
+    **dict.fromkeys(VIEWS.split(), SHOWN),
+    "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
+    "tui": "base process session recording output draw tui/shared tui/frame tui/screen wire",
+    "verbs/ramp": "base draw",
+    "verbs": "base process samples session recording output verbs/ramp wire",
+    "perftop": "base process tui verbs",
+    # --- perfprobe
+    "wire": "",
+    "cpu": "wire",
+    "native": "wire cpu",
+    "registers": "wire cpu",
+    "kernel": "wire cpu native registers",
+    "sources": "wire",
+    "sources/os": "wire cpu native kernel",
+    "sources/sim": "wire cpu native kernel",
+    "sources/msr": "wire cpu native registers kernel sources/os",
+    "sources/perf": "wire cpu native kernel sources/os sources/msr",
+    "instruments": "wire cpu native registers kernel sources/os",
+    "instruments/selftest": "wire native kernel sources instruments",
+    "perfprobe": "wire cpu native kernel sources instruments",
+}
+HEADLESS = "samples detect session recording output process verbs"
+"""Folders that draw no screen: they work without Textual and Rich."""
+PATHS = {
+    ".".join(path.relative_to(ROOT / base).with_suffix("").parts): path
+    for base in ("app", "probe")
+    for path in (ROOT / base).glob("perf*/**/*.py")
+}
 
-MODEL = ["counters", "metrics", "evaluate", "calibrate", "smt", "gates", "summary",
-         "session", "format", "filter", "believe", "history", "interval", "limits", "packing",
-         "trail", "tabular", "moment", "playhead", "detect.detection", "detect.spells",
-         "recording", "seekable"]  # fmt: skip
-HEADLESS = [*MODEL, "export", "report", "stat", "stream", "tree", "doctor", "failed", "keys",
-            "config", "launch", "job", "timers", "histogram"]  # fmt: skip
+
+def folder(module: str) -> str:
+    """Below its package; for the package's own files its name."""
+    package, *inner = module.split(".")[:-1]
+    return "/".join(inner) or package
+
+
+def modules(folders: str) -> list[str]:
+    return [
+        name.removesuffix(".__init__")
+        for name in PATHS
+        if any(f"{folder(name)}/".startswith(f"{each}/") for each in folders.split())
+    ]
+
+
+def imports(source: str) -> Iterator[tuple[int, str]]:
+    """Line and module of each import of ours, except of the packages' own `__init__`, which hold
+    the version only."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in (base + alias.name for alias in node.names):
+                tried = (name, f"{name}.__init__", base[:-1], f"{base}__init__")
+                found = next((module for module in tried if module in PATHS), "")
+                if found.count(".") > 1 or (found and not found.endswith("__init__")):
+                    yield node.lineno, found
+
+
+def upward(module: str, source: str) -> list[str]:
+    """Imports of this module that the table does not allow."""
+    here, may = folder(module), MAY_IMPORT[folder(module)].split()
+    return [
+        f"{PATHS[module].relative_to(ROOT)}:{line}: {here} must not import {found}"
+        for line, found in imports(source)
+        if folder(found) != here
+        and not any(f"{folder(found)}/".startswith(f"{each}/") for each in may)
+    ]
 
 
 def loaded(code: str) -> set[str]:
@@ -30,13 +107,58 @@ def loaded(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", HEADLESS)
-def test_the_model_needs_no_screen(name: str) -> None:
-    assert not loaded(f"import perftop.{name}") & {"textual", "rich"}
+def test_the_table_is_of_the_folders_there_are() -> None:
+    assert {folder(module) for module in PATHS} == MAY_IMPORT.keys()
+
+
+def test_no_import_runs_upward() -> None:
+    found = [line for m, path in PATHS.items() for line in upward(m, path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+def test_no_files_and_no_folders_import_each_other() -> None:
+    files: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = {}
+    for module, path in PATHS.items():
+        for _, found in imports(path.read_text("utf-8")):
+            files.setdefault(module, set()).add(found)
+            if folder(found) != folder(module):
+                folders.setdefault(folder(module), set()).add(folder(found))
+    for graph in (files, folders):
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(" -> ".join(reversed(error.args[1])))
+
+
+def test_imports_inside_functions_are_seen() -> None:
+    """A guard that finds nothing passes everything."""
+    source = "def f():\n    from perftop.tui import app\n    import perftop.base.format\n"
+    assert upward("perftop.session.session", source) == [
+        "app/perftop/session/session.py:2: session must not import perftop.tui.app"
+    ]
+    assert "perftop.samples.counters" in modules("samples")
+    assert "numpy" in loaded("import perftop.session.session")
+
+
+def test_all_imports_name_the_package() -> None:
+    for path in PATHS.values():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative"
+
+
+def test_what_draws_no_screen_needs_no_textual() -> None:
+    found = modules(HEADLESS)
+    drawing = {m for m in found if m.startswith("perftop.verbs.ramp")}
+    assert not loaded(f"import {', '.join(sorted({*found} - drawing))}") & {"textual", "rich"}
 
 
 def test_the_probe_is_small() -> None:
-    code = "import perfprobe.__main__, perfprobe.sources.os.procfs, perfprobe.serve"
+    """Nothing but sim imports numpy; psutil waits until a task is looked at."""
+    found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}
+    found -= {"perfprobe._native"}
+    rest = {m.removesuffix(".__init__") for m in found if folder(m) != "sources/sim"}
+    code = f"import perfprobe.__main__, {', '.join(sorted(rest))}"
     assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 
@@ -50,64 +172,3 @@ def test_help_is_quick(arguments: list[str]) -> None:
         f"    main({arguments!r})"
     )
     assert not loaded(code) & {"textual", "numpy", "rich", "asyncio", "msgpack"}
-
-
-def source(name: str) -> Path:
-    return APP / f"{name.replace('.', '/')}.py"
-
-
-def imports(path: Path) -> set[str]:
-    """Every module that a file names in an import, at any depth."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
-    return names
-
-
-def test_the_app_takes_only_the_wire_from_the_probe() -> None:
-    allowed = {"perfprobe", "perfprobe.wire"}
-    for path in APP.rglob("*.py"):
-        taken = {n for n in imports(path) if n.startswith("perfprobe")}
-        extra = {n for n in taken if not n.startswith("perfprobe.wire") and n not in allowed}
-        assert not extra, f"{path.name} imports {extra}"
-
-
-def test_nothing_imports_upward() -> None:
-    """Screens do not know the app, widgets neither screens nor streams, the model no asyncio."""
-    forbidden = {
-        "screens": {"perftop.tui.app", "perftop.cli", "perftop.process.probe_stream"},
-        "widgets": {
-            "perftop.tui.app",
-            "perftop.cli",
-            "perftop.screens",
-            "perftop.process.probe_stream",
-            "perftop.tui.screen.messages",
-        },
-    }
-    for folder, names in forbidden.items():
-        for path in (APP / folder).rglob("*.py"):
-            found = {
-                n for n in imports(path) if any(n == f or n.startswith(f + ".") for f in names)
-            }
-            assert not found, f"{folder}/{path.name} imports {found}"
-    for name in MODEL:
-        assert not imports(source(name)) & {"asyncio", "socket", "subprocess", "textual"}
-
-
-def test_the_probe_knows_no_app() -> None:
-    for path in PROBE.rglob("*.py"):
-        assert not {n for n in imports(path) if n.startswith("perftop")}, path.name
-        if "sim" not in path.parts:
-            assert not {n for n in imports(path) if n.startswith("numpy")}, path.name
-
-
-def test_this_test_sees_imports() -> None:
-    """A guard whose extractor finds nothing passes everything."""
-    assert "perfprobe.wire" in imports(APP / "session.py")
-    assert "numpy" in loaded("import perftop.session.session")
-    assert HEADLESS
-    assert all(source(name).exists() for name in HEADLESS)

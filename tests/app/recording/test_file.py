@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from test_recording import FOUND, HELLO, Pieces, plain
+from pieces import FOUND, HELLO, Pieces, plain
+from roots import DATA
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
@@ -187,7 +188,7 @@ def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -
 
 # --- files of older versions: they keep opening, and are never made anew
 
-GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
+GOLDEN = DATA / "recording-1"
 DIGEST = "864e0db83771bbd7e0fab148e86f1d99280c9fb757188fd13f19ab0701fdd048"
 """Of all words of its frames, as the simulated machine said them."""
 

@@ -11,11 +11,10 @@ import pytest
 import trees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from roots import DATA
 
 from perfprobe.cpu import files, identity, topology
 from perfprobe.wire import Cpu
-
-DATA = Path(__file__).parents[1] / "data"
 
 
 def rows_of(rows: list[Cpu]) -> dict[int, Cpu]:

@@ -1,7 +1,8 @@
 """Pictures of the screen, of one size, machine and moment each. They are made with one version of
 Textual; with another one they are no evidence.
 
-After a change that was meant: `pytest tests/app/test_snapshots.py --snapshot-update`, then look.
+After a change that was meant: `pytest --snapshot-update tests/app/tui/test_snapshots.py`, then
+look at them.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from fakes import Machine
 from made import SAMPLE_NS
 from playing import INTERVAL_NS
 from recorded import Viewer, view
+from roots import DATA
 from taped import written
 from textual.widgets import Static
 from waiting import until
@@ -21,7 +22,7 @@ from perftop.recording.codec import Timed
 from perftop.tui import replay_app
 from perftop.tui.config import Config
 
-GOLDEN = Path(__file__).parents[1] / "data" / "recording-1"
+GOLDEN = DATA / "recording-1"
 FRAMES = 1001
 MARKS = {12: "warm", 80: "late"}
 """By second."""

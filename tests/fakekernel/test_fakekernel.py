@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 from fakekernel.models import MODELS
 from fakekernel.oracle import ANY, EN, OS, USR, Bench, select, ticks
 

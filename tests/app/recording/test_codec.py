@@ -12,56 +12,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pieces import FOUND, HELLO, messages, plain, recorded
+from roots import SUPPORT
 
 from perfprobe import wire
-from perfprobe.sources import sim
-from perftop.recording.codec import BLOCK, Reader, Recorder
-
-SAMPLE_NS = 100_000_000
-
-
-def messages(spec: str, n: int) -> tuple[wire.Hello, list[wire.Frame | wire.Note]]:
-    source = sim.open_sim(f"{spec},speed=max", SAMPLE_NS)
-    found: list[wire.Frame | wire.Note] = []
-    while len(found) < n:
-        found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
-    source.close()
-    return source.hello, found[:n]
-
-
-class Pieces:
-    """A file, and where each write to it ended."""
-
-    def __init__(self) -> None:
-        self.data, self.ends = b"", [0]
-
-    def write(self, data: bytes) -> None:
-        self.data += data
-        self.ends.append(len(self.data))
-
-
-def recorded(hello: wire.Hello, found: list[wire.Frame | wire.Note]) -> Pieces:
-    out = Pieces()
-    recorder = Recorder(out, hello)
-    for message in found:
-        recorder.write(message)
-    assert recorder.bytes == len(out.data)
-    return out
+from perftop.recording.codec import BLOCK, Reader
 
 
 def read(data: bytes) -> list[wire.Message]:
     return list(Reader().feed(data))
-
-
-def plain(message: wire.Message) -> wire.Message:
-    """As it comes from the wire."""
-    decoder = wire.Decoder()
-    decoder.hello = HELLO
-    (found,) = decoder.feed(wire.encode(message))
-    return found
-
-
-HELLO, FOUND = messages("sim:hotplug,cpus=8", 3 * BLOCK)
 
 
 def test_all_of_it_comes_back() -> None:
@@ -134,7 +93,7 @@ def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path)
     """Many times: each message is one write."""
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[2])\n"
-        "from test_recording import FOUND, HELLO\n"
+        "from pieces import FOUND, HELLO\n"
         "from perftop.recording.codec import Recorder\n"
         "out = open(sys.argv[1], 'wb', buffering=0)\n"
         "recorder = Recorder(out, HELLO)\n"
@@ -144,7 +103,7 @@ def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path)
     )
     for turn in range(6):
         path = tmp_path / f"{turn}"
-        argv = [sys.executable, "-c", code, str(path), str(Path(__file__).parent)]
+        argv = [sys.executable, "-c", code, str(path), str(SUPPORT)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()

@@ -5,16 +5,16 @@ Run to write it anew."""
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
+from roots import DATA
 from taped import written
 
 from perfprobe import wire
 from perfprobe.sources import sim
 from perftop.recording.codec import Timed
 
-GOLDEN = Path(__file__).parents[1] / "data" / "export"
+GOLDEN = DATA / "export"
 SAMPLE_NS = 500_000_000
 SECONDS = 18
 WHY = 'in use by "pcm", says the kernel\nsince boot'

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from roots import SUPPORT
 
 from perftop import cli
 from perftop.base import findings
@@ -209,7 +210,7 @@ print(strips.text(alert.line(session, None, Status(0), 80)))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
     )  # fmt: skip
     assert "! selftest found counters wrong on this boot: instructions" in done.stdout, done.stderr
 

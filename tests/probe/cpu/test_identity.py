@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 import trees
+from roots import DATA
 
 from perfprobe.cpu import files, identity
 from perfprobe.wire import Identity
 
-GUEST = Path(__file__).parents[1] / "data/guest-epyc-2cpu"
+GUEST = DATA / "guest-epyc-2cpu"
 
 INTEL = """\
 processor\t: 0

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from roots import ROOT
 
-CSRC = Path(__file__).parents[1] / "probe" / "csrc"
+CSRC = ROOT / "probe" / "csrc"
 
 
 def listing(source: str, directory: Path) -> str:

@@ -1,0 +1,49 @@
+"""A short stream of a simulated machine, and the pieces in which a recorder writes it."""
+
+from __future__ import annotations
+
+from perfprobe import wire
+from perfprobe.sources import sim
+from perftop.recording.codec import BLOCK, Recorder
+
+SAMPLE_NS = 100_000_000
+
+
+def messages(spec: str, n: int) -> tuple[wire.Hello, list[wire.Frame | wire.Note]]:
+    source = sim.open_sim(f"{spec},speed=max", SAMPLE_NS)
+    found: list[wire.Frame | wire.Note] = []
+    while len(found) < n:
+        found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
+    source.close()
+    return source.hello, found[:n]
+
+
+class Pieces:
+    """A file, and where each write to it ended."""
+
+    def __init__(self) -> None:
+        self.data, self.ends = b"", [0]
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+        self.ends.append(len(self.data))
+
+
+def recorded(hello: wire.Hello, found: list[wire.Frame | wire.Note]) -> Pieces:
+    out = Pieces()
+    recorder = Recorder(out, hello)
+    for message in found:
+        recorder.write(message)
+    assert recorder.bytes == len(out.data)
+    return out
+
+
+def plain(message: wire.Message) -> wire.Message:
+    """As it comes from the wire."""
+    decoder = wire.Decoder()
+    decoder.hello = HELLO
+    (found,) = decoder.feed(wire.encode(message))
+    return found
+
+
+HELLO, FOUND = messages("sim:hotplug,cpus=8", 3 * BLOCK)

@@ -1,0 +1,10 @@
+"""Where the project and what its tests read lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+SUPPORT = TESTS / "support"
+DATA = TESTS / "data"
+ROOT = TESTS.parent
