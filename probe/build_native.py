@@ -1,6 +1,6 @@
-"""The build_ext of perftop: writes the cffi glue from the header, then compiles.
+"""The build_ext of perftop: finds the C files, writes the cffi glue from the header, compiles.
 
-`[tool.setuptools.cmdclass]` names it. Nothing generated is kept in git.
+`[tool.setuptools.cmdclass]` names it. The glue is written among the objects, not in the tree.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from cffi import FFI
 from setuptools.command import build_ext as setuptools_build_ext
 
 CSRC = Path(__file__).parent / "csrc"
-HEADERS = [
-    "perfprobe.h",
-    "known.h",
-    "ramp.h",
-    "timers.h",
-]
-"""What Python may call. One a line."""
+HEADER = "perfprobe.h"
+"""What Python may call."""
 BEGIN, END = "/* cffi: begin */", "/* cffi: end */"
+GLUE = f"""
+#pragma GCC diagnostic ignored "-Wconversion"
+#include "{HEADER}"
+"""
+"""What precedes cffi's functions, which convert without casts."""
 
 
 def declarations(header: str) -> str:
     """What lies between the two marks."""
     return header.partition(BEGIN)[2].partition(END)[0]
+
+
+def files(pattern: str) -> list[str]:
+    """Files of csrc, relative to the project, in which setuptools runs."""
+    return sorted(os.path.relpath(path) for path in CSRC.glob(pattern))
 
 
 def missing() -> str | None:
@@ -42,14 +47,23 @@ def missing() -> str | None:
 
 
 class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' name for it
+    def finalize_options(self) -> None:
+        """Sources and headers stand in the extension from here on: an sdist asks for them, too."""
+        super().finalize_options()
+        for extension in self.extensions:
+            extension.sources = files("*.c")
+            extension.depends = [*files("*.h"), os.path.relpath(__file__)]
+
     def run(self) -> None:
         problem = missing()
         if problem is not None:
             raise SystemExit(problem)
         ffi = FFI()
-        for header in HEADERS:
-            ffi.cdef(declarations((CSRC / header).read_text()))
-        includes = "\n".join(f'#include "{header}"' for header in HEADERS)
-        ffi.set_source("perfprobe._native", includes)
-        ffi.emit_c_code(str(CSRC / "_native.c"))  # leaves the file alone if it would be the same
+        ffi.cdef(declarations((CSRC / HEADER).read_text()))
+        ffi.set_source("perfprobe._native", GLUE)
+        glue = Path(self.build_temp, "_native.c")
+        glue.parent.mkdir(parents=True, exist_ok=True)
+        ffi.emit_c_code(str(glue))  # leaves the file alone if it would be the same
+        for extension in self.extensions:
+            extension.sources = [str(glue), *extension.sources]
         super().run()

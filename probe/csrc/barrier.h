@@ -1,9 +1,11 @@
 /*
- * The few memory orderings used here, named as in liburing: logic never spells an order itself.
+ * The few memory orderings used here, named as in liburing; other code never spells an order
+ * itself. Macros and one inline function: this header has no source.
  *
- * store_release: what this thread wrote before is seen by whoever sees the stored value ...
- * load_acquire:  ... and reads it by this.
- * read_once, write_once: a value of its own, not torn; says nothing about other memory.
+ * store_release: whoever sees the stored value by load_acquire sees all that this thread wrote
+ *                before it.
+ * load_acquire:  the other half of the pair.
+ * read_once, write_once: the value is not torn. They order no other memory.
  */
 #ifndef PP_BARRIER_H
 #define PP_BARRIER_H
@@ -16,7 +18,7 @@
 #define pp_write_once(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 #define pp_read_once(p) atomic_load_explicit((p), memory_order_relaxed)
 
-/* A counter with one writer needs no locked instruction, only that readers see no torn value. */
+/* A counter with one writer needs no locked instruction. Its readers see no torn value. */
 static inline void pp_count(_Atomic uint64_t *counter, uint64_t n)
 {
     pp_write_once(counter, pp_read_once(counter) + n);

@@ -1,13 +1,11 @@
 /*
- * Loads the idle program with bpf(2), attaches it, maps its rows.
- *
- * Program, map and attachment live as long as their descriptors: the kernel takes everything away
- * when the process ends, however it ends. The descriptors are close-on-exec (the kernel's default).
+ * Loads the idle program with bpf(2), attaches it, maps its rows. The kernel takes everything away
+ * when the process ends, however it ends: the descriptors are close-on-exec by default.
  */
 #define _GNU_SOURCE
 #include "idle.h"
 
-#include <stdbool.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,53 +13,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cpu.h"
 #include "idle_program.h"
+#include "idle_rows.h"
 
-struct pp_idle {
-    int map, program, link;
-    uint32_t cpus, cores; /* rows, some of them not used */
-    size_t size;
-    void *base; /* read-only once set up */
-};
-
-static int pp_bpf(int command, union bpf_attr *attr)
+static int bpf(int command, union bpf_attr *attr)
 {
     long rc = syscall(__NR_bpf, command, attr, sizeof *attr);
 
     return rc < 0 ? -errno : (int)rc;
 }
 
-/* The template without labels, its jumps resolved. Returns the number of instructions. */
-static uint32_t pp_idle_assemble(struct bpf_insn *out, int map, int32_t swaps)
+/* The first attempts are without a log: a log makes the verifier slow, and one that is too small is
+ * an error. */
+static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
 {
-    uint32_t at[PP_IDLE_LABELS] = {0};
-    uint32_t n = 0;
-
-    for (int i = 0; i < PP_IDLE_TEMPLATE; i++) {
-        if (pp_idle_template[i].code == PP_IDLE_LABEL)
-            at[pp_idle_template[i].off] = n;
-        else
-            out[n++] = pp_idle_template[i];
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        unsigned class = BPF_CLASS(out[i].code), op = BPF_OP(out[i].code);
-
-        if (out[i].code == PP_IDLE_TRIES) {
-            out[i].code = BPF_ALU64 | BPF_MOV | BPF_K;
-            out[i].imm = swaps;
-        } else if (out[i].code == (BPF_LD | BPF_DW | BPF_IMM)) {
-            out[i++].imm = map; /* takes two places, the second looks like nothing else */
-        } else if (class == BPF_JMP32 || (class == BPF_JMP && op != BPF_CALL && op != BPF_EXIT)) {
-            out[i].off = (int16_t)(at[out[i].off] - i - 1);
-        }
-    }
-    return n;
-}
-
-/* Without a log first: asking for one makes the verifier slow, and too small a one is an error. */
-static int pp_idle_load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
-{
-    struct bpf_insn program[PP_IDLE_TEMPLATE];
+    struct bpf_insn program[PP_IDLE_INSNS];
     union bpf_attr attr = {
         .prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
         .insn_cnt = pp_idle_assemble(program, idle->map, swaps),
@@ -73,32 +40,32 @@ static int pp_idle_load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t
     size_t used;
 
     do
-        idle->program = pp_bpf(BPF_PROG_LOAD, &attr);
+        idle->program = bpf(BPF_PROG_LOAD, &attr);
     while (idle->program == -EAGAIN && --tries);
     if (idle->program < 0) {
         used = (size_t)snprintf(log, log_size, "BPF_PROG_LOAD\n");
-        if (used + 128 <= log_size) { /* the least that the kernel takes */
+        if (used + 128 <= log_size) { /* the kernel takes no less */
             attr.log_level = 1;
             attr.log_buf = (uintptr_t)log + used;
             attr.log_size = log_size - (uint32_t)used;
-            pp_bpf(BPF_PROG_LOAD, &attr); /* cannot succeed; if it does, the first answer counts */
+            bpf(BPF_PROG_LOAD, &attr); /* for the log only; the first answer counts */
         }
     }
     return idle->program < 0 ? idle->program : 0;
 }
 
-static int pp_idle_attach(struct pp_idle *idle, char *log, uint32_t log_size)
+static int attach(struct pp_idle *idle, char *log, uint32_t log_size)
 {
     union bpf_attr attr = {.raw_tracepoint = {.name = (uintptr_t) "cpu_idle"}};
 
     attr.raw_tracepoint.prog_fd = (uint32_t)idle->program;
-    idle->link = pp_bpf(BPF_RAW_TRACEPOINT_OPEN, &attr);
+    idle->link = bpf(BPF_RAW_TRACEPOINT_OPEN, &attr);
     if (idle->link < 0)
         snprintf(log, log_size, "BPF_RAW_TRACEPOINT_OPEN\n");
     return idle->link < 0 ? idle->link : 0;
 }
 
-static int pp_idle_map(struct pp_idle *idle, char *log, uint32_t log_size)
+static int map(struct pp_idle *idle, char *log, uint32_t log_size)
 {
     union bpf_attr attr = {
         .map_type = BPF_MAP_TYPE_ARRAY,
@@ -110,7 +77,7 @@ static int pp_idle_map(struct pp_idle *idle, char *log, uint32_t log_size)
     };
 
     snprintf(log, log_size, "BPF_MAP_CREATE\n");
-    idle->map = pp_bpf(BPF_MAP_CREATE, &attr);
+    idle->map = bpf(BPF_MAP_CREATE, &attr);
     if (idle->map < 0)
         return idle->map;
     snprintf(log, log_size, "mmap\n");
@@ -119,15 +86,15 @@ static int pp_idle_map(struct pp_idle *idle, char *log, uint32_t log_size)
     return idle->base == MAP_FAILED ? -errno : 0;
 }
 
-/* What the rows are before the first transition: nothing is known but that a core's missing LP is
- * idle. -EEXIST: a place is taken. */
-static int pp_idle_fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n)
+/* Sets the rows up as before the first transition: no state is known, but the missing LP of a core
+ * is idle. -EEXIST: two CPUs have the same place. */
+static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n)
 {
     struct pp_idle_head *head = idle->base;
     struct pp_idle_cpu *cpus = (struct pp_idle_cpu *)idle->base + 1;
     struct pp_idle_core *cores = (struct pp_idle_core *)(cpus + idle->cpus);
 
-    head->start_ns = pp_idle_now();
+    head->start_ns = pp_clock_ns(CLOCK_MONOTONIC);
     head->cpus = idle->cpus;
     head->cores = idle->cores;
     for (uint32_t i = 0; i < n; i++) {
@@ -148,9 +115,8 @@ static int pp_idle_fill(struct pp_idle *idle, const pp_idle_place *places, uint3
     return mprotect(idle->base, idle->size, PROT_READ) ? -errno : 0;
 }
 
-/* Everything but the attachment. */
-static int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out,
-                        char *log, uint32_t log_size)
+int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
+                 uint32_t log_size)
 {
     struct pp_idle *idle;
     int rc;
@@ -173,11 +139,11 @@ static int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, 
             idle->cores = p->core + 1;
     }
     if (rc == 0)
-        rc = pp_idle_map(idle, log, log_size);
+        rc = map(idle, log, log_size);
     if (rc == 0)
-        rc = pp_idle_fill(idle, places, n);
+        rc = fill(idle, places, n);
     if (rc == 0)
-        rc = pp_idle_load(idle, swaps, log, log_size);
+        rc = load(idle, swaps, log, log_size);
     *out = idle;
     return rc;
 }
@@ -189,7 +155,7 @@ int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *l
     int rc = pp_idle_make(places, n, PP_IDLE_SWAPS, &idle, log, log_size);
 
     if (rc == 0)
-        rc = pp_idle_attach(idle, log, log_size);
+        rc = attach(idle, log, log_size);
     if (rc) {
         pp_idle_close(idle);
         return rc;
@@ -202,7 +168,7 @@ void pp_idle_close(pp_idle *idle)
 {
     if (idle == NULL)
         return;
-    /* The link first: the program must not run on. */
+    /* The link is closed first, so that the program does not run on. */
     if (idle->link >= 0)
         close(idle->link);
     if (idle->program >= 0)
@@ -214,8 +180,8 @@ void pp_idle_close(pp_idle *idle)
     free(idle);
 }
 
-/* Runs the program as a transition of `cpu` would, so that there is one writer's code only. */
-static int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
+/* The program itself is run, so that no second code writes the rows. */
+int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
 {
     uint64_t context[2] = {state, cpu};
     union bpf_attr attr = {.test = {.ctx_in = (uintptr_t)context, .ctx_size_in = sizeof context}};
@@ -227,7 +193,7 @@ static int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool t
         attr.test.flags = BPF_F_TEST_RUN_ON_CPU;
         attr.test.cpu = cpu;
     }
-    return pp_bpf(BPF_PROG_TEST_RUN, &attr);
+    return bpf(BPF_PROG_TEST_RUN, &attr);
 }
 
 int pp_idle_settle(const pp_idle *idle, uint32_t cpu)
@@ -271,7 +237,7 @@ int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out)
     int rc;
 
     attr.info.bpf_fd = (uint32_t)idle->program;
-    rc = pp_bpf(BPF_OBJ_GET_INFO_BY_FD, &attr);
+    rc = bpf(BPF_OBJ_GET_INFO_BY_FD, &attr);
     if (rc)
         return rc;
     *out = (pp_idle_stats){.missed = info.recursion_misses};

@@ -1,10 +1,8 @@
 #define _GNU_SOURCE
-#include "known.h"
+#include "perfprobe.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 #include "cpu.h"
 
@@ -25,19 +23,17 @@ static void leave(pp_spell *s)
         s->cpu = -1;
 }
 
-#if defined(__x86_64__) && !defined(PP_NO_TSC)
-
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
 #define BODY 64
-/* Much, so that what entering and leaving the kernel costs is little beside it. */
+/* Long, so that entering and leaving the kernel costs little beside it. */
 #define ENTER_BODY 512
 
 #define REPEAT(times, body) ".rept " TEXT(times) "\n\t" body "\n\t.endr\n\t"
 #define LOOP(inside) "1:\n\t" inside "dec %[n]\n\tjnz 1b"
 
-/* Not a NOP: some CPUs drop those early, and what is dropped might not be counted. */
+/* TEST and not NOP: some CPUs drop NOPs early and may not count them. */
 static void loop_free(uint64_t n)
 {
     __asm__ volatile(LOOP(REPEAT(BODY, "test %%eax, %%eax")) : [n] "+r"(n) : : "cc");
@@ -109,32 +105,6 @@ int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_mark
     leave(out);
     return 0;
 }
-
-#else
-
-uint32_t pp_known_turn(uint32_t kind)
-{
-    (void)kind;
-    return 0;
-}
-
-uint32_t pp_known_chain(uint32_t kind)
-{
-    (void)kind;
-    return 0;
-}
-
-int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out)
-{
-    (void)kind;
-    (void)turns;
-    (void)marks;
-    (void)n_marks;
-    (void)out;
-    return -ENOTSUP;
-}
-
-#endif
 
 int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
                      uint32_t n)

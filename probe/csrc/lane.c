@@ -14,8 +14,7 @@
 #include "slot.h"
 
 enum {
-    STACK = 64 << 10, /* bytes; a lane needs a few KiB, and there may be a thousand of them */
-    REPEATS = 2,
+    STACK = 64 << 10,   /* bytes; a lane needs a few KiB, and there may be a thousand of them */
     WIDE_TIMES = 4,     /* the usual width */
     WIDE_FLOOR = 20000, /* stamps: 5 to 20 us; a width below is no interruption worth a repeat */
     MEDIAN_STEP = 8     /* the estimate moves by this part of itself: x10 in 20 reads */
@@ -33,7 +32,7 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
     memset(valid, 0, (row->plan.valid_words + row->columns) * sizeof *valid);
     for (uint32_t i = 0; i < row->plan.n_slots; i++) {
         uint32_t column = slots[i].column;
-        int rc = pp_read_slot(&slots[i], &values[column]);
+        int rc = pp_slot_read(&slots[i], &values[column]);
         uint64_t filled = rc == 0 ? pp_slot_filled(&slots[i]) : 0;
 
         if (rc)
@@ -52,7 +51,7 @@ static uint64_t read_row_once(struct pp_lane *lane, const struct pp_lane_row *ro
     struct pp_instant before = pp_now(clock, proof);
     struct pp_instant after = before;
 
-    /* A thread on the wrong CPU does not even try: there, many a read is an interrupt for ours. */
+    /* A thread on the wrong CPU does not read: many reads there interrupt the lane's CPU. */
     if (!proof || before.cpu == lane->cpu) {
         read_slots(lane, row, slots, out);
         after = pp_now(clock, proof);
@@ -68,10 +67,10 @@ static uint64_t read_row_once(struct pp_lane *lane, const struct pp_lane_row *ro
 }
 
 /*
- * Whether a read took much longer than this row usually does. The median is followed by steps of
- * its own fraction, up or down: one comparison, no history, and outliers weigh no more than others.
- * But nothing makes a read faster than it is: one of less than half the estimate ends a bad start,
- * such as a first read that found everything cold.
+ * Whether a read took much longer than a read of this row usually does. The estimate of the median
+ * goes up or down by a fraction of itself with each read, so outliers weigh no more than others and
+ * no history is kept. A read of less than half the estimate replaces it at once: nothing makes a
+ * read faster than it is, so the estimate had a bad start, such as a first read from cold caches.
  */
 static bool is_wide(struct pp_lane_row *row, uint64_t width)
 {
@@ -97,7 +96,7 @@ static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_cloc
 
         elsewhere = out[PP_AT_FLAGS] & PP_ROW_ELSEWHERE;
         wide = !elsewhere && is_wide(row, width);
-        if (!wide || repeat == REPEATS)
+        if (!wide || repeat == PP_LANE_REPEATS)
             break;
         pp_count(&lane->repeats, 1);
     }
@@ -108,14 +107,14 @@ static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_cloc
     return !elsewhere;
 }
 
-/* One entry, read straight into the ring. False: a row was read on another CPU. */
+/* Reads one entry straight into the ring. False: a row was read on another CPU. */
 static bool sample(struct pp_lane *lane, enum pp_clock clock, uint64_t round, uint64_t lateness_ns)
 {
     uint64_t *entry = pp_ring_reserve(&lane->ring);
     const pp_slot *slots = lane->slots;
     bool here = true;
 
-    if (entry == NULL) { /* nobody would see it: save the reading */
+    if (entry == NULL) { /* the ring is full, so nobody would see it: do not read */
         pp_count(&lane->dropped, 1);
         return true;
     }
@@ -141,18 +140,15 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
 /*
  * Sleeps to a time of CLOCK_MONOTONIC. False: the lane was told to stop.
  *
- * A futex and not clock_nanosleep, since nothing but a signal ends the latter early, and signals
- * are not ours to use. Its absolute timeout is the same hrtimer with the same slack: measured at
- * 100 Hz and 1 kHz, wake-ups are as late and as dear to within a tenth. Each lane has its own word,
- * so a stop wakes one thread, and there is no mutex that all must pass on waking (as behind a
- * condition variable).
+ * It sleeps on a futex, since only a signal ends clock_nanosleep early, and signals belong to the
+ * process. The futex's absolute timeout is the same hrtimer with the same slack: measured at 100 Hz
+ * and 1 kHz, wake-ups are as late and as costly to within a tenth. Each lane has its own word, so a
+ * stop wakes one thread, and there is no mutex that all must pass on waking (as behind a condition
+ * variable).
  */
 static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
 {
-    struct timespec at = {
-        .tv_sec = (time_t)(at_ns / 1000000000u),
-        .tv_nsec = (long)(at_ns % 1000000000u),
-    };
+    struct timespec at = pp_timespec(at_ns);
 
     while (pp_load_acquire(&lane->stop) == 0)
         if (futex(&lane->stop, FUTEX_WAIT_BITSET, 0, &at) == -1 && errno == ETIMEDOUT)
@@ -160,18 +156,13 @@ static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
     return false;
 }
 
-/* CPU_SETSIZE is 1024, kernels may have 8192. */
-enum { MASK_BITS = 8192 };
-
 static void pin(struct pp_lane *lane)
 {
-    unsigned long mask[MASK_BITS / (8 * sizeof(unsigned long))] = {0};
-    int rc = EINVAL;
+    struct pp_cpu_mask mask;
+    int rc = -pp_cpu_only(lane->cpu, &mask);
 
-    if (lane->cpu < MASK_BITS) {
-        CPU_SET_S((size_t)lane->cpu, sizeof mask, (cpu_set_t *)mask);
-        rc = pthread_setaffinity_np(pthread_self(), sizeof mask, (cpu_set_t *)mask);
-    }
+    if (rc == 0)
+        rc = pthread_setaffinity_np(pthread_self(), sizeof mask, (cpu_set_t *)&mask);
     pp_write_once(&lane->pin_errno, rc);
 }
 
@@ -179,30 +170,31 @@ static void *lane_main(void *arg)
 {
     struct pp_lane *lane = arg;
     const struct pp_schedule *schedule = lane->schedule;
-    uint64_t round = lane->first;
+    uint64_t round = pp_read_once(&lane->next);
     enum pp_clock clock = schedule->clock;
     char name[16];
 
     snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
     pthread_setname_np(pthread_self(), name);
-    prctl(PR_SET_TIMERSLACK, 1); /* ns; by default wake-ups are up to 50 us late on purpose */
+    prctl(PR_SET_TIMERSLACK, 1); /* ns; the default lets wake-ups be 50 us late */
     pin(lane);
     if (schedule->proof)
         clock = pp_proven_clock(clock);
     while (sleep_until(lane, pp_deadline(schedule, round))) {
         uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);
         uint64_t next = pp_next_round(schedule, now_ns);
-        uint64_t due = next > round ? next - 1 : round; /* a later one, if we overslept rounds */
+        uint64_t due = next > round ? next - 1 : round; /* a later one if rounds were overslept */
 
         if (!sample(lane, clock, due, now_ns - pp_deadline(schedule, due)))
-            pin(lane); /* a cpuset that was changed moves threads; try to get back */
+            pin(lane); /* a changed cpuset moves threads; try to get back */
         next = pp_next_round(schedule, pp_clock_ns(CLOCK_MONOTONIC));
         pp_count(&lane->overruns, next - round - 1);
-        /* After the push: who sees this and an empty ring knows that nothing older comes. */
+        /* After the push: a drainer that sees this and an empty ring knows that nothing older
+         * comes. */
         pp_store_release(&lane->next, next);
         round = next;
     }
-    lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID); /* seen by who joins */
+    lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID); /* the join orders it before the drainer's reads */
     return NULL;
 }
 
@@ -215,24 +207,23 @@ static int create(struct pp_lane *lane)
 
     if (rc)
         return rc;
-    pthread_attr_setstacksize(&attr, STACK); /* if that is too small here, the default remains */
+    pthread_attr_setstacksize(&attr, STACK); /* on failure the default remains */
     rc = pthread_create(&lane->thread, &attr, lane_main, lane);
     pthread_attr_destroy(&attr);
-    if (rc == EINVAL) /* libraries with much thread-local data: it lies on the stack */
+    if (rc == EINVAL) /* thread-local data of libraries lies on the stack and is too large */
         rc = pthread_create(&lane->thread, NULL, lane_main, lane);
     return rc;
 }
 
-int pp_lane_start(struct pp_lane *lane)
+int pp_lane_start(struct pp_lane *lane, uint64_t round)
 {
     sigset_t all, before;
     int rc;
 
-    lane->first = pp_next_round(lane->schedule, pp_clock_ns(CLOCK_MONOTONIC));
-    pp_write_once(&lane->next, lane->first); /* seen by the thread through its creation */
+    pp_write_once(&lane->next, round); /* the thread's creation orders it before its reads */
     pp_write_once(&lane->stop, 0);
-    /* Signals are for the process' own threads. A thread inherits the mask, so there is no moment
-     * in which a lane could take one. */
+    /* Signals are for the other threads of the process. A thread inherits the mask, so a lane
+     * cannot take a signal at any moment. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = create(lane);

@@ -1,5 +1,6 @@
 /*
- * A lane: the thread of one CPU, what it reads, and the ring between it and who drains.
+ * A lane: the thread of one CPU, what it reads, and the ring between it and the drainer (the thread
+ * that calls pp_drain). Source: lane.c.
  *
  * An entry of the ring is: round, lateness (ns), and for each row stamp0, stamp1, flags, the valid
  * words, the columns.
@@ -16,6 +17,7 @@
 #include "ring.h"
 
 enum { PP_ENTRY_ROUND, PP_ENTRY_LATENESS, PP_ENTRY_ROWS };
+enum { PP_LANE_REPEATS = 2 }; /* of a row that took unusually long */
 enum { PP_AT_BEFORE, PP_AT_AFTER, PP_AT_FLAGS, PP_AT_VALID };
 
 /* What all lanes share; constant while one runs. */
@@ -30,14 +32,14 @@ struct pp_lane_row {
     pp_row plan;
     uint32_t columns; /* the highest one of its slots, plus one */
     uint32_t at;      /* offset in an entry */
-    uint64_t median;  /* the lane's: usual width of a read, in stamps; 0: none yet */
-    uint32_t flags;   /* the drainer's: for the rows to come, until one has data */
+    uint64_t median;  /* written by the lane: usual width of a read, in stamps; 0: none yet */
+    uint32_t flags;   /* written by the drainer: added to rows until one has data */
 };
 
 struct pp_lane {
-    struct pp_ring ring;
+    struct pp_ring ring; /* the thread produces, the drainer consumes */
 
-    /* Written by the lane, read by who drains; on lines that the drainer does not write. */
+    /* Written by the lane, read by the drainer; on cache lines that the drainer does not write. */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t next; /* no sample of an earlier round will come */
     _Atomic uint64_t samples, overruns, dropped, repeats;
     _Atomic int32_t pin_errno, slot_errno;
@@ -54,10 +56,9 @@ struct pp_lane {
 
     /* The drainer's own. */
     bool running;
-    bool settled;    /* nothing more is expected for the round that is drained */
-    uint64_t first;  /* round it takes part from */
+    bool settled;    /* the lane gives no more to the round that is drained */
     uint64_t late;   /* samples popped after their round */
-    uint64_t cpu_ns; /* of its threads that ended; each adds its own before it does */
+    uint64_t cpu_ns; /* of its threads that ended; each adds its own at its end */
 };
 
 static inline uint64_t pp_deadline(const struct pp_schedule *schedule, uint64_t round)
@@ -78,8 +79,8 @@ static inline uint64_t pp_lane_lost(const struct pp_lane *lane)
     return pp_read_once(&lane->dropped) + lane->late;
 }
 
-/* Rows, slots and ring must be set. */
-int pp_lane_start(struct pp_lane *lane);
+/* Starts the thread, which takes part from `round` on. Rows, slots and ring must be set. */
+int pp_lane_start(struct pp_lane *lane, uint64_t round);
 
 /* Two steps, so that many lanes can be told before the first is waited for. */
 void pp_lane_stop(struct pp_lane *lane);

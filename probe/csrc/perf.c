@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "perf.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,8 +12,8 @@
 #include "cpu.h"
 
 enum {
-    SPIN_TURNS = 1000,           /* between two looks at the clock */
-    TRIAL_LIMIT_NS = 100000000 /* where others run, our own time may take long to come */
+    SPIN_TURNS = 1000,         /* between two looks at the clock */
+    TRIAL_LIMIT_NS = 100000000 /* elapsed; on a busy CPU the caller's own time comes slowly */
 };
 
 /* --- the machine's own operations ------------------------------------------------------------- */
@@ -21,8 +22,6 @@ static int machine_open(const struct perf_event_attr *attr, int cpu, int leader)
 {
     return (int)syscall(SYS_perf_event_open, attr, -1, cpu, leader, PERF_FLAG_FD_CLOEXEC);
 }
-
-#if defined(__x86_64__) && !defined(PP_NO_TSC)
 
 static uint64_t machine_rdpmc(uint32_t counter)
 {
@@ -34,25 +33,6 @@ static uint64_t machine_rdtsc(void)
     return __rdtsc();
 }
 
-enum { HAS_RDPMC = 1 };
-
-#else
-
-static uint64_t machine_rdpmc(uint32_t counter)
-{
-    (void)counter;
-    return 0;
-}
-
-static uint64_t machine_rdtsc(void)
-{
-    return 0;
-}
-
-enum { HAS_RDPMC = 0 };
-
-#endif
-
 static const struct pp_perf_ops machine = {machine_open, read, machine_rdpmc, machine_rdtsc};
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -62,20 +42,20 @@ static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
     struct perf_event_attr attr;
 
     memset(&attr, 0, sizeof attr);
-    attr.size = PERF_ATTR_SIZE_VER0; /* no later field is used, and every kernel knows this one */
+    attr.size = PERF_ATTR_SIZE_VER0; /* every kernel knows this size; no later field is used */
     attr.type = event->type;
     attr.config = event->config;
     attr.read_format =
         PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
-    /* Siblings that join a leader which is running already count zeros, without any error. */
+    /* Siblings that join a running leader count zeros, without any error. */
     attr.disabled = leader < 0;
     attr.exclude_user = (event->flags & PP_EVENT_KERNEL) != 0;
     attr.exclude_guest = (event->flags & PP_EVENT_HOST) != 0;
     return attr;
 }
 
-static int open_with(const struct pp_perf_ops *ops, const pp_event *event, int32_t cpu,
-                     int32_t leader)
+int pp_perf_open_by(const struct pp_perf_ops *ops, const pp_event *event, int32_t cpu,
+                    int32_t leader)
 {
     struct perf_event_attr attr = attr_of(event, leader);
     int fd = ops->open(&attr, cpu, leader);
@@ -85,7 +65,7 @@ static int open_with(const struct pp_perf_ops *ops, const pp_event *event, int32
 
 int pp_perf_open(const pp_event *event, int32_t cpu, int32_t leader)
 {
-    return open_with(&machine, event, cpu, leader);
+    return pp_perf_open_by(&machine, event, cpu, leader);
 }
 
 int pp_perf_enable(int32_t leader)
@@ -106,14 +86,17 @@ static void unmap(struct pp_perf_group *group)
     group->direct = false;
 }
 
-/* The pages of all events, or of none. Not to get one (memory that may be locked is limited) is no
- * error: there is read(). A PMU whose `rdpmc` file says 0 has no event that allows it; to write 0
- * there later makes the instruction fault in whoever counts so, and no page tells. */
+/*
+ * Maps the pages of all events, or of none. A page that cannot be mapped (memory that may be locked
+ * is limited) is no error, since read() remains. A PMU whose `rdpmc` file says 0 has no event that
+ * allows RDPMC. If 0 is written there later, RDPMC faults in every process that counts by it, and
+ * no page tells.
+ */
 static void map(struct pp_perf_group *group)
 {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
 
-    group->direct = HAS_RDPMC;
+    group->direct = true;
     for (uint32_t i = 0; i < group->n && group->direct; i++) {
         void *page = mmap(NULL, size, PROT_READ, MAP_SHARED, group->fds[i], 0);
 
@@ -131,7 +114,8 @@ int pp_perf_group_place(pp_perf_group *group, uint64_t columns)
 {
     uint32_t times = group->timed ? PP_PERF_TIMES : 0;
 
-    if ((uint32_t)__builtin_popcountll(columns) != group->n + times || ~columns & ((1u << times) - 1))
+    if ((uint32_t)__builtin_popcountll(columns) != group->n + times ||
+        ~columns & ((1u << times) - 1))
         return -EINVAL;
     group->filled = columns;
     group->width = PP_PERF_WIDTH - (uint32_t)__builtin_clzll(columns);
@@ -167,21 +151,6 @@ void pp_perf_group_free(pp_perf_group *group)
     free(group);
 }
 
-uint32_t pp_perf_columns(const pp_perf_group *group)
-{
-    return group->width;
-}
-
-int pp_perf_is_direct(const pp_perf_group *group)
-{
-    return group->direct;
-}
-
-int pp_perf_read(const pp_perf_group *group, uint64_t *columns)
-{
-    return pp_perf_get(group, columns);
-}
-
 /* --- does it count? --------------------------------------------------------------------------- */
 
 static void spin(uint64_t own_ns)
@@ -204,30 +173,15 @@ int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, 
     own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     ns = pp_clock_ns(CLOCK_MONOTONIC_RAW);
     out->ticks = pp_rdtsc();
-    rc = pp_perf_get(group, before);
+    rc = pp_perf_read(group, before);
     if (rc == 0)
         spin(own_ns);
     if (rc == 0)
-        rc = pp_perf_get(group, moved);
+        rc = pp_perf_read(group, moved);
     out->ticks = pp_rdtsc() - out->ticks;
     out->ns = pp_clock_ns(CLOCK_MONOTONIC_RAW) - ns;
     out->own_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - own;
     for (uint32_t i = 0; i < group->width && rc == 0; i++)
         moved[i] -= before[i];
     return rc;
-}
-
-/* --- CPUID ------------------------------------------------------------------------------------ */
-
-int pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers)
-{
-#if defined(__x86_64__) && !defined(PP_NO_TSC)
-    __cpuid_count(leaf, subleaf, registers[0], registers[1], registers[2], registers[3]);
-    return 0;
-#else
-    (void)leaf;
-    (void)subleaf;
-    (void)registers;
-    return -ENOTSUP;
-#endif
 }

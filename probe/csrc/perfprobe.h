@@ -1,10 +1,11 @@
 /*
- * The sampler: one thread ("lane") per CPU reads what it was told to read, at the deadlines of one
- * shared schedule, and one call collects a round of all lanes into a frame.
+ * All that Python sees, between the two marks of cffi. Sources: sampler.c (the sampler), cpu.c
+ * (stamps and CPUID), perf.c and group.c (perf events), idle.c (idle transitions), ramp.c and
+ * ramp_chains.c (from idle to load), known.c (known code), timers.c and exchange.c (timers). All
+ * enums and structs that Python shares are here as well, so that a number has one place.
  *
- * Results are 0 (or a count) or -errno; nothing prints; there are no globals. All calls on one
- * sampler are made by one thread at a time: lanes synchronise with that thread, not callers with
- * each other.
+ * A result of type int is 0 (or a count) or -errno, unless it says otherwise. Nothing prints; there
+ * are no globals.
  */
 #ifndef PERFPROBE_H
 #define PERFPROBE_H
@@ -12,6 +13,16 @@
 #include <stdint.h>
 
 /* cffi: begin */
+
+/* --- the sampler ------------------------------------------------------------------------------ */
+
+/*
+ * One thread ("lane") per CPU reads what it was told to read, at the deadlines of one shared
+ * schedule, and one call collects a round of all lanes into a frame.
+ *
+ * All calls on one sampler are made by one thread at a time: lanes synchronise with that thread,
+ * callers do not synchronise with each other.
+ */
 
 enum { PP_HEAD = 5 }; /* words in the head of a row: wire.HEAD */
 
@@ -26,17 +37,17 @@ enum {
 };
 
 enum {
-    PP_STAMP_TSC = 1, /* ticks; x86 only */
+    PP_STAMP_TSC = 1, /* ticks */
     PP_STAMP_RAW = 2  /* CLOCK_MONOTONIC_RAW, ns; neither RDTSC nor CPUID is executed */
 };
 
-/* A new kind is a value here and a function in slot.h. */
+/* Kinds of slots; slot.c reads them. */
 enum {
-    PP_FILE = 1, /* arg-th (from 0) decimal integer in the text of fd */
-    PP_MSR = 2,  /* register arg of fd, a /dev/cpu/N/msr */
-    PP_PERF = 3, /* all columns of the pp_perf_group at address arg */
-    PP_FIELD = 4, /* the pp_field at address arg, of fd */
-    PP_FLAGS = 5, /* one poll of the pp_flags at address arg, of fd: all its columns */
+    PP_FILE = 1,   /* arg-th (from 0) decimal integer in the text of fd */
+    PP_MSR = 2,    /* register arg of fd, a /dev/cpu/N/msr */
+    PP_PERF = 3,   /* all columns of the pp_perf_group at address arg */
+    PP_FIELD = 4,  /* the pp_field at address arg, of fd */
+    PP_FLAGS = 5,  /* one poll of the pp_flags at address arg, of fd: all its columns */
     PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd; arg: pp_idle_base */
 };
 
@@ -56,16 +67,16 @@ typedef struct pp_slot {
     uint64_t arg;
 } pp_slot;
 
-/* Some bits of a register. Like fd it must outlive the lane that reads it. */
+/* Some bits of a register. The caller keeps it until the lane that reads it is detached. */
 typedef struct pp_field {
     uint32_t msr;
     uint32_t shift;
     uint32_t width;
     uint32_t below;  /* not 0: the value is how far the bits are below it */
-    uint32_t enable; /* not 0: the bit without which they mean nothing (-ENODATA) */
+    uint32_t enable; /* not 0: number of the bit without which they mean nothing (-ENODATA) */
 } pp_field;
 
-/* What polls of a register saw so far: the lane writes it, the caller keeps it like a pp_field. */
+/* What polls of a register have seen so far. The lane writes it; the caller keeps it as above. */
 typedef struct pp_flags {
     uint32_t msr;
     uint32_t mask;     /* the bits that are looked at */
@@ -97,7 +108,7 @@ typedef struct pp_stats {
 typedef struct pp_sampler pp_sampler;
 
 int pp_new(const pp_config *config, pp_sampler **out);
-void pp_free(pp_sampler *s);
+void pp_free(pp_sampler *s); /* NULL is allowed */
 
 /* Round n is due at pp_start(s) + n * period_ns, CLOCK_MONOTONIC. */
 uint64_t pp_start(const pp_sampler *s);
@@ -109,7 +120,7 @@ uint64_t pp_start(const pp_sampler *s);
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
               const pp_slot *slots, uint32_t n_slots);
 
-/* Stops a lane and waits for it: as long as the read it is in, not its sleep. */
+/* Stops a lane and waits for the read that it is in, but not for its sleep. */
 int pp_detach(pp_sampler *s, int32_t cpu);
 
 /*
@@ -122,15 +133,21 @@ int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t
 
 int pp_get_stats(const pp_sampler *s, int32_t cpu, pp_stats *out);
 
-uint64_t pp_stamp(void); /* the TSC now; 0 where there is none */
+/* --- the CPU ---------------------------------------------------------------------------------- */
 
-/* eax, ebx, ecx, edx of the CPU that the caller is on. -ENOTSUP: not x86. */
+uint64_t pp_stamp(void); /* the TSC now */
+int pp_current_cpu(void);
+
+/* Writes eax, ebx, ecx, edx of the CPU that the caller is on. */
 int pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
 
+/* --- perf events ------------------------------------------------------------------------------ */
+
 /*
- * perf events that count on one CPU, whatever runs there. The members of a group go on and off the
+ * Events that count on one CPU, whatever runs there. The members of a group go on and off the
  * counters together: open a leader (`leader` -1), then its siblings with it, then enable it.
  */
+
 enum {
     PP_EVENT_KERNEL = 1, /* count in the kernel only */
     PP_EVENT_HOST = 2    /* do not count while a guest runs */
@@ -148,9 +165,9 @@ int pp_perf_enable(int32_t leader);
 typedef struct pp_perf_group pp_perf_group;
 
 /*
- * The group of these descriptors, the leader first; they are its own from now on. With `timed` the
- * first two columns are the times (ns) for which it was enabled, and on the counters. Like a
- * descriptor it must outlive the lane that reads it.
+ * The group of these descriptors, the leader first; the group owns them from now on. With `timed`
+ * the first two columns are the times (ns) for which it was enabled, and on the counters. The
+ * caller keeps it until the lane that reads it is detached.
  */
 int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, pp_perf_group **out);
 
@@ -159,7 +176,7 @@ int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, pp_perf_group *
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns);
 void pp_perf_group_free(pp_perf_group *group); /* NULL is allowed */
 uint32_t pp_perf_columns(const pp_perf_group *group); /* up to the last that is filled */
-int pp_perf_is_direct(const pp_perf_group *group); /* read by RDPMC, without a system call */
+int pp_perf_is_direct(const pp_perf_group *group); /* 1: read by RDPMC, without a system call */
 int pp_perf_read(const pp_perf_group *group, uint64_t *columns);
 
 typedef struct pp_trial {
@@ -171,13 +188,17 @@ typedef struct pp_trial {
 /* How far each column moves while the caller, pinned to the group's CPU, runs for `own_ns`. */
 int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, pp_trial *out);
 
+/* --- idle transitions ------------------------------------------------------------------------- */
+
 /*
- * Exact busy times and SMT states from the kernel's idle transitions (idle.h). All times are ns of
- * CLOCK_MONOTONIC, cumulative, up to the moment of the call. "Not idle" is the OS's view: it
- * includes interrupts and wake-ups, and the time of a CPU that is offline, unless it was told.
+ * Exact busy times and SMT states from the kernel's idle transitions (idle_rows.h). All times are
+ * ns of CLOCK_MONOTONIC, cumulative, up to the moment of the call. "Not idle" is the OS's view: it
+ * includes interrupts and wake-ups, and the time of a CPU that is offline, unless pp_idle_offline
+ * told so.
  *
- * The one word of state is in the kernel; a handle may be used by several threads at once.
+ * The kernel holds the only state; a handle may be used by several threads at once.
  */
+
 enum {
     PP_IDLE_NEITHER = 0,
     PP_IDLE_LP0 = 1,
@@ -198,7 +219,7 @@ typedef struct pp_idle_place {
 typedef struct pp_idle_states {
     uint64_t ns[4];      /* by PP_IDLE_NEITHER ... PP_IDLE_BOTH */
     uint64_t unknown_ns; /* with these four: all time since the start */
-    uint32_t known;      /* both LPs' state now */
+    uint32_t known;      /* the state of both LPs is known now */
 } pp_idle_states;
 
 typedef struct pp_idle_stats {
@@ -215,25 +236,181 @@ int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *l
                  uint32_t log_size);
 void pp_idle_close(pp_idle *idle); /* NULL is allowed */
 
-/* Tells that the CPU is busy, by a caller that is pinned to it: its state is known from here on.
- * Without, from its first transition on: a CPU busy throughout has none. */
+/* Tells that the CPU is busy. The caller is pinned to it. Without this call, the state of a CPU is
+ * unknown until its first transition: a CPU busy throughout has none. */
 int pp_idle_settle(const pp_idle *idle, uint32_t cpu);
 
-/* Tells that the CPU went offline: idle, as far as its core is concerned. */
+/* Tells that the CPU went offline: from now on its core counts it as idle. */
 int pp_idle_offline(const pp_idle *idle, uint32_t cpu);
 
 /* -ENOENT: not traced. -EAGAIN: a writer stood in the middle of an update throughout. */
 int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
 
-/* As a slot reads it: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the others of a CPU. Besides:
+/* As a slot reads it: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the others of a CPU. Also
  * -ENODATA: the state is not known now. */
 int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
 int pp_idle_busy(const pp_idle *idle, uint32_t cpu, uint64_t *busy_ns);
 
 int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out);
 
-/* For pp_idle_value in idle.h; valid until pp_idle_close. */
+/* The arg of a slot PP_TRACED; valid until pp_idle_close. */
 const void *pp_idle_base(const pp_idle *idle);
+
+/* --- from idle to load ------------------------------------------------------------------------ */
+
+/*
+ * The calling thread sleeps, wakes, and then runs a chain of dependent multiplications, stamping
+ * the TSC every few microseconds from the first one on.
+ *
+ * A step of the chain is one 64-bit `imul r,r`, whose latency no core hides; moves, adds and LEAs
+ * are eliminated by some cores. The caller knows how many cycles a step takes. Beside it a wide
+ * chain issues PP_RAMP_WIDE independent vector FMAs a step, fewer than any core with them can do in
+ * the latency of a step: they change the power that the core needs, not how long the chain takes.
+ *
+ * With a counter of the CPU's cycles that RDPMC reads, each stamp comes with the count. Stamp and
+ * count are always equally far apart: between two stamps the count goes on by the cycles between
+ * them, whatever a reading costs.
+ */
+
+enum {
+    PP_RAMP_SCALAR = 0,
+    PP_RAMP_AVX2 = 1,
+    PP_RAMP_AVX512 = 2,
+    PP_RAMP_ISAS = 3
+};
+
+enum {
+    PP_RAMP_BLOCK = 64, /* steps in a turn of the loop; a piece has whole blocks */
+    PP_RAMP_WIDE = 2
+};
+
+/* One kind of load. Phases follow each other without a pause. */
+typedef struct pp_ramp_phase {
+    uint32_t isa;
+    uint64_t ticks; /* the phase ends with the chunk that reaches this */
+} pp_ramp_phase;
+
+typedef struct pp_ramp_order {
+    uint64_t idle_ns;
+    uint32_t blocks;  /* in a piece: what lies between two stamps */
+    uint32_t grow;    /* a chunk has a grow-th of the pieces before it in its phase, */
+    uint32_t most;    /* at least 1 and at most this many */
+    uint64_t counter; /* address of a pp_perf_group: one event, with a page to read it by; or 0 */
+} pp_ramp_order;
+
+/* Neighbouring pieces. All ticks are of the TSC. */
+typedef struct pp_ramp_chunk {
+    uint64_t begin, end;
+    uint64_t aside;          /* within it, but not the chain's: spent on asking for `switches` */
+    uint64_t longest;        /* ticks of its slowest piece */
+    uint64_t longest_at;     /* stamp at which that began */
+    uint64_t cycles;         /* by the counter, of all its pieces: without those of `aside` */
+    uint64_t longest_cycles; /* of the slowest */
+    uint32_t pieces;
+    uint32_t phase;
+    uint32_t switches; /* involuntary context switches of the thread, if a piece was suspect */
+} pp_ramp_chunk;
+
+typedef struct pp_ramp_result {
+    uint64_t late_ns;     /* from the end of the sleep that was asked for to being awake */
+    uint64_t stamp_ticks; /* that one stamp takes, warm, with the counter if there is one */
+    uint32_t chunks;
+    uint32_t uncounted; /* stamps at which the counter could not be read; if any, cycles are wrong */
+    uint64_t off_ns;    /* for which other events had the counter; if any, cycles are too few */
+} pp_ramp_result;
+
+/* Bit i: this CPU and its system have PP_RAMP_ i. */
+uint32_t pp_ramp_isas(void);
+
+/*
+ * Run by a thread that is pinned to one CPU. -EOPNOTSUPP: no such ISA here; -ENOSPC: the chunks
+ * were full before the end (what they hold is good); -EXDEV: the thread was moved to another CPU;
+ * -EINVAL, also for a counter that has to be read by a system call.
+ */
+int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
+                pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result);
+
+/* --- known code ------------------------------------------------------------------------------- */
+
+/*
+ * Code whose counts are known by how it is built, to compare counters with. A turn of a loop is
+ * pp_known_chain instructions of one kind, then DEC and JNZ.
+ */
+
+enum {
+    PP_KNOWN_FREE = 0,  /* independent instructions: many retire in a cycle */
+    PP_KNOWN_ADD = 1,   /* each needs the sum before it: one cycle each */
+    PP_KNOWN_IMUL = 2,  /* each needs the product before it: a few cycles each, three on most */
+    PP_KNOWN_ENTER = 3, /* a chain of IMUL, then one system call: getppid */
+    PP_KNOWN_KINDS = 4
+};
+
+/* Instructions of a turn in user space, and how many of them are of its kind. 0: no such kind. */
+uint32_t pp_known_turn(uint32_t kind);
+uint32_t pp_known_chain(uint32_t kind);
+
+/* A time in which the caller was at work. */
+typedef struct pp_spell {
+    uint64_t begin; /* TSC */
+    uint64_t end;
+    uint64_t begin_ns; /* CLOCK_MONOTONIC */
+    uint64_t end_ns;
+    uint64_t own_ns; /* of it, those that the caller ran, by the kernel's account */
+    int32_t cpu;     /* the CPU at both ends; -1: they differ */
+} pp_spell;
+
+/* Runs `turns` turns `n_marks` times; marks[i] is the TSC after the i-th. -EINVAL: no such kind, or
+ * no turns. */
+int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out);
+
+/* n times: sleeps until begin_ns + i * period_ns, then is at work for on_ns. CLOCK_MONOTONIC. */
+int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
+                     uint32_t n);
+
+/* --- timers ----------------------------------------------------------------------------------- */
+
+/*
+ * The cost of asking for the time, or for a count: back to back, on the CPU that the caller is
+ * pinned to. And stamps by which to tell how far the time-stamp counters of two CPUs are apart.
+ */
+
+enum {
+    PP_TIMER_RDTSC = 1, /* the first six are stamps: a sample is the time from one to the next */
+    PP_TIMER_RDTSCP = 2,
+    PP_TIMER_LFENCE_RDTSC = 3,
+    PP_TIMER_RDTSCP_LFENCE = 4,
+    PP_TIMER_MFENCE_LFENCE_RDTSC = 5,
+    PP_TIMER_CPUID_RDTSC = 6,
+    PP_TIMER_NOTHING = 7,    /* only the stamps around a sample of the kinds below */
+    PP_TIMER_CLOCK = 8,      /* clock_gettime of clock arg; values in ns */
+    PP_TIMER_SYSCALL = 9,    /* getppid, which does next to nothing */
+    PP_TIMER_PERF_PAGE = 10, /* the pp_perf_group of one event at address arg, by RDPMC */
+    PP_TIMER_PERF_READ = 11, /* the same by read() */
+    PP_TIMER_MSR = 12        /* register arg of fd, a /dev/cpu/N/msr */
+};
+
+typedef struct pp_timer {
+    uint32_t kind;
+    uint32_t calls; /* in a sample; of a stamp 1 */
+    int32_t fd;
+    uint64_t arg;
+} pp_timer;
+
+/* Fills `ticks` with the TSC ticks that n samples took, n a multiple of 8, and `values` with what
+ * the last call of each answered. -EXDEV: it did not run on one CPU throughout. */
+int pp_timer_run(const pp_timer *timer, uint32_t n, uint64_t *ticks, uint64_t *values);
+
+/* One message to another CPU and back: their stamps, in the order in which they were taken. */
+typedef struct pp_exchange {
+    uint64_t sent; /* here */
+    uint64_t seen; /* there */
+    uint64_t back; /* here */
+} pp_exchange;
+
+/* Up to n exchanges between the caller, which is pinned, and a thread pinned to `cpu`; after
+ * `limit_ns` it gives up with fewer. Returns how many, or -errno: -EINVAL for a CPU on which this
+ * process may not run, -EXDEV if either did not stay on its CPU. */
+int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out);
 
 /* cffi: end */
 

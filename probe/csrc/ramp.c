@@ -1,12 +1,12 @@
 #define _GNU_SOURCE
-#include "ramp.h"
+#include "perfprobe.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "cpu.h"
-#include "perf.h"
+#include "group.h"
 #include "ramp_chains.h"
 
 struct run {
@@ -14,7 +14,7 @@ struct run {
     const struct pp_perf_group *counter; /* NULL: none */
     pp_ramp_result *result;
     uint64_t blocks;
-    uint64_t before; /* ticks of the last piece: one that took a quarter more is suspect */
+    uint64_t before; /* ticks of the last piece; a piece that takes a quarter more is suspect */
     long switches;   /* of the thread so far */
 };
 
@@ -45,7 +45,7 @@ static struct moment now(struct run *run)
     return now;
 }
 
-/* So far: for which the kernel was to count and did not, because others had the counters. */
+/* ns so far for which the kernel did not count, because other events had the counters. */
 static uint64_t off_ns(struct run *run)
 {
     uint64_t times[PP_PERF_TIMES] = {0};
@@ -94,7 +94,7 @@ static void add(pp_ramp_chunk *chunk, const struct moment *from, const struct mo
 }
 
 /* The pieces of a chunk, from `begin` on. Returns the moment at which the next one begins. */
-static struct moment fill(struct run *run, pp_chain chain, pp_ramp_chunk *chunk,
+static struct moment fill(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *chunk,
                           struct moment begin)
 {
     struct moment from = begin;
@@ -128,8 +128,6 @@ static int check(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32
     const struct pp_perf_group *counter = counter_of(order);
     uint32_t isas = pp_ramp_isas();
 
-    if (isas == 0)
-        return -ENOTSUP;
     if (n == 0 || order->blocks == 0 || order->grow == 0 || order->most == 0)
         return -EINVAL;
     if (counter != NULL && (counter->n != 1 || !counter->direct))
@@ -166,7 +164,7 @@ static int load(struct run *run, const pp_ramp_order *order, const pp_ramp_phase
             chunk = &chunks[run->result->chunks++];
             chunk->phase = phase;
             chunk->pieces = next_size(order, pieces);
-            stamp = fill(run, chains[phases[phase].isa], chunk, stamp);
+            stamp = fill(run, pp_ramp_chains[phases[phase].isa], chunk, stamp);
             pieces += chunk->pieces;
         }
     }
@@ -184,12 +182,12 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     memset(result, 0, sizeof *result);
     if (rc)
         return rc;
-    run.clock = pp_proven_clock(pp_has_rdtscp() ? PP_CLOCK_RDTSCP : PP_CLOCK_RDTSC);
-    memset(chunks, 0, capacity * sizeof *chunks); /* no page fault while it counts */
-    chain_scalar(1);
+    run.clock = pp_proven_clock(pp_tsc_clock());
+    memset(chunks, 0, capacity * sizeof *chunks); /* so that no page faults while it counts */
+    pp_ramp_chains[PP_RAMP_SCALAR](1);
     run.switches = switches();
     result->late_ns = sleep_ns(order->idle_ns);
-    off = off_ns(&run); /* also fetches the counter's page: the first piece need not wait for it */
+    off = off_ns(&run); /* also fetches the counter's page, so that the first piece does not wait for it */
     rc = load(&run, order, phases, n_phases, chunks, capacity);
     result->off_ns = off_ns(&run) - off;
     result->stamp_ticks = stamp_ticks(&run);

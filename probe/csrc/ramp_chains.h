@@ -1,125 +1,18 @@
 /*
- * The chains of ramp.h, and which of them this CPU can run. Included by ramp.c alone.
+ * The chains of instructions that pp_ramp_run runs. Source: ramp_chains.c, which also has
+ * pp_ramp_isas of perfprobe.h.
  */
 #ifndef PP_RAMP_CHAINS_H
 #define PP_RAMP_CHAINS_H
 
-#include "cpu.h"
-#include "ramp.h"
+#include <stdint.h>
 
-#if defined(__x86_64__) && !defined(PP_NO_TSC) /* a test build defines it */
+#include "perfprobe.h"
 
-/* --- the chains ------------------------------------------------------------------------------- */
+/* Runs `blocks` times PP_RAMP_BLOCK steps. */
+typedef void (*pp_ramp_chain)(uint64_t blocks);
 
-/* Odd, so that no product becomes 0; what they are does not matter. */
-static const uint64_t factor = 0x5851f42d4c957f2d;
-
-/* As PP_RAMP_BLOCK, for the assembler, which knows no enums. */
-#define BLOCK 64
-_Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-
-/*
- * `body` has `steps` multiplications of %0 and is repeated to a whole block; count and branch are
- * not on the chain's path. Vector registers are named by their first 128 bits, which compilers
- * know without AVX; the rest belongs to nobody across a call.
- */
-#define CHAIN(before, body, steps, after)                                                        \
-    do {                                                                                         \
-        uint64_t x = factor;                                                                     \
-                                                                                                 \
-        __asm__ volatile(before ".p2align 6\n1:\n\t"                                             \
-                                ".rept " TEXT(BLOCK) " / " #steps "\n\t" body ".endr\n\t"        \
-                                "decq %1\n\tjnz 1b\n\t" after                                    \
-                         : "+&r"(x), "+&r"(blocks)                                               \
-                         : "r"(factor)                                                           \
-                         : "cc", "rax", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",  \
-                           "xmm7", "xmm8");                                                      \
-    } while (0)
-
-#define STEP "imulq %2, %0\n\t"
-
-/*
- * Eight accumulators: each is used once in four steps, which is longer than an FMA takes. They go
- * to 1 by x = x * 0.5 + 0.5: never a denormal, on which some cores would stumble.
- */
-#define ZERO(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
-#define HALVES(v)                                                                                \
-    ZERO(0) ZERO(1) ZERO(2) ZERO(3) ZERO(4) ZERO(5) ZERO(6) ZERO(7)                              \
-    "movl $0x3f000000, %%eax\n\tvmovd %%eax, %%xmm8\n\tvbroadcastss %%xmm8, %%" v "8\n\t"
-#define FMA(v, n) "vfmadd213ps %%" v "8, %%" v "8, %%" v #n "\n\t"
-#define FOUR_STEPS(v)                                                                            \
-    STEP FMA(v, 0) FMA(v, 1) STEP FMA(v, 2) FMA(v, 3) STEP FMA(v, 4) FMA(v, 5)                   \
-    STEP FMA(v, 6) FMA(v, 7)
-
-static __attribute__((noinline)) void chain_scalar(uint64_t blocks)
-{
-    CHAIN("", STEP, 1, "");
-}
-
-static __attribute__((noinline)) void chain_avx2(uint64_t blocks)
-{
-    CHAIN(HALVES("ymm"), FOUR_STEPS("ymm"), 4, "vzeroupper\n\t");
-}
-
-static __attribute__((noinline)) void chain_avx512(uint64_t blocks)
-{
-    CHAIN(HALVES("zmm"), FOUR_STEPS("zmm"), 4, "vzeroupper\n\t");
-}
-
-/* --- what there is ---------------------------------------------------------------------------- */
-
-enum { XCR0_AVX = 0x6, XCR0_AVX512 = 0xe6 }; /* state that the system saves and restores */
-
-static uint32_t enabled_state(void)
-{
-    uint32_t low, high;
-
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
-uint32_t pp_ramp_isas(void)
-{
-    uint32_t found = 1u << PP_RAMP_SCALAR, state;
-    unsigned a, b, c, d;
-
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA))
-        return found;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return found;
-    state = enabled_state();
-    if ((b & bit_AVX2) && (state & XCR0_AVX) == XCR0_AVX)
-        found |= 1u << PP_RAMP_AVX2;
-    if ((b & bit_AVX512F) && (state & XCR0_AVX512) == XCR0_AVX512)
-        found |= 1u << PP_RAMP_AVX512;
-    return found;
-}
-
-#else
-
-static void chain_scalar(uint64_t blocks)
-{
-    (void)blocks;
-}
-
-#define chain_avx2 chain_scalar
-#define chain_avx512 chain_scalar
-
-uint32_t pp_ramp_isas(void)
-{
-    return 0;
-}
-
-#endif
-
-typedef void (*pp_chain)(uint64_t blocks);
-
-static const pp_chain chains[PP_RAMP_ISAS] = {
-    [PP_RAMP_SCALAR] = chain_scalar,
-    [PP_RAMP_AVX2] = chain_avx2,
-    [PP_RAMP_AVX512] = chain_avx512,
-};
+/* By PP_RAMP_ ISA. One that is not among pp_ramp_isas() ends the process by SIGILL. */
+extern const pp_ramp_chain pp_ramp_chains[PP_RAMP_ISAS];
 
 #endif

@@ -1,4 +1,6 @@
 #define _GNU_SOURCE
+#include "perfprobe.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +13,17 @@ enum {
     MAX_WORDS = 1 << 24,
     MAX_RING = 1 << 16
 };
-#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour: the sum with any start does not overflow */
+#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour; no start plus this overflows */
 
 struct pp_sampler {
     struct pp_schedule schedule;
     uint32_t words;
     uint32_t ring;
-    uint64_t round; /* that is drained, or was last */
-    bool drained;   /* any round was */
-    uint32_t delivered;
+    uint64_t round;     /* the last round that pp_drain was called for */
+    bool drained;       /* pp_drain was called */
+    uint32_t delivered; /* lanes that gave a sample to `round` */
     uint32_t n_lanes;
-    struct pp_lane **lanes; /* a lane stays for its counts when its thread is gone */
+    struct pp_lane **lanes; /* a lane stays when its thread ends, for its counts */
 };
 
 /* --- the sampler ------------------------------------------------------------------------------ */
@@ -35,8 +37,6 @@ int pp_new(const pp_config *config, pp_sampler **out)
         config->words > MAX_WORDS || config->ring == 0 || config->ring > MAX_RING ||
         (!tsc && config->stamp != PP_STAMP_RAW))
         return -EINVAL;
-    if (tsc && !pp_has_tsc())
-        return -ENOTSUP;
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return -ENOMEM;
@@ -44,10 +44,8 @@ int pp_new(const pp_config *config, pp_sampler **out)
     s->ring = config->ring;
     s->schedule.period_ns = config->period_ns;
     s->schedule.proof = config->proof;
-    s->schedule.clock = PP_CLOCK_RAW;
-    if (tsc)
-        s->schedule.clock = pp_has_rdtscp() ? PP_CLOCK_RDTSCP : PP_CLOCK_RDTSC;
-    /* A period from now, so that lanes attached at once are all there at round 0. */
+    s->schedule.clock = tsc ? pp_tsc_clock() : PP_CLOCK_RAW;
+    /* A period from now, so that lanes attached at once all take part in round 0. */
     s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) + config->period_ns;
     *out = s;
     return 0;
@@ -84,11 +82,6 @@ uint64_t pp_start(const pp_sampler *s)
     return s->schedule.start_ns;
 }
 
-uint64_t pp_stamp(void)
-{
-    return pp_rdtsc();
-}
-
 /* --- lanes come and go ------------------------------------------------------------------------ */
 
 static struct pp_lane *find_lane(const pp_sampler *s, int32_t cpu)
@@ -117,13 +110,13 @@ static struct pp_lane *add_lane(pp_sampler *s, int32_t cpu)
     return lane;
 }
 
-/* Copies the plan (which is known to fit) and makes the ring for it. */
+/* Copies the plan, which fits, and makes the ring for it. */
 static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp_row *rows,
                    uint32_t n_rows, const pp_slot *slots, uint32_t n_slots)
 {
     uint32_t at = PP_ENTRY_ROWS;
 
-    lane->rows = calloc(n_rows + 1, sizeof *lane->rows); /* + 1: none is no error */
+    lane->rows = calloc(n_rows + 1, sizeof *lane->rows); /* + 1: no rows are no error */
     lane->slots = calloc(n_slots + 1, sizeof *lane->slots);
     if (lane->rows == NULL || lane->slots == NULL)
         return -ENOMEM;
@@ -161,7 +154,7 @@ int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, ui
     lane->settled = false;
     rc = prepare(lane, s->ring, flags, rows, n_rows, slots, n_slots);
     if (rc == 0)
-        rc = pp_lane_start(lane);
+        rc = pp_lane_start(lane, pp_next_round(&s->schedule, pp_clock_ns(CLOCK_MONOTONIC)));
     if (rc)
         clear_lane(lane);
     return rc;
@@ -214,7 +207,7 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
         head[1] = in[PP_AT_AFTER];
         head[2] = entry[PP_ENTRY_LATENESS];
         head[4] = in[PP_AT_FLAGS] | row->flags;
-        /* Not when the sample was taken: it may have been lost, or be without data. */
+        /* Cleared here and not by the lane: a sample may be lost, or have no data. */
         if (!(in[PP_AT_FLAGS] & PP_ROW_ELSEWHERE))
             row->flags = 0;
         memcpy(frame + row->plan.valid, valid, row->plan.valid_words * sizeof *frame);
@@ -223,11 +216,11 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
     }
 }
 
-/* Looks for the lane's sample of the round. True: it was there and is in the frame now. */
+/* Copies the lane's sample of the round to the frame. False: it was not there. */
 static bool collect(struct pp_lane *lane, uint64_t round, uint64_t *frame)
 {
-    /* Before the ring is looked at: if this says that the round is over and the ring is empty
-     * after it, then no sample can have been pushed in between. */
+    /* Read before the ring: if the round is over by this and the ring is empty after it, no sample
+     * can have been pushed in between. */
     bool over = pp_load_acquire(&lane->next) > round;
     const uint64_t *entry = pp_ring_peek(&lane->ring);
     bool found;

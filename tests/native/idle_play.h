@@ -1,12 +1,17 @@
 /*
  * Plays transitions of made-up CPUs to the idle program, which is not attached: the truth is the
- * order of these calls and the clock around them. Include idle.c before. Needs the right to load
- * BPF.
+ * order of these calls and the clock around them. Needs the right to load BPF.
  */
 #ifndef PP_IDLE_PLAY_H
 #define PP_IDLE_PLAY_H
 
+#include <errno.h>
+
 #include "check.h"
+#include "cpu.h"
+#include "idle.h"
+#include "idle_program.h"
+#include "idle_rows.h"
 
 enum { A = 10, B = 20, CORE = 3 };
 enum { IDLE = 1, POLL = 0, RUNS = -1 };
@@ -32,6 +37,11 @@ static inline pp_idle *make(int32_t swaps)
 static inline void event(const pp_idle *idle, uint32_t cpu, int state)
 {
     CHECK(pp_idle_run(idle, cpu, (uint32_t)state, false) == 0);
+}
+
+static inline uint64_t now_ns(void)
+{
+    return pp_clock_ns(CLOCK_MONOTONIC);
 }
 
 static inline pp_idle_states read_core(const pp_idle *idle)

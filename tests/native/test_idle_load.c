@@ -11,22 +11,25 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "idle.h"
+#include "idle_program.h"
+#include "idle_rows.h"
 
 /* Makes one command of bpf(2) fail. */
 static int fail_command = -1, fail_errno;
 
-static long fake_syscall(long number, int command, void *attr, size_t size)
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, int command, void *attr, size_t size);
+
+/* bpf(2) is the only call by syscall() here. */
+long __wrap_syscall(long number, int command, void *attr, size_t size)
 {
     if (command == fail_command) {
         errno = fail_errno;
         return -1;
     }
-    return syscall(number, command, attr, size);
+    return __real_syscall(number, command, attr, size);
 }
-
-#define syscall fake_syscall
-#include "idle.c"
-#undef syscall
 
 static const pp_idle_place places[] = {{0, 0, 0}, {1, 0, 1}};
 static char text[1 << 16];

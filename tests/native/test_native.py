@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import importlib.util
 import inspect
+import os
+import re
 import shutil
 import subprocess
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -20,57 +24,100 @@ from perfprobe._native import lib
 HERE = Path(__file__).parent
 PROBE = HERE.parents[1] / "probe"
 SKIPPED = 77
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 ALWAYS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
+STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
+"""As the package is compiled."""
 BUILDS = {
     "plain": ["-O2"],
     "asan-ubsan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "tsan": ["-O1", "-fsanitize=thread"],
-    "no-tsc": ["-O2", "-DPP_NO_TSC"],  # what other architectures compile
 }
 PROGRAMS = sorted(path.stem for path in HERE.glob("test_*.c"))
 
 
-def compile_and_run(cc: str, source: Path, target: Path, flags: list[str]) -> tuple[int, str]:
-    subprocess.run(
-        [cc, *ALWAYS, *flags, str(source), "-o", str(target)],
-        check=True,
-        timeout=TIMEOUT_S,
-    )
+def compiled(compiler: list[str], *arguments: str | Path) -> None:
+    subprocess.run([*compiler, *arguments], check=True, timeout=TIMEOUT_S)
+
+
+def run(program: Path) -> tuple[int, str]:
     done = subprocess.run(
-        [target], check=False, timeout=TIMEOUT_S, capture_output=True, text=True, errors="replace"
+        [program], check=False, timeout=TIMEOUT_S, capture_output=True, text=True, errors="replace"
     )
     return done.returncode, done.stderr
 
 
-@pytest.fixture(scope="session", params=["cc", "clang"])
-def cc(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    if shutil.which(name) is None:
-        pytest.skip(f"no {name} here")
-    return name
-
-
-@pytest.fixture(scope="session", params=BUILDS)
-def flags(
-    request: pytest.FixtureRequest, cc: str, tmp_path_factory: pytest.TempPathFactory
-) -> list[str]:
-    """The flags of a build, if an empty program can be built so and run."""
-    flags = BUILDS[request.param]
-    where = tmp_path_factory.mktemp("empty")
+def works(compiler: list[str], where: Path) -> bool:
+    """Whether an empty program can be built so and run."""
     (where / "empty.c").write_text("int main(void) { return 0; }\n")
     try:
-        status, _ = compile_and_run(cc, where / "empty.c", where / "empty", flags)
-    except subprocess.CalledProcessError:
-        status = 1
-    if status:
-        pytest.skip(f"{cc} {' '.join(flags)} makes no program that runs here")
-    return flags
+        compiled(compiler, where / "empty.c", "-o", where / "empty")
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        return False
+    return run(where / "empty")[0] == 0
+
+
+def wrapped(source: Path) -> list[str]:
+    """Linker options by which a program's __wrap_ functions replace functions of the C library."""
+    names = sorted(set(re.findall(r"\b__wrap_(\w+)", source.read_text())))
+    return [f"-Wl,--wrap={name}" for name in names]
+
+
+def build_all(compiler: list[str], where: Path) -> None:
+    """Every source of csrc once, in an archive, and every program, linked against it."""
+    sources = sorted((PROBE / "csrc").glob("*.c"))
+    objects = [where / f"{source.stem}.o" for source in sources]
+    archive = where / "csrc.a"
+
+    def add(source: Path, target: Path) -> None:
+        compiled(compiler, *STRICT, "-c", source, "-o", target)
+
+    def link(name: str) -> None:
+        source = HERE / f"{name}.c"
+        compiled(compiler, source, archive, *wrapped(source), "-o", where / name)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(add, sources, objects))
+        subprocess.run(["ar", "rcs", archive, *objects], check=True, timeout=TIMEOUT_S)
+        list(pool.map(link, PROGRAMS))
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all workers of pytest-xdist have."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(
+    scope="session",
+    params=[(cc, build) for cc in ("cc", "clang") for build in BUILDS],
+    ids="-".join,
+)
+def programs(request: pytest.FixtureRequest, shared: Path) -> Path:
+    """Where the programs of a build are. The first worker that needs them makes them."""
+    cc, build = request.param
+    if shutil.which(cc) is None:
+        pytest.skip(f"no {cc} here")
+    compiler = [cc, *ALWAYS, *BUILDS[build]]
+    where = shared / f"native-{cc}-{build}"
+    where.mkdir(exist_ok=True)
+    done, useless = where / "done", where / "useless"
+    with (where / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists() and not useless.exists():
+            usable = works(compiler, where)
+            if usable:
+                build_all(compiler, where)
+            (done if usable else useless).touch()
+    if useless.exists():
+        pytest.skip(f"{' '.join(compiler)} makes no program that runs here")
+    return where
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_program(program: str, cc: str, flags: list[str], tmp_path: Path) -> None:
-    status, errors = compile_and_run(cc, HERE / f"{program}.c", tmp_path / program, flags)
+def test_program(program: str, programs: Path) -> None:
+    status, errors = run(programs / program)
     if status == SKIPPED:
         pytest.skip(errors.strip() or program)
     assert status == 0, errors

@@ -8,8 +8,12 @@
 
 #include "check.h"
 
-#include "perf.c"
+#include <sched.h>
+#include <unistd.h>
+
+#include "perf.h"
 #include "plan.h"
+#include "slot.h"
 
 enum { WIDTH = 48, LEADER = 100 };
 
@@ -176,7 +180,7 @@ static void expect(const struct pp_perf_group *group, bool by_page)
     const uint64_t paged[] = {50, 40, 1000, 2000, 3000}, said[] = {900, 800, 10, 20, 30};
     uint64_t out[5] = {0};
 
-    CHECK(pp_perf_get(group, out) == 0);
+    CHECK(pp_perf_read(group, out) == 0);
     CHECK(memcmp(out, by_page ? paged : said, sizeof out) == 0);
     CHECK(reads == !by_page);
 }
@@ -212,22 +216,22 @@ static void what_read_says(void)
 
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         answered = -errors[i];
-        CHECK(pp_perf_get(&group, out) == -errors[i]);
+        CHECK(pp_perf_read(&group, out) == -errors[i]);
     }
     for (answered = 0; answered < 48; answered += 8) /* 0: the kernel has given the group up */
-        CHECK(pp_perf_get(&group, out) == -EIO);
+        CHECK(pp_perf_read(&group, out) == -EIO);
     answered = 47;
-    CHECK(pp_perf_get(&group, out) == -EIO);
+    CHECK(pp_perf_read(&group, out) == -EIO);
     answered = 48;
     answer[0] = 2; /* not the group that was opened */
-    CHECK(pp_perf_get(&group, out) == -EIO);
+    CHECK(pp_perf_read(&group, out) == -EIO);
     answer[0] = 3;
     answer[2] = 0; /* never on the counters: the reader of the times will know */
-    CHECK(pp_perf_get(&group, out) == 0 && out[0] == 900 && out[1] == 0 && out[4] == 30);
+    CHECK(pp_perf_read(&group, out) == 0 && out[0] == 900 && out[1] == 0 && out[4] == 30);
     group.timed = false;
     group.filled = 7;
     group.width = 3;
-    CHECK(pp_perf_get(&group, out) == 0 && out[0] == 10 && out[2] == 30);
+    CHECK(pp_perf_read(&group, out) == 0 && out[0] == 10 && out[2] == 30);
 }
 
 static void columns_with_gaps(void)
@@ -243,7 +247,7 @@ static void columns_with_gaps(void)
     CHECK(pp_perf_columns(&group) == 9);
     for (int i = 0; i < 10; i++)
         out[i] = 42;
-    CHECK(pp_read_slot(&slot, out) == 0);
+    CHECK(pp_slot_read(&slot, out) == 0);
     CHECK(out[0] == 50 && out[1] == 40 && out[3] == 1000 && out[5] == 2000 && out[8] == 3000);
     CHECK(out[2] == 42 && out[4] == 42 && out[6] == 42 && out[7] == 42 && out[9] == 42);
     CHECK(pp_slot_filled(&slot) == 0x12b);
@@ -267,20 +271,20 @@ static void what_an_open_asks_for(void)
     pp_event event = {.type = 4, .config = 0x20003c};
 
     open_errno = 0;
-    CHECK(open_with(&fake, &event, 5, -1) == 77);
+    CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
     CHECK(asked.type == 4 && asked.config == 0x20003c && asked.size == PERF_ATTR_SIZE_VER0);
     CHECK(asked.disabled == 1 && asked_leader == -1);
     CHECK(asked.exclude_user == 0 && asked.exclude_guest == 0 && asked.exclude_kernel == 0);
     CHECK(asked.read_format == (PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED |
                                 PERF_FORMAT_TOTAL_TIME_RUNNING));
     CHECK(asked.sample_period == 0 && asked.inherit == 0 && asked.pinned == 0);
-    CHECK(open_with(&fake, &event, 5, 9) == 77);
+    CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(asked.disabled == 0 && asked_leader == 9);
     event.flags = PP_EVENT_KERNEL;
-    CHECK(open_with(&fake, &event, 5, 9) == 77);
+    CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(asked.exclude_user == 1 && asked.exclude_guest == 0);
     event.flags = PP_EVENT_HOST;
-    CHECK(open_with(&fake, &event, 5, 9) == 77);
+    CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(asked.exclude_user == 0 && asked.exclude_guest == 1);
 }
 
@@ -292,7 +296,7 @@ static void every_errno_comes_back(void)
 
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         open_errno = errors[i];
-        CHECK(open_with(&fake, &event, 5, -1) == -errors[i]);
+        CHECK(pp_perf_open_by(&fake, &event, 5, -1) == -errors[i]);
     }
 }
 

@@ -4,11 +4,13 @@
  * refused.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 
 #include "check.h"
-#include "ramp.c"
+#include "cpu.h"
+#include "group.h"
 
 enum { CAPACITY = 4096, GROW = 10, MOST = 50, BLOCKS = 20 };
 
@@ -220,13 +222,6 @@ static void no_counter(void)
 
 int main(void)
 {
-    pp_ramp_phase phase = {.ticks = 1};
-
-    if (!pp_has_tsc()) {
-        CHECK(pp_ramp_isas() == 0);
-        CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -ENOTSUP);
-        return 0;
-    }
     pin();
     every_isa_there_is();
     phases_follow_each_other();

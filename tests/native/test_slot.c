@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "slot.h"
 
 /* GONE: what a file of a CPU that went off answers; no file here can be made to. DEVICE: registers,
  * of which there is one. */
@@ -14,7 +15,10 @@ enum { GONE = 1000, DEVICE, THERE = 0x1B1 };
 
 static uint64_t content;
 
-static ssize_t fake_pread(int fd, void *buffer, size_t size, off_t offset)
+ssize_t __real_pread(int fd, void *buffer, size_t size, off_t offset);
+ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset);
+
+ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
 {
     if (fd == GONE || (fd == DEVICE && offset != THERE)) {
         errno = fd == GONE ? ENODEV : EIO;
@@ -25,12 +29,8 @@ static ssize_t fake_pread(int fd, void *buffer, size_t size, off_t offset)
         memcpy(buffer, &content, size);
         return sizeof content;
     }
-    return pread(fd, buffer, size, offset);
+    return __real_pread(fd, buffer, size, offset);
 }
-
-#define pread fake_pread
-#include "slot.h"
-#undef pread
 
 static int read_text(const char *text, uint64_t nth, uint64_t *value)
 {
@@ -41,7 +41,7 @@ static int read_text(const char *text, uint64_t nth, uint64_t *value)
     CHECK(fd >= 0);
     CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     *value = 42;
-    rc = pp_read_slot(&slot, value);
+    rc = pp_slot_read(&slot, value);
     CHECK(rc == 0 || *value == 42); /* a failure leaves the value alone */
     close(fd);
     return rc;
@@ -125,13 +125,13 @@ static void test_errors(void)
     pp_slot slot = {.kind = PP_FILE, .fd = -1};
     uint64_t value;
 
-    CHECK(pp_read_slot(&slot, &value) == -EBADF);
+    CHECK(pp_slot_read(&slot, &value) == -EBADF);
     slot.fd = GONE;
-    CHECK(pp_read_slot(&slot, &value) == -ENODEV);
+    CHECK(pp_slot_read(&slot, &value) == -ENODEV);
     slot.fd = directory;
-    CHECK(pp_read_slot(&slot, &value) == -EISDIR);
+    CHECK(pp_slot_read(&slot, &value) == -EISDIR);
     slot.kind = 999;
-    CHECK(pp_read_slot(&slot, &value) == -ENOSYS && !pp_slot_known(&slot));
+    CHECK(pp_slot_read(&slot, &value) == -ENOSYS && !pp_slot_known(&slot));
     close(directory);
 }
 
@@ -143,7 +143,7 @@ static uint64_t field(pp_field field)
     uint64_t value = 42;
 
     CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 1);
-    CHECK(pp_read_slot(&slot, &value) == 0);
+    CHECK(pp_slot_read(&slot, &value) == 0);
     return value;
 }
 
@@ -163,11 +163,11 @@ static void test_field(void)
     CHECK(field((pp_field){.msr = THERE, .width = 8, .below = 15}) == (uint64_t)-1);
 
     content = 1200;
-    CHECK(pp_read_slot(&slot, &value) == -ENODATA && value == 42);
+    CHECK(pp_slot_read(&slot, &value) == -ENODATA && value == 42);
     content |= 1 << 15;
-    CHECK(pp_read_slot(&slot, &value) == 0 && value == 1200);
+    CHECK(pp_slot_read(&slot, &value) == 0 && value == 1200);
     guarded.msr = THERE + 1;
-    CHECK(pp_read_slot(&slot, &value) == -EIO && value == 1200);
+    CHECK(pp_slot_read(&slot, &value) == -EIO && value == 1200);
 }
 
 static void test_impossible_fields(void)
@@ -195,11 +195,11 @@ static void test_flags(void)
     CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1F);
     for (int i = 0; i < 3; i++) {
         content = polled[i];
-        CHECK(pp_read_slot(&slot, value) == 0);
+        CHECK(pp_slot_read(&slot, value) == 0);
         CHECK(memcmp(value, told[i], sizeof told[i]) == 0 && value[5] == 42);
     }
     slot.fd = GONE; /* a poll that failed is none */
-    CHECK(pp_read_slot(&slot, value) == -ENODEV);
+    CHECK(pp_slot_read(&slot, value) == -ENODEV);
     CHECK(flags.polls == 3 && memcmp(value, told[2], sizeof told[2]) == 0);
 }
 
@@ -211,7 +211,7 @@ static void test_all_flags(void)
 
     content = 0xFFFFFFFF80000000;
     CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1FFFFFFFF);
-    CHECK(pp_read_slot(&slot, value) == 0);
+    CHECK(pp_slot_read(&slot, value) == 0);
     CHECK(value[0] == 1 && value[31] == 0 && value[32] == 1);
     slot.count = 32;
     CHECK(!pp_slot_known(&slot));

@@ -30,7 +30,7 @@ needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
 @pytest.fixture(scope="module")
 def disassembly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Mnemonics of each function; the compiler's own flags play no part in assembler text."""
-    text = listing("ramp.c", tmp_path_factory.mktemp("ramp"))
+    text = listing("ramp_chains.c", tmp_path_factory.mktemp("ramp"))
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.endswith(">:"):

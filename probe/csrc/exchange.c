@@ -1,0 +1,96 @@
+#define _GNU_SOURCE
+#include "perfprobe.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "barrier.h"
+#include "cpu.h"
+
+enum {
+    LINE = 64,   /* bytes of a cache line; one line travels between the two CPUs */
+    SPINS = 1000 /* between two looks at the clock */
+};
+
+struct table {
+    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the answerer's, even: the caller's; OVER */
+    uint64_t seen;                        /* written by the answerer in its turn */
+    _Alignas(LINE) uint64_t end_ns;       /* CLOCK_MONOTONIC; constant, like the CPU */
+    int cpu;
+    int rc; /* written by the answerer at its end */
+};
+
+static const uint64_t OVER = UINT64_MAX;
+
+/* Waits until it is that turn. False: it is over, or the time is, since the other thread may not get
+ * to run. */
+static bool awaited(struct table *table, uint64_t turn)
+{
+    for (;;) {
+        for (int i = 0; i < SPINS; i++) {
+            uint64_t now = pp_load_acquire(&table->turn);
+
+            if (now == turn || now == OVER)
+                return now == turn;
+        }
+        if (pp_clock_ns(CLOCK_MONOTONIC) > table->end_ns)
+            return false;
+    }
+}
+
+static void *answer(void *arg)
+{
+    struct table *table = arg;
+    int cpu = sched_getcpu();
+
+    for (uint64_t turn = 1; awaited(table, turn); turn += 2) {
+        table->seen = pp_rdtsc();
+        pp_store_release(&table->turn, turn + 1);
+    }
+    table->rc = cpu != table->cpu || sched_getcpu() != cpu ? -EXDEV : 0;
+    return NULL;
+}
+
+static int start(struct table *table, pthread_t *thread)
+{
+    struct pp_cpu_mask mask;
+    pthread_attr_t attr;
+    int rc = pp_cpu_only(table->cpu, &mask);
+
+    if (rc)
+        return rc;
+    rc = pthread_attr_init(&attr);
+    if (rc)
+        return -rc;
+    rc = pthread_attr_setaffinity_np(&attr, sizeof mask, (cpu_set_t *)&mask);
+    if (rc == 0)
+        rc = pthread_create(thread, &attr, answer, table);
+    pthread_attr_destroy(&attr);
+    return -rc;
+}
+
+int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out)
+{
+    struct table table = {.end_ns = pp_clock_ns(CLOCK_MONOTONIC) + limit_ns, .cpu = cpu};
+    int here = sched_getcpu(), rc;
+    pthread_t thread;
+    uint32_t done = 0;
+
+    rc = start(&table, &thread);
+    if (rc)
+        return rc;
+    for (uint64_t turn = 1; done < n; turn += 2) {
+        out[done].sent = pp_rdtsc();
+        pp_store_release(&table.turn, turn);
+        if (!awaited(&table, turn + 1))
+            break;
+        out[done].back = pp_rdtsc();
+        out[done].seen = table.seen;
+        done++;
+    }
+    pp_store_release(&table.turn, OVER);
+    pthread_join(thread, NULL);
+    if (table.rc == 0 && sched_getcpu() != here)
+        return -EXDEV;
+    return table.rc ? table.rc : (int)done;
+}

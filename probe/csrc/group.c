@@ -1,0 +1,131 @@
+#include "group.h"
+
+#include <errno.h>
+
+/* --- by page ---------------------------------------------------------------------------------- */
+
+/* x86 keeps loads in order; this makes the compiler keep them, too. */
+static void barrier(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+/* Hardware counters are narrower than the kernel's sums, and the kernel starts them below zero. */
+static uint64_t extend(uint64_t pmc, uint32_t width)
+{
+    uint32_t unused = width > 0 && width < 64 ? 64 - width : 0;
+
+    return (uint64_t)((int64_t)(pmc << unused) >> unused);
+}
+
+/* ns since the kernel wrote the page. */
+static uint64_t ns_since(pp_perf_page *page, uint64_t tsc)
+{
+    uint32_t shift = page->time_shift & 63u;
+    uint64_t mult = page->time_mult;
+    uint64_t rest = tsc & (((uint64_t)1 << shift) - 1);
+
+    return page->time_offset + (tsc >> shift) * mult + ((rest * mult) >> shift);
+}
+
+int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_t *times,
+                      uint64_t *count)
+{
+    for (int i = 0; i < PP_PERF_TRIES; i++) {
+        uint32_t lock = page->lock, index;
+
+        barrier();
+        index = page->index;
+        if (index == 0 || !page->cap_user_rdpmc || !page->cap_user_time)
+            return -EAGAIN;
+        *count = (uint64_t)page->offset + extend(ops->rdpmc(index - 1), page->pmc_width);
+        if (times != NULL) {
+            uint64_t since = ns_since(page, ops->rdtsc());
+
+            times[0] = page->time_enabled + since;
+            times[1] = page->time_running + since;
+        }
+        barrier();
+        if (page->lock == lock && lock % 2 == 0)
+            return 0;
+    }
+    return -EAGAIN;
+}
+
+/* All events are read between two looks at the first one's lock: a group that was taken off its
+ * counters and put back half-way through has moved it. */
+int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
+{
+    uint64_t *counts = out + (group->timed ? PP_PERF_TIMES : 0);
+
+    for (int i = 0; i < PP_PERF_TRIES; i++) {
+        uint32_t lock = group->pages[0]->lock;
+        int rc = 0;
+
+        for (uint32_t k = 0; k < group->n && rc == 0; k++)
+            rc = pp_perf_page_read(group->ops, group->pages[k],
+                                   group->timed && k == 0 ? out : NULL, &counts[k]);
+        if (rc)
+            return rc;
+        barrier();
+        if (group->pages[0]->lock == lock)
+            return 0;
+    }
+    return -EAGAIN;
+}
+
+/* --- by read() -------------------------------------------------------------------------------- */
+
+/*
+ * PERF_FORMAT_GROUP with both times: the number of events, enabled, running, the counts. A number
+ * that is not the group's means that its CPU went off: the kernel has taken the group apart.
+ */
+static int parse(const uint64_t *buffer, size_t size, uint32_t n, bool timed, uint64_t *out)
+{
+    if (size != (1 + PP_PERF_TIMES + n) * sizeof *buffer || buffer[0] != n)
+        return -EIO;
+    if (timed) {
+        *out++ = buffer[1];
+        *out++ = buffer[2];
+    }
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = buffer[1 + PP_PERF_TIMES + i];
+    return 0;
+}
+
+int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out)
+{
+    uint64_t buffer[1 + PP_PERF_TIMES + PP_PERF_EVENTS];
+    size_t size = (1 + PP_PERF_TIMES + group->n) * sizeof *buffer;
+    ssize_t got = group->ops->read(group->fds[0], buffer, size);
+
+    if (got < 0)
+        return -errno;
+    return parse(buffer, (size_t)got, group->n, group->timed, out);
+}
+
+/* --- what is read ----------------------------------------------------------------------------- */
+
+int pp_perf_read(const pp_perf_group *group, uint64_t *columns)
+{
+    uint64_t dense[PP_PERF_TIMES + PP_PERF_EVENTS];
+    const uint64_t *next = dense;
+    int rc = group->direct ? pp_perf_read_pages(group, dense) : -EAGAIN;
+
+    if (rc)
+        rc = pp_perf_read_file(group, dense);
+    for (uint32_t column = 0; column < group->width && rc == 0; column++)
+        if (group->filled >> column & 1) /* the others may be another group's */
+            columns[column] = *next++;
+    return rc;
+}
+
+uint32_t pp_perf_columns(const pp_perf_group *group)
+{
+    return group->width;
+}
+
+int pp_perf_is_direct(const pp_perf_group *group)
+{
+    return group->direct;
+}

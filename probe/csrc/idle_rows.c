@@ -1,0 +1,141 @@
+#define _GNU_SOURCE
+#include "idle_rows.h"
+
+#include <errno.h>
+
+#include "cpu.h"
+#include "perfprobe.h"
+
+enum { ATTEMPTS = 256 }; /* at a consistent read */
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+const struct pp_idle_head *pp_idle_head(const void *base)
+{
+    return base;
+}
+
+const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu)
+{
+    const struct pp_idle_cpu *rows = (const struct pp_idle_cpu *)base + 1;
+
+    return cpu < pp_idle_head(base)->cpus && rows[cpu].core ? &rows[cpu] : NULL;
+}
+
+const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
+{
+    const struct pp_idle_head *head = pp_idle_head(base);
+    const struct pp_idle_core *rows = (const struct pp_idle_core *)base + 1 + head->cpus;
+
+    return core < head->cores && pp_read_once(&rows[core].word) ? &rows[core] : NULL;
+}
+
+/* --- sums ------------------------------------------------------------------------------------- */
+
+/*
+ * The sums of a row that belong to one word, and the ns since that word. 0 or -EAGAIN.
+ *
+ * If the word is the same before and after, every addition seen belongs to it or to an earlier one
+ * (an addition follows its swap). If the sums are complete besides, none of these is missing. So
+ * each is final, although they were read one by one. The clock is read between the two words: a
+ * transition that is seen to have happened lies before it.
+ *
+ * A transition that has taken its time but has not swapped yet cannot be seen. The span up to now
+ * is then given to the state it is about to end: too much by the nanoseconds between the two (more
+ * if the hypervisor took the CPU away there). The next read is right again. So the value of a state
+ * can step back by that much; readers take differences signed and treat those below 0 as 0.
+ */
+static int read_sums(const _Atomic uint64_t *row, unsigned n, uint64_t start_ns, uint64_t *sums,
+                     unsigned *bits, uint64_t *since)
+{
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        uint64_t word = pp_load_acquire(&row[0]); /* before the sums */
+        uint64_t then = word >> PP_IDLE_SHIFT;
+        uint64_t total = start_ns;
+        uint64_t now;
+
+        for (unsigned i = 0; i < n; i++) {
+            sums[i] = pp_load_acquire(&row[1 + i]); /* all before the word once more */
+            total += sums[i];
+        }
+        now = pp_clock_ns(CLOCK_MONOTONIC);
+        if (total != then || pp_load_acquire(&row[0]) != word)
+            continue;
+        *bits = word & PP_IDLE_BITS;
+        *since = now > then ? now - then : 0; /* the kernel's clock here may be a little ahead */
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *known)
+{
+    const struct pp_idle_core *core = pp_idle_core(base, index);
+    uint64_t since;
+    unsigned bits;
+    int rc;
+
+    if (core == NULL)
+        return -ENOENT;
+    rc = read_sums(&core->word, PP_IDLE_CORE_SUMS, pp_idle_head(base)->start_ns, sums, &bits,
+                   &since);
+    if (rc)
+        return rc;
+    *known = (bits & PP_IDLE_ALL_KNOWN) == PP_IDLE_ALL_KNOWN;
+    sums[*known ? bits & PP_IDLE_ANY_BUSY : PP_IDLE_CORE_UNKNOWN] += since;
+    return 0;
+}
+
+/* A CPU's row up to now. -ENOENT, -EAGAIN. */
+static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known)
+{
+    const struct pp_idle_cpu *cpu = pp_idle_cpu(base, index);
+    uint64_t since;
+    unsigned bits;
+    int rc;
+
+    if (cpu == NULL)
+        return -ENOENT;
+    rc = read_sums(&cpu->word, PP_IDLE_CPU_SUMS, pp_idle_head(base)->start_ns, sums, &bits,
+                   &since);
+    if (rc)
+        return rc;
+    *known = (bits & PP_IDLE_ALL_KNOWN) != 0;
+    if (!*known)
+        sums[PP_IDLE_CPU_UNKNOWN] += since;
+    else
+        sums[bits & PP_IDLE_ANY_BUSY ? PP_IDLE_CPU_BUSY : PP_IDLE_CPU_IDLE] += since;
+    return 0;
+}
+
+int pp_idle_value(const void *base, uint32_t kind, uint64_t index, uint64_t *out)
+{
+    uint64_t sums[PP_IDLE_CORE_SUMS];
+    const struct pp_idle_cpu *cpu;
+    int known, rc;
+
+    switch (kind) {
+    case PP_IDLE_NEITHER:
+    case PP_IDLE_LP0:
+    case PP_IDLE_LP1:
+    case PP_IDLE_BOTH:
+        rc = pp_idle_read_core(base, index, sums, &known);
+        break;
+    case PP_IDLE_BUSY:
+        rc = read_cpu(base, index, sums, &known);
+        kind = PP_IDLE_CPU_BUSY;
+        break;
+    case PP_IDLE_ENTRIES:
+        cpu = pp_idle_cpu(base, index);
+        if (cpu)
+            *out = pp_read_once(&cpu->entries);
+        return cpu ? 0 : -ENOENT;
+    default:
+        return -EINVAL;
+    }
+    if (rc == 0 && !known)
+        rc = -ENODATA;
+    if (rc == 0)
+        *out = sums[kind];
+    return rc;
+}

@@ -1,0 +1,211 @@
+#define _GNU_SOURCE
+#include "slot.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "group.h"
+#include "idle_rows.h"
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* "cpu0", "0x1f", "1.5" and "0-3" are words, none of them an integer. */
+static bool is_word(char c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           c == '.' || c == '-';
+}
+
+/* The value of a word -?[0-9]+; negative ones as two's complement. -EINVAL: it is no integer.
+ * -ERANGE: it does not fit into 64 bits. */
+static int parse_word(const char *word, const char *end, uint64_t *value)
+{
+    bool negative = *word == '-';
+    bool huge = false;
+    uint64_t n = 0;
+
+    word += negative;
+    if (word == end)
+        return -EINVAL;
+    for (; word < end; word++) {
+        if (!is_digit(*word))
+            return -EINVAL;
+        huge |= __builtin_mul_overflow(n, 10, &n);
+        huge |= __builtin_add_overflow(n, (uint64_t)(*word - '0'), &n);
+    }
+    if (huge || (negative && n > (uint64_t)1 << 63))
+        return -ERANGE;
+    *value = negative ? -n : n;
+    return 0;
+}
+
+/* The index-th integer of a text. -ENODATA: there are not so many. */
+static int parse_nth(const char *text, const char *end, uint64_t index, uint64_t *value)
+{
+    while (text < end) {
+        const char *word = text;
+
+        while (text < end && is_word(*text))
+            text++;
+        if (text > word) {
+            uint64_t n = 0;
+            int rc = parse_word(word, text, &n);
+
+            if (rc != -EINVAL && index-- == 0) {
+                if (rc == 0)
+                    *value = n;
+                return rc;
+            }
+        } else {
+            text++;
+        }
+    }
+    return -ENODATA;
+}
+
+/* Reading a file of the kernel at 0 makes its text anew, so the descriptor stays open. */
+static int read_file(const pp_slot *slot, uint64_t *value)
+{
+    char text[PP_FILE_TEXT];
+    ssize_t n = pread(slot->fd, text, sizeof text, 0);
+
+    if (n < 0)
+        return -errno;
+    if (n == sizeof text) /* the last word may go on: half a number is a wrong number */
+        while (n > 0 && is_word(text[n - 1]))
+            n--;
+    return parse_nth(text, text + n, slot->arg, value);
+}
+
+/* --- registers -------------------------------------------------------------------------------- */
+
+/* The driver takes the register's number as the offset and gives eight bytes. On the register's own
+ * CPU that is a plain RDMSR; from another CPU it is an interrupt for that CPU. */
+static int read_msr(int fd, uint64_t msr, uint64_t *value)
+{
+    uint64_t content;
+    ssize_t n = pread(fd, &content, sizeof content, (off_t)msr);
+
+    if (n < 0)
+        return -errno;
+    if (n != sizeof content)
+        return -EIO;
+    *value = content;
+    return 0;
+}
+
+static int read_field(int fd, const pp_field *field, uint64_t *value)
+{
+    uint64_t bits = 0;
+    int rc = read_msr(fd, field->msr, &bits);
+
+    if (rc)
+        return rc;
+    if (field->enable && !(bits >> field->enable & 1))
+        return -ENODATA;
+    bits = bits >> field->shift & (((uint64_t)1 << field->width) - 1);
+    *value = field->below ? field->below - bits : bits;
+    return 0;
+}
+
+static int poll_flags(int fd, pp_flags *flags, uint64_t *value)
+{
+    uint64_t bits = 0, *seen = flags->seen;
+    int rc = read_msr(fd, flags->msr, &bits);
+
+    if (rc)
+        return rc;
+    *value++ = ++flags->polls;
+    for (uint32_t mask = flags->mask; mask; mask &= mask - 1, seen++) {
+        *seen += bits >> __builtin_ctz(mask) & 1;
+        *value++ = *seen;
+    }
+    return 0;
+}
+
+/* --- slots ------------------------------------------------------------------------------------ */
+
+/* The caller's object at slot->arg. Only the lane's thread writes one, the pp_flags. */
+static void *state_of(const pp_slot *slot)
+{
+    return (void *)(uintptr_t)slot->arg;
+}
+
+static const struct pp_perf_group *group_of(const pp_slot *slot)
+{
+    return state_of(slot);
+}
+
+/* Columns: the polls, and one for each bit. */
+static uint32_t flags_width(const pp_flags *flags)
+{
+    return 1 + (uint32_t)__builtin_popcount(flags->mask);
+}
+
+static bool field_known(const pp_field *field)
+{
+    return field->width > 0 && field->width < 64 && field->shift <= 64 - field->width &&
+           field->enable < 64;
+}
+
+static bool is_traced(const pp_slot *slot)
+{
+    return slot->kind >= PP_TRACED && slot->kind <= PP_TRACED + PP_IDLE_ENTRIES;
+}
+
+uint32_t pp_slot_count(const pp_slot *slot)
+{
+    return slot->count ? slot->count : 1;
+}
+
+uint64_t pp_slot_filled(const pp_slot *slot)
+{
+    if (slot->kind == PP_PERF)
+        return group_of(slot)->filled;
+    return ((uint64_t)1 << pp_slot_count(slot)) - 1;
+}
+
+bool pp_slot_known(const pp_slot *slot)
+{
+    uint32_t count = pp_slot_count(slot);
+
+    switch (slot->kind) {
+    case PP_FILE:
+    case PP_MSR:
+        return count == 1;
+    case PP_PERF:
+        return slot->arg != 0 && count == group_of(slot)->width;
+    case PP_FIELD:
+        return slot->arg != 0 && count == 1 && field_known(state_of(slot));
+    case PP_FLAGS:
+        return slot->arg != 0 && count == flags_width(state_of(slot));
+    default:
+        return is_traced(slot) && slot->arg != 0 && count == 1;
+    }
+}
+
+int pp_slot_read(const pp_slot *slot, uint64_t *value)
+{
+    switch (slot->kind) {
+    case PP_FILE:
+        return read_file(slot, value);
+    case PP_MSR:
+        return read_msr(slot->fd, slot->arg, value);
+    case PP_FIELD:
+        return read_field(slot->fd, state_of(slot), value);
+    case PP_FLAGS:
+        return poll_flags(slot->fd, state_of(slot), value);
+    case PP_PERF:
+        return pp_perf_read(group_of(slot), value);
+    default:
+        if (is_traced(slot))
+            return pp_idle_value(state_of(slot), slot->kind - PP_TRACED, (uint64_t)slot->fd,
+                                 value);
+        return -ENOSYS;
+    }
+}
