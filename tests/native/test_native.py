@@ -34,6 +34,8 @@ BUILDS = {
     "tsan": ["-O1", "-fsanitize=thread"],
 }
 PROGRAMS = sorted(path.stem for path in HERE.glob("test_*.c"))
+QUIET = {"test_idle_load"}
+"""Programs that prove less on a CPU that others keep busy: it never goes idle."""
 
 
 def compiled(compiler: list[str], *arguments: str | Path) -> None:
@@ -115,7 +117,10 @@ def programs(request: pytest.FixtureRequest, shared: Path) -> Path:
     return where
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, marks=[pytest.mark.machine] if p in QUIET else []) for p in PROGRAMS],
+)
 def test_program(program: str, programs: Path) -> None:
     status, errors = run(programs / program)
     if status == SKIPPED:
