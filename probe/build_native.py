@@ -17,6 +17,8 @@ from setuptools.command import build_ext as setuptools_build_ext
 CSRC = Path(__file__).parent / "csrc"
 HEADER = "perfprobe.h"
 """What Python may call."""
+SOURCES = "[!_]*.c"
+"""Earlier builds wrote their glue here, as _native.c; a tree may still have it."""
 BEGIN, END = "/* cffi: begin */", "/* cffi: end */"
 GLUE = f"""
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -51,7 +53,7 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
         """Sources and headers stand in the extension from here on: an sdist asks for them, too."""
         super().finalize_options()
         for extension in self.extensions:
-            extension.sources = files("*.c")
+            extension.sources = files(SOURCES)
             extension.depends = [*files("*.h"), os.path.relpath(__file__)]
 
     def run(self) -> None:

@@ -67,7 +67,7 @@ def wrapped(source: Path) -> list[str]:
 
 def build_all(compiler: list[str], where: Path) -> None:
     """Every source of csrc once, in an archive, and every program, linked against it."""
-    sources = sorted((PROBE / "csrc").glob("*.c"))
+    sources = sorted((PROBE / "csrc").glob("[!_]*.c"))
     objects = [where / f"{source.stem}.o" for source in sources]
     archive = where / "csrc.a"
 
