@@ -26,7 +26,7 @@ _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
 
 @dataclass(slots=True)
-class Table:
+class BlockDelta:
     """One block over one span."""
 
     ticks: Floats
@@ -37,7 +37,7 @@ class Table:
 
 @dataclass(slots=True)
 class Delta:
-    tables: dict[str, Table]
+    tables: dict[str, BlockDelta]
     suspect: dict[int, set[str]] = field(default_factory=dict)
     """Reasons by position of the CPU."""
 
@@ -89,8 +89,8 @@ class _Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """Where a counter lives."""
+class BlockCounter:
+    """A counter, and where its values stand in its block."""
 
     counter: wire.Counter
     block: str
@@ -102,7 +102,7 @@ class Counters:
 
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, BlockCounter] = {}
         self._limits: dict[str, Limits] = {}
         self._baselines: dict[str, _Baseline] = {}
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
@@ -110,7 +110,7 @@ class Counters:
         for block in hello.blocks:
             first = 0
             for counter in block.counters:
-                self.columns.setdefault(counter.key, Column(counter, block.name, first))
+                self.columns.setdefault(counter.key, BlockCounter(counter, block.name, first))
                 first += counter.columns
             self._limits[block.name] = Limits(block)
             self._baselines[block.name] = self._no_baseline(block)
@@ -158,7 +158,7 @@ class Counters:
         tables = {}
         for block in self.hello.blocks:
             n = self.hello.rows(block.scope)
-            tables[block.name] = Table(np.zeros(n), np.zeros((n, block.columns)))
+            tables[block.name] = BlockDelta(np.zeros(n), np.zeros((n, block.columns)))
         return Delta(tables)
 
     def step(self, frame: wire.Frame) -> Delta:

@@ -16,7 +16,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.cores import Cores
-from perftop.samples.counters import Column, Counters, Delta
+from perftop.samples.counters import BlockCounter, Counters, Delta
 from perftop.samples.turbo_tables import Corners, Steps, tables
 
 GAUGES = ("ceiling_hz", "e_ceiling_hz")
@@ -77,7 +77,7 @@ class Turbo:
         """By position: those of which it is known what turbo allows."""
         self.regroup(cores)
 
-    def _column(self, key: str, scope: wire.Scope) -> Column | None:
+    def _column(self, key: str, scope: wire.Scope) -> BlockCounter | None:
         """None also where another scope has it, as no probe tells it."""
         column = self._counters.columns.get(key)
         blocks = self._counters.hello.blocks

@@ -18,7 +18,7 @@ from typing import Any
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.instruments import affinity
-from perfprobe.instruments.ramp_runs import ISAS, RUNS, STEP_CYCLES, Plan, measured
+from perfprobe.instruments.ramp_runs import ISAS, RUNS, STEP_CYCLES, Workload, measured
 from perfprobe.native import cpuid_reader, tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.wire import Cpu
@@ -45,7 +45,7 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # C does not look for Python's
     try:
         with cpuid_reader.pinned(cpu):
-            return _measure(cpu, here.type, siblings(here, rows), plan(isa, seconds))
+            return _measure(cpu, here.type, siblings(here, rows), workload(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
 
@@ -80,14 +80,14 @@ def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:
     return [row.cpu for row in same if row is not here]
 
 
-def plan(isa: str, seconds: float) -> Plan:
+def workload(isa: str, seconds: float) -> Workload:
     """All runs together take as long as asked."""
     each = seconds / RUNS
     idle = min(MOST_IDLE_S, each / 2)
     load = each - idle
     if isa == "scalar":
-        return Plan(round(idle * 1e9), [(isa, load)])
-    return Plan(round(idle * 1e9), [(isa, load / 2), ("scalar", load / 4), (isa, load / 4)])
+        return Workload(round(idle * 1e9), [(isa, load)])
+    return Workload(round(idle * 1e9), [(isa, load / 2), ("scalar", load / 4), (isa, load / 4)])
 
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
@@ -97,9 +97,9 @@ def step_cycles(name: str, core_type: str | None) -> int | None:
 
 
 def _measure(
-    cpu: int, core_type: str | None, others: Sequence[int], planned: Plan
+    cpu: int, core_type: str | None, others: Sequence[int], work: Workload
 ) -> dict[str, Any]:
-    isa = planned.phases[0][0]
+    isa = work.phases[0][0]
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
@@ -107,7 +107,7 @@ def _measure(
     said = cpuid_reader.of(cpu)
     known = model.find(who.vendor, who.family, who.model, who.stepping, said, core_type)
     tsc = tsc_rate.calibrate()
-    runs, trouble = measured(planned, tsc.hz, cpu, others)
+    runs, trouble = measured(work, tsc.hz, cpu, others)
     return {
         "host": identity.hostname(),
         "model": who.name or None,
@@ -120,6 +120,6 @@ def _measure(
         "cycles_fix": trouble and trouble.fix,
         "step_cycles": step_cycles(known.name, known.core_type),
         "uarch": known.name,
-        "phases": [{"isa": name, "seconds": seconds} for name, seconds in planned.phases],
+        "phases": [{"isa": name, "seconds": seconds} for name, seconds in work.phases],
         "runs": runs,
     }

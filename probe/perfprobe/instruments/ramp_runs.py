@@ -49,7 +49,7 @@ _FASTEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Workload:
     """How long what takes, of one run."""
 
     idle_ns: int
@@ -62,7 +62,7 @@ class Plan:
 
 
 def measured(
-    planned: Plan, tsc_hz: float, cpu: int, others: Sequence[int]
+    work: Workload, tsc_hz: float, cpu: int, others: Sequence[int]
 ) -> tuple[list[dict[str, Any]], Trouble | None]:
     """All runs, and why none of them has cycles. All have them or none, so that clocks are of one
     kind."""
@@ -70,7 +70,7 @@ def measured(
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
         while len(runs) < RUNS and os.getppid() == parent:  # nobody waits for the rest
-            runs.append(_run(planned, tsc_hz, cpu, others, counter))
+            runs.append(_run(work, tsc_hz, cpu, others, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = TAKEN
         for run in runs:
@@ -95,7 +95,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 
 def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
     """Why it cannot be read between pieces: one chunk shows it."""
-    _, _, result = _load(Plan(0, [("scalar", 0.0)]), tsc_hz, counter)
+    _, _, result = _load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return TAKEN
     spent = result.stamp_ticks / tsc_hz
@@ -105,20 +105,20 @@ def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
 
 
 def _run(
-    planned: Plan, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
+    work: Workload, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
 ) -> dict[str, Any]:
     before = disturbance.read(cpu, others)
-    status, chunks, result = _load(planned, tsc_hz, counter)
+    status, chunks, result = _load(work, tsc_hz, counter)
     after = disturbance.read(cpu, others)
     if status == -errno.EXDEV:
         raise Unavailable(f"--cpu {cpu}: it went off or left the CPU set while it was measured")
     if status not in {0, -errno.ENOSPC}:
         raise Unavailable(f"--cpu {cpu}: {os.strerror(-status)}")
-    counted = counter and not result.uncounted and result.off_ns <= OFF * planned.load_s * 1e9
+    counted = counter and not result.uncounted and result.off_ns <= OFF * work.load_s * 1e9
     return {
         "steps": _blocks(tsc_hz) * lib.PP_RAMP_BLOCK,
-        "idle_s": planned.idle_ns / 1e9,
-        "load_s": planned.load_s,
+        "idle_s": work.idle_ns / 1e9,
+        "load_s": work.load_s,
         "late_s": result.late_ns / 1e9,
         "stamp_ticks": result.stamp_ticks,
         "around": moved(before, after),
@@ -126,18 +126,18 @@ def _run(
     }
 
 
-def _load(planned: Plan, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
+def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
     """Status, chunks and result of one run."""
-    capacity = 4 * GROW * _FASTEST + round(_FASTEST * planned.load_s / MOST_S)
+    capacity = 4 * GROW * _FASTEST + round(_FASTEST * work.load_s / MOST_S)
     most = round(MOST_S / PIECE_S)
-    order = ffi.new("pp_ramp_order *", [planned.idle_ns, _blocks(tsc_hz), GROW, most, counter])
+    order = ffi.new("pp_ramp_order *", [work.idle_ns, _blocks(tsc_hz), GROW, most, counter])
     phases = ffi.new(
         "pp_ramp_phase[]",
-        [(ISAS.index(isa), max(1, round(seconds * tsc_hz))) for isa, seconds in planned.phases],
+        [(ISAS.index(isa), max(1, round(seconds * tsc_hz))) for isa, seconds in work.phases],
     )
     chunks: Any = ffi.new("pp_ramp_chunk[]", capacity)
     result: Any = ffi.new("pp_ramp_result *")
-    status = lib.pp_ramp_run(order, phases, len(planned.phases), chunks, capacity, result)
+    status = lib.pp_ramp_run(order, phases, len(work.phases), chunks, capacity, result)
     return status, chunks, result
 
 

@@ -139,10 +139,10 @@ def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("isa", ramp_runs.ISAS)
 @pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
 def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> None:
-    plan = ramp.plan(isa, seconds)
-    load = sum(span for _, span in plan.phases)
-    assert ramp_runs.RUNS * (plan.idle_ns / 1e9 + load) == pytest.approx(seconds)
-    assert plan.phases[0][0] == plan.phases[-1][0] == isa
+    work = ramp.workload(isa, seconds)
+    load = sum(span for _, span in work.phases)
+    assert ramp_runs.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
+    assert work.phases[0][0] == work.phases[-1][0] == isa
 
 
 @pytest.mark.parametrize(("name", "core_type", "cycles"), [

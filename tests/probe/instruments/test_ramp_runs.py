@@ -72,7 +72,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return made
 
 
-PLAN = ramp_runs.Plan(1_000_000, [("scalar", 0.02)])
+WORK = ramp_runs.Workload(1_000_000, [("scalar", 0.02)])
 
 
 def measured(
@@ -84,7 +84,7 @@ def measured(
     monkeypatch.setattr(ramp_runs, "opened", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
     with cpuid_reader.pinned(cpu):
-        found = ramp_runs.measured(PLAN, tsc_rate.calibrate().hz, cpu, [])
+        found = ramp_runs.measured(WORK, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
     return found
 

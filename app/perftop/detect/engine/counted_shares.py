@@ -11,7 +11,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
-from perftop.samples.counters import Column, Counters, Delta
+from perftop.samples.counters import BlockCounter, Counters, Delta
 
 CYCLES, TICKS = "cycles", "pcu_ticks"
 LEVEL = "license_"
@@ -29,8 +29,8 @@ class Bit(NamedTuple):
 class _Entry:
     """Where a counter goes: what it is a share of, then itself, or each of its bits."""
 
-    column: Column
-    below: Column | None  # None: polls or time
+    column: BlockCounter
+    below: BlockCounter | None  # None: polls or time
     place: int
 
     @property

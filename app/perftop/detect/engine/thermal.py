@@ -8,7 +8,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
-from perftop.samples.counters import Column
+from perftop.samples.counters import BlockCounter
 from perftop.samples.sample_reader import Sieve
 
 HOT = {
@@ -27,7 +27,7 @@ in bits 3:1: bit 0 is reserved there, and 0."""
 class _Flags:
     """Bits of one counter that tell one cause."""
 
-    column: Column
+    column: BlockCounter
     cause: int
     """By number in HOT."""
     bits: list[int]

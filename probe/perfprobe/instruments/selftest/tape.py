@@ -18,7 +18,9 @@ MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class BlockCounter:
+    """A counter, and where its values stand in its block."""
+
     block: str
     first: int
     counter: Counter
@@ -34,7 +36,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _BlockRead:
     """A block of one frame, as u64."""
 
     head: memoryview
@@ -50,19 +52,19 @@ class _Table:
 class Tape:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, BlockCounter] = {}
         """By key of the counter; of several blocks that have it, the first."""
         self._source = source
         self._blocks = {block.name: block for block in self.hello.blocks}
-        self._tables: dict[str, list[_Table]] = {}
+        self._reads_of: dict[str, list[_BlockRead]] = {}
         for block in self.hello.blocks:
             first = 0
             for counter in block.counters:
-                self.columns.setdefault(counter.key, Column(block.name, first, counter))
+                self.columns.setdefault(counter.key, BlockCounter(block.name, first, counter))
                 first += counter.columns
 
     def forget(self) -> None:
-        self._tables.clear()
+        self._reads_of.clear()
 
     def listen(self) -> None:
         """Takes what is ready."""
@@ -71,8 +73,8 @@ class Tape:
             for frame in frames:
                 for name, rows in frame.blocks.items():
                     parts = (rows.head, rows.valid, rows.values)
-                    table = _Table(*(memoryview(bytes(part)).cast("Q") for part in parts))
-                    self._tables.setdefault(name, []).append(table)
+                    table = _BlockRead(*(memoryview(bytes(part)).cast("Q") for part in parts))
+                    self._reads_of.setdefault(name, []).append(table)
             if not frames:
                 return
 
@@ -81,7 +83,7 @@ class Tape:
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             self.listen()
-            if self._tables and all(self._newest(name) >= stamp for name in self._tables):
+            if self._reads_of and all(self._newest(name) >= stamp for name in self._reads_of):
                 return
             due = self._source.due()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
@@ -90,7 +92,7 @@ class Tape:
         """The stamp that all rows have reached which give any."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
-        for table in self._tables[name][-RECENT:]:
+        for table in self._reads_of[name][-RECENT:]:
             newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
         return min(newest.values(), default=0)
 
@@ -112,10 +114,10 @@ class Tape:
         amount /= self._share(column, a, b, row)
         return Moved((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
-    def _reads(self, column: Column, row: int) -> list[tuple[int, int, _Table]]:
+    def _reads(self, column: BlockCounter, row: int) -> list[tuple[int, int, _BlockRead]]:
         """Those with a value, and no break between them and the newest."""
-        found: list[tuple[int, int, _Table]] = []
-        for table in self._tables.get(column.block, []):
+        found: list[tuple[int, int, _BlockRead]] = []
+        for table in self._reads_of.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
                 found.clear()
             stamps = table.stamps(row)
@@ -123,12 +125,12 @@ class Tape:
                 found.append((*stamps, table))
         return found
 
-    def _valid(self, column: Column, table: _Table, row: int) -> bool:
+    def _valid(self, column: BlockCounter, table: _BlockRead, row: int) -> bool:
         words = self._blocks[column.block].valid_words
         bits = range(column.first, column.first + column.counter.columns)
         return all(table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
 
-    def _raw(self, column: Column, table: _Table, row: int) -> list[int]:
+    def _raw(self, column: BlockCounter, table: _BlockRead, row: int) -> list[int]:
         at = row * self._blocks[column.block].columns + column.first
         return list(table.values[at : at + column.counter.columns])
 
@@ -141,7 +143,9 @@ class Tape:
             total += delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
         return total * counter.scale
 
-    def _share(self, column: Column, before: _Table, after: _Table, row: int) -> float:
+    def _share(
+        self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
+    ) -> float:
         """Of the time in which it was on the counters, where others have their turns too."""
         times = [self.columns.get(key) for key in MULTIPLEXED]
         if not column.counter.origin.startswith("perf"):

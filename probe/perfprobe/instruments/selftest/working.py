@@ -35,7 +35,7 @@ APERF = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK)
 REF = Check("ref", "at work, against the TSC", "cycles", 0.01, "short halts for changes of clock")
 MPERF = Check("mperf", "at work, against the TSC", "cycles", 0.01, REF.why)
 BUSY = Check("busy_s", "at work throughout", "s", 0.01, "work and samples begin apart")
-AWAKE = Check("idle_s", "at work throughout: never idle", "s", 0.01, BUSY.why)
+NEVER_IDLE = Check("idle_s", "at work throughout: never idle", "s", 0.01, BUSY.why)
 USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
              "it counts in ticks, and the work took some 13 of them")  # fmt: skip
 
@@ -163,7 +163,7 @@ CHAIN: Mapping[Check, See] = {
     REF: _ticking("ref"),
     MPERF: _ticking("mperf"),
     BUSY: _busy,
-    AWAKE: _awake,
+    NEVER_IDLE: _awake,
     USER: _user,
 }
 ENTER: Mapping[Check, See] = {

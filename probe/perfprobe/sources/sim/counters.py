@@ -20,7 +20,7 @@ Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SimCounter:
     counter: Counter
     amount: Callable[[Ints], Any]
     """Ticks since the start, per CPU, from integrals (Row, CPU)."""
@@ -35,7 +35,7 @@ def crystal(ns: Ints) -> Ints:
     return ns // hw.TICK_NS
 
 
-def cpu_columns(machine: Machine, license_events: bool) -> list[Column]:
+def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
     bits = 40 if machine.smt > 2 else 48
     columns = [
         _sim(
@@ -84,24 +84,24 @@ def _sim(
     before_wrap: float,
     bits: int = 64,
     scale: float = 1.0,
-) -> Column:
+) -> SimCounter:
     """A column that starts so many ticks before it wraps; 0: at zero."""
     first = 2**bits - int(before_wrap) if before_wrap else 0
-    return Column(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first)
+    return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first)
 
 
-def _narrow(column: Column, bits: int) -> Column:
+def _narrow(column: SimCounter, bits: int) -> SimCounter:
     """The same, as wide as the performance counters of this machine."""
     c = column.counter
     counter = Counter(c.key, c.name, c.unit, c.origin, bits=bits)
-    return Column(counter, column.amount, column.first % 2**bits)
+    return SimCounter(counter, column.amount, column.first % 2**bits)
 
 
-def _quantum(column: Column, step: int) -> Column:
-    return Column(column.counter, column.amount, column.first, step)
+def _quantum(column: SimCounter, step: int) -> SimCounter:
+    return SimCounter(column.counter, column.amount, column.first, step)
 
 
-def _smt(machine: Machine, bits: int) -> list[Column]:
+def _smt(machine: Machine, bits: int) -> list[SimCounter]:
     if machine.smt == 1:
         return []
     key, name = ("one_thread", "one thread active")
@@ -111,17 +111,17 @@ def _smt(machine: Machine, bits: int) -> list[Column]:
     if machine.hybrid:
         cpus = sorted(cpu for core in range(machine.p_cores) for cpu in machine.threads(core))
     counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
-    return [Column(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
+    return [SimCounter(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
 
 
-def _base_hz(machine: Machine) -> Column:
+def _base_hz(machine: Machine) -> SimCounter:
     kinds = [machine.row(cpu).type or "P" for cpu in range(machine.cpus)]
     hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
     counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")
-    return Column(counter, lambda _: hz, step=0)
+    return SimCounter(counter, lambda _: hz, step=0)
 
 
-def stat_columns() -> list[Column]:
+def stat_columns() -> list[SimCounter]:
     """/proc/stat. Interrupts take a part of what the kernel takes."""
 
     def ticks(ns: Ints) -> Ints:
@@ -144,7 +144,7 @@ def stat_columns() -> list[Column]:
         ("stat_steal_s", lambda t: ticks(t[Row.STEAL])),
     ]
     return [
-        Column(
+        SimCounter(
             Counter(key, key[5:-2] + " time", "s", "/proc/stat", scale=0.01),
             amount,
             UPTIME_TICKS if key == "stat_idle_s" else 0,
@@ -153,14 +153,14 @@ def stat_columns() -> list[Column]:
     ]
 
 
-def block(name: str, columns: list[Column]) -> Block:
+def block(name: str, columns: list[SimCounter]) -> Block:
     return Block(name, "cpu", [column.counter for column in columns])
 
 
-class Table:
+class CounterBank:
     """Values of some columns for all CPUs."""
 
-    def __init__(self, columns: list[Column], cpus: int) -> None:
+    def __init__(self, columns: list[SimCounter], cpus: int) -> None:
         self._columns = columns
         number = np.arange(cpus, dtype=np.uint64)
         self._first = np.stack(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.sources.sim import scenarios
-from perfprobe.sources.sim.counters import Table, block, cpu_columns, stat_columns
+from perfprobe.sources.sim.counters import CounterBank, block, cpu_columns, stat_columns
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
 from perfprobe.sources.sim.machine import Ints, Machine, tsc
 from perfprobe.sources.sim.packages import Packages, package_block
@@ -59,7 +59,10 @@ class Sim:
         self._clock = Clock.of(spec)
         self._reading = Reading(machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns)
         columns, stat = cpu_columns(machine, spec.scenario == "license"), stat_columns()
-        self._table, self._stat = Table(columns, machine.cpus), Table(stat, machine.cpus)
+        self._table, self._stat = (
+            CounterBank(columns, machine.cpus),
+            CounterBank(stat, machine.cpus),
+        )
         self._packages = Packages(machine, self._schedule.tables)
         blocks = [block("cpu", columns), block("stat", stat), *_blocks(machine)]
         self._watched = None if watch is None else Watched(self._schedule, watch)
