@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 
-from perfprobe.cpu import identity, topology
+from perfprobe.cpu import files, identity, topology
 from perfprobe.cpu import model_tables as uarch
 from perfprobe.cpu.model_terms import Budget
 from perfprobe.registers import counter_plan, msr
@@ -92,7 +92,7 @@ def test_only_a_module_that_can_be_there_is_to_be_loaded(
     monkeypatch.setattr(identity, "virtualisation", lambda _: guest)
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
-    monkeypatch.setattr(identity, "numbered", lambda *_: [])
+    monkeypatch.setattr(files, "numbered", lambda *_: [])
     found = msr._open_trouble(Path("/"), 0, missing)
     assert found.mend == mend
     assert "no /dev/cpu/N/msr" in found.cause

@@ -110,8 +110,8 @@ def test_without_rights_the_reason_is_given() -> None:
     if os.geteuid() or setpriv is None:
         pytest.skip("needs root and setpriv, to give rights up")
     code = (
-        "from perfprobe.sources import traced\nfrom perfprobe.wire import Cpu\n"
-        "(part,) = traced.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
+        "from perfprobe.sources.os import idle\nfrom perfprobe.wire import Cpu\n"
+        "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
     )
     done = subprocess.run(
         [setpriv, "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code],
