@@ -8,7 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+from turns import pytest_collection_modifyitems, pytest_configure
 from waiting import quiet
+
+__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
+
+settings.register_profile(
+    "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")  # the same examples each time, and none fails for a busy machine
 
 
 @pytest.fixture(autouse=True)

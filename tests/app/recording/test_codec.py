@@ -36,7 +36,6 @@ def test_a_stream_that_was_not_packed_is_read_alike() -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**6), st.integers(min_value=1, max_value=5000))
-@settings(deadline=None)
 def test_cut_anywhere_it_has_all_whole_messages(cut: int, piece: int) -> None:
     out = CUT
     at = cut % len(out.data)
@@ -52,7 +51,7 @@ WHOLE = read(CUT.data)
 
 
 @given(st.integers(), st.binary(min_size=1, max_size=40))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_damage_is_told_and_nothing_else(seed: int, junk: bytes) -> None:
     """Bytes that are overwritten: what was before them has come, and no other error than ours."""
     at = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))

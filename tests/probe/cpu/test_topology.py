@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from roots import DATA
 
@@ -344,7 +344,7 @@ CONTENTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(FILES), CONTENTS))
 def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:

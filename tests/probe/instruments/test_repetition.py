@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.instruments.repetition import (
@@ -58,7 +58,6 @@ limits_ = st.builds(
 values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
 
 
-@settings(deadline=None)
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
 def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: float) -> None:
     machine = Simulated(cost, lambda i: values[i % len(values)])
@@ -77,7 +76,6 @@ def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: 
     assert min(values) * 0.999999 <= found.mean <= max(values) * 1.000001
 
 
-@settings(deadline=None)
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
 def test_settled_is_what_it_says(
     limits: Limits, values: list[float], cost: float, epsilon: float

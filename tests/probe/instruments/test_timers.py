@@ -19,7 +19,7 @@ from typing import Any
 import command
 import pytest
 from disassembly import listing
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfprobe._native import lib
@@ -38,7 +38,6 @@ samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 # --- many numbers ---------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(samples)
 @example([n * n for n in range(1, 100)])
 def test_spread_is_that_of_the_samples(values: list[int]) -> None:
@@ -61,7 +60,6 @@ def test_an_interrupt_does_not_move_the_mean() -> None:
     assert found.far == 0.001
 
 
-@settings(deadline=None)
 @given(samples, st.sampled_from([None, 2.0, 24.5]))
 def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> None:
     found = histogram(Counter(values), grid)

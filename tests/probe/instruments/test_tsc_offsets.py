@@ -6,7 +6,7 @@ import os
 from math import floor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe._native import lib
@@ -36,7 +36,6 @@ def played(
     return rows
 
 
-@settings(deadline=None)
 @given(
     messages,
     st.floats(-1e8, 1e8),
@@ -52,7 +51,6 @@ def test_the_truth_lies_within_the_bounds(
     assert found.low <= skew <= found.high
 
 
-@settings(deadline=None)
 @given(messages, st.floats(-1e8, 1e8))
 def test_bounds_are_as_tight_as_the_shortest_round(
     said: list[tuple[float, float, float]], skew: float
@@ -63,7 +61,6 @@ def test_bounds_are_as_tight_as_the_shortest_round(
     assert found.offset == pytest.approx((found.low + found.high) / 2)
 
 
-@settings(deadline=None)
 @given(messages, messages, st.floats(-1e6, 1e6))
 def test_more_exchanges_never_widen(
     one: list[tuple[float, float, float]], two: list[tuple[float, float, float]], skew: float

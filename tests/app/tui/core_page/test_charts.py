@@ -170,7 +170,7 @@ def test_a_session_without_history_has_empty_charts_and_its_numbers() -> None:
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_what_is_kept_of_a_track_is_what_history_says(moments: list[int], window_s: float) -> None:
     def script(machine: Machine, seq: int) -> None:
         machine.does |= {cpu: Does((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}

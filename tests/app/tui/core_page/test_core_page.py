@@ -20,7 +20,7 @@ from perftop.tui.core_page.core_page import CorePage
 
 
 @given(st.integers(20, 250), st.integers(5, 75), st.sampled_from([1, 2, 4]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_page_fills_its_lines_and_no_more(
     width: int, height: int, threads: int, who: bool
 ) -> None:

@@ -134,7 +134,7 @@ def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
     assert (everything.sum(axis=1) > 0).all(), "a row that this machine never moves tests nothing"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(moments, moments, st.integers(0, 1000))
 def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
     schedule = wild(2, seed, cores=2)
@@ -142,7 +142,7 @@ def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
     assert (schedule.between(t0, t1) == sweep(schedule, t0, t1)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(moments, moments, st.integers(0, 1000))
 def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
     """hardware.md 1.4, on the truth: no state negative, all ways to the same four numbers."""
@@ -163,7 +163,7 @@ def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
     assert (anyone <= np.minimum(t1 - t0, r0 + r1)).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(moments, moments, moments)
 def test_integrals_add_up(a: int, b: int, c: int) -> None:
     schedule = wild(4)

@@ -1,0 +1,47 @@
+"""Tests marked `machine` run after the others, and nothing runs beside them.
+
+Imported by conftest.py. Workers of pytest-xdist share a lock: a worker holds it together with
+others from its first ordinary test to its last, and alone for each test marked `machine`. Those are
+collected last, so that a worker has no ordinary test left when it comes to one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def alone(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("machine") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=alone)
+
+
+class Turns:
+    """A worker's part: what it holds of the lock. The lock is on this file, so nothing is left."""
+
+    def __init__(self) -> None:
+        self._file = Path(__file__).open("rb")  # noqa: SIM115 - held to the end of the worker
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Iterator[None]:
+        """Before the timeout of the test begins: waiting for one's turn takes none of it."""
+        fcntl.flock(self._file, fcntl.LOCK_EX if alone(item) else fcntl.LOCK_SH)
+        try:
+            return (yield)
+        finally:
+            if nextitem is None or alone(nextitem):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        config.pluginmanager.register(Turns())

@@ -1,0 +1,54 @@
+"""Tests that need a quiet CPU get one, in a run of several workers."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+from roots import ROOT
+
+CONFTEST = "from turns import pytest_collection_modifyitems, pytest_configure\n"
+SUITE = """
+import os, time, pytest
+
+def body(kind):
+    begin = time.monotonic()
+    time.sleep(0.03)
+    with open("ran", "a") as file:
+        file.write(f"{kind} {begin} {time.monotonic()} {os.environ['PYTEST_XDIST_WORKER']}\\n")
+
+@pytest.mark.machine
+@pytest.mark.parametrize("n", range(4))
+def test_alone(n):
+    body("alone")
+
+@pytest.mark.parametrize("n", range(16))
+def test_ordinary(n):
+    body("ordinary")
+"""
+
+
+def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\nmarkers = machine\npythonpath = {ROOT / 'tests' / 'support'}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n2", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
+    ordinary = [(float(begin), float(end)) for kind, begin, end, _ in ran if kind == "ordinary"]
+    alone = sorted((float(begin), float(end)) for kind, begin, end, _ in ran if kind == "alone")
+    assert (len(ordinary), len(alone)) == (16, 4)
+    assert {worker for kind, *_, worker in ran if kind == "ordinary"} == {"gw0", "gw1"}
+    assert alone[0][0] >= max(end for _, end in ordinary)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(alone))
