@@ -93,3 +93,13 @@ def test_pictures_are_current() -> None:
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_the_architecture_page_names_every_folder() -> None:
+    """Each folder of the packages stands in the picture of app/README.md, and no other does."""
+    page = (ROOT / "app" / "README.md").read_text(encoding="utf-8")
+    for package in ("app/perftop", "probe/perfprobe"):
+        picture = page.partition(f"{package}/\n")[2].partition("\n\n")[0].partition("```")[0]
+        drawn = set(re.findall(r"(?<![\w/])([a-z_]+)/", picture))
+        there = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+        assert drawn == there
