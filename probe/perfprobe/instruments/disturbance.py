@@ -1,13 +1,13 @@
-"""What else went on while something was measured on one CPU, and what moves its clock.
+"""What else ran on a CPU while something was measured there, and what moves its clock.
 
-Only what was seen: each is named with what it does to a measurement.
+Only what was observed is reported: each disturbance with what it does to a measurement.
 """
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,20 @@ from perfprobe.kernel import clock_policy
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
 
-INTERRUPTS_LIMIT = 1 << 23
-"""Bytes of /proc/interrupts: a line a vector, 11 for each CPU in it."""
+LIMIT = 1 << 24
+"""Bytes read of /proc/stat and /proc/interrupts. The latter has a line for each interrupt vector,
+11 bytes for each CPU in it."""
 NAMED = 3
+"""Sources of interrupts that are named; the rest is in the sum."""
 BUSY = 0.02
-"""Of a sibling: less is what the kernel's own timers cost."""
+"""Share of a sibling's time; the kernel's own timers stay below it."""
+
+Ticks = Mapping[int, Sequence[int]]
+"""Cumulative TICK_S of each CPU by what they were spent on, in the order of procstat.FIELDS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Disturbance:
     what: str
     found: str
     matters: str
@@ -33,23 +38,32 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    switched: int
-    """Times that our thread lost its CPU."""
+    """Cumulative counts of the calling thread and of one CPU."""
+
+    switches: int
+    """Involuntary context switches of the calling thread."""
     interrupts: dict[str, int]
-    ticks: dict[int, tuple[int, ...]]
-    """Of each CPU, as in procstat.FIELDS."""
+    """The CPU's interrupts by source; empty where the kernel does not tell."""
+    ticks: Ticks
+    idle_s: float | None = None
+    """The CPU's idle time to the microsecond; None without a cpuidle driver."""
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 def now(cpu: int, root: Path = Path("/")) -> Moment:
-    """What counts up, of the calling thread and of one CPU."""
     usage = resource.getrusage(resource.RUSAGE_THREAD)
-    text = files.text(f"{root}/proc/interrupts", INTERRUPTS_LIMIT) or ""
-    stat = files.text(f"{root}/proc/stat", 1 << 20) or ""
-    return Moment(usage.ru_nivcsw, interrupts(text, cpu), procstat.ticks(stat))
+    text = files.head(f"{root}/proc/interrupts", LIMIT) or ""
+    return Moment(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
+
+
+def ticks(root: Path = Path("/")) -> Ticks:
+    return procstat.ticks(files.head(f"{root}/proc/stat", LIMIT) or "")
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
-    """One CPU's column of /proc/interrupts, by what the line is for."""
+    """One CPU's column of /proc/interrupts, summed by the device or kind that a line names."""
     lines = text.splitlines()
     heads = lines[0].split() if lines else []
     if f"CPU{cpu}" not in heads:
@@ -66,30 +80,89 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
     return found
 
 
+def _idle_s(root: Path, cpu: int) -> float | None:
+    """The kernel adds a state's time when the CPU leaves it; a CPU that reads its own has left."""
+    where = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
+    texts = [files.text(f"{where}/state{n}/time") for n in files.numbered(where, "state")]
+    times = [text.strip() for text in texts if text is not None]
+    if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
+        return None
+    return sum(map(int, times)) / 1e6
+
+
+# --- between two moments --------------------------------------------------------------------------
+
+
+def spent_s(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
+    """Seconds that the CPU spent on these fields; None if the kernel does not list it."""
+    first, last = before.get(cpu), after.get(cpu)
+    if first is None or last is None:
+        return None
+    return sum(last[i] - first[i] for i in fields) * TICK_S
+
+
+def share(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
+    """The fields' share of the CPU's time; None if it is not listed or no tick passed."""
+    part = spent_s(before, after, cpu, fields)
+    whole = spent_s(before, after, cpu, range(len(procstat.FIELDS)))
+    return part / whole if part is not None and whole is not None and whole > 0 else None
+
+
+def moved(
+    cpu: int, siblings: Sequence[int], before: Moment, after: Moment
+) -> dict[str, float | None]:
+    """Seconds and counts between the two. None: the kernel does not tell, or there are no
+    `siblings` (the other threads of the core, whose idle times are added up)."""
+    idle = [spent_s(before.ticks, after.ticks, each, procstat.ASLEEP) for each in siblings]
+    known = [seconds for seconds in idle if seconds is not None]
+    own = spent_s(before.ticks, after.ticks, cpu, procstat.ASLEEP)
+    if before.idle_s is not None and after.idle_s is not None:
+        own = after.idle_s - before.idle_s
+    served = sum(after.interrupts.values()) - sum(before.interrupts.values())
+    found = {
+        "idle_s": own,
+        "steal_s": spent_s(before.ticks, after.ticks, cpu, procstat.STOLEN),
+        "interrupts": served if before.interrupts and after.interrupts else None,
+        "siblings_idle_s": sum(known) if known and len(known) == len(idle) else None,
+        "switches": after.switches - before.switches,
+    }
+    return {key: None if value is None else round(value, 6) for key, value in found.items()}
+
+
 def seen(
     cpu: int, siblings: Sequence[int], before: Moment, after: Moment, root: Path = Path("/")
 ) -> list[dict[str, Any]]:
-    """`siblings`: the other threads of its core."""
-    found = [*_clock(cpu, root), *_others(cpu, siblings, before, after), *_guest(root)]
+    """What disturbed between the two. `siblings` are the other threads of the CPU's core."""
+    found = [
+        *_clock(cpu, root),
+        *_siblings(siblings, before, after),
+        *_interrupts(cpu, before, after),
+        *_others(cpu, before, after),
+        *_guest(root),
+    ]
     return [asdict(one) for one in found]
 
 
-def _clock(cpu: int, root: Path) -> Iterator[Seen]:
+def _clock(cpu: int, root: Path) -> Iterator[Disturbance]:
     governor = clock_policy.governor(root, cpu)
     if governor and governor != "performance":
-        yield Seen(
+        yield Disturbance(
             "governor", governor, "the core's clock follows the load, or is held low: so do costs"
         )
     if clock_policy.turbo_on(root):
-        yield Seen("turbo", "on", "the core's clock depends on what the other cores do")
+        yield Disturbance("turbo", "on", "the core's clock depends on what the other cores do")
 
 
-def _others(cpu: int, siblings: Sequence[int], before: Moment, after: Moment) -> Iterator[Seen]:
+def _siblings(siblings: Sequence[int], before: Moment, after: Moment) -> Iterator[Disturbance]:
     for sibling in siblings:
-        asleep = _share(before, after, sibling, procstat.ASLEEP)
+        asleep = share(before.ticks, after.ticks, sibling, procstat.ASLEEP)
         if asleep is not None and 1 - asleep > BUSY:
             what = f"SMT sibling CPU {sibling}"
-            yield Seen(what, f"{100 * (1 - asleep):.0f} % busy", "it shares the core's units")
+            found = f"{100 * (1 - asleep):.0f} % busy"
+            yield Disturbance(what, found, "it shares the core's units")
+
+
+def _interrupts(cpu: int, before: Moment, after: Moment) -> Iterator[Disturbance]:
     counts = {
         name: count - before.interrupts.get(name, 0) for name, count in after.interrupts.items()
     }
@@ -97,78 +170,21 @@ def _others(cpu: int, siblings: Sequence[int], before: Moment, after: Moment) ->
     if most:
         named = ", ".join(f"{n} {name}" for n, name in most[:NAMED])
         text = f"{sum(n for n, _ in most)} on CPU {cpu}: {named}"
-        yield Seen(
+        yield Disturbance(
             "interrupts", text, "a sample with one in it is longer; the mean leaves the longest out"
         )
-    if switches := after.switched - before.switched:
+
+
+def _others(cpu: int, before: Moment, after: Moment) -> Iterator[Disturbance]:
+    if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
-        yield Seen(
-            "scheduler",
-            f"another task ran {times}",
-            "it leaves cold caches behind",
-        )
-    if stolen := _share(before, after, cpu, procstat.STOLEN):
-        yield Seen("steal", f"{100 * stolen:.0f} % of CPU {cpu}", "the hypervisor ran others on it")
+        yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")
+    if stolen := share(before.ticks, after.ticks, cpu, procstat.STOLEN):
+        found = f"{100 * stolen:.0f} % of CPU {cpu}"
+        yield Disturbance("steal", found, "the hypervisor ran others on it")
 
 
-def _share(before: Moment, after: Moment, cpu: int, fields: Sequence[int]) -> float | None:
-    """Of the ticks between the two; None: there were none, or nobody says."""
-    first, last = before.ticks.get(cpu), after.ticks.get(cpu)
-    if first is None or last is None or sum(last) <= sum(first):
-        return None
-    return sum(last[i] - first[i] for i in fields) / (sum(last) - sum(first))
-
-
-def _guest(root: Path) -> Iterator[Seen]:
+def _guest(root: Path) -> Iterator[Disturbance]:
     if (name := identity.virtualisation(root)) is not None:
         found = "there is one" if name == "hypervisor" else name
-        yield Seen("hypervisor", found, "CPUID, and most reads of MSRs, leave the guest")
-
-
-STAT_LIMIT = 1 << 24
-"""Thousands of CPUs; /proc/interrupts has a column for each, some hundred times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Cumulative. None: the kernel does not tell."""
-
-    idle_s: float | None
-    """Of the CPU itself."""
-    steal_s: float | None
-    interrupts: int | None
-    siblings_idle_s: float | None
-    """Of the other threads of its core together; None also where there are none."""
-    switches: int
-    """Involuntary, of the calling thread."""
-
-
-def read(cpu: int, siblings: Sequence[int], root: Path = Path("/")) -> Counts:
-    stat = procstat.ticks(files.head(f"{root}/proc/stat", STAT_LIMIT) or "")
-    served = interrupts(files.head(f"{root}/proc/interrupts", STAT_LIMIT) or "", cpu)
-    own = stat.get(cpu)
-    idle = [_idle_s(stat.get(sibling)) for sibling in siblings]
-    known = [seconds for seconds in idle if seconds is not None]
-    exact = _cpuidle_s(root, cpu)
-    return Counts(
-        _idle_s(own) if exact is None else exact,
-        sum(own[i] for i in procstat.STOLEN) * TICK_S if own else None,
-        sum(served.values()) if served else None,
-        sum(known) if known and len(known) == len(idle) else None,
-        resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw,
-    )
-
-
-def _idle_s(ticks: Sequence[int] | None) -> float | None:
-    return None if ticks is None else sum(ticks[i] for i in procstat.ASLEEP) * TICK_S
-
-
-def _cpuidle_s(root: Path, cpu: int) -> float | None:
-    """To the microsecond, unlike /proc/stat. A state's time is added when the CPU leaves it, which
-    one that reads its own has done."""
-    where = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
-    texts = [files.text(f"{where}/state{n}/time") for n in files.numbered(where, "state")]
-    times = [text.strip() for text in texts if text is not None]
-    if not times or not all(re.fullmatch("[0-9]{1,19}", text) for text in times):
-        return None
-    return sum(map(int, times)) / 1e6
+        yield Disturbance("hypervisor", found, "CPUID, and most reads of MSRs, leave the guest")

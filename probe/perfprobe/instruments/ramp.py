@@ -17,9 +17,8 @@ from typing import Any
 
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, model, topology
-from perfprobe.instruments import affinity
 from perfprobe.instruments.ramp_runs import ISAS, RUNS, STEP_CYCLES, Workload, measured
-from perfprobe.native import cpuid_reader, tsc_rate
+from perfprobe.native import affinity, cpuid_reader, tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.wire import Cpu
 
@@ -40,12 +39,12 @@ _THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arr
 def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """Raises ValueError for what cannot be, Unavailable for what is not here."""
     rows = _check(isa, seconds)
-    cpu = chosen(asked, rows, os.sched_getaffinity(0))
-    here = next(row for row in rows if row.cpu == cpu)
+    here = chosen(asked, rows, os.sched_getaffinity(0))
+    cpu = here.cpu
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # C does not look for Python's
     try:
-        with cpuid_reader.pinned(cpu):
-            return _measure(cpu, here.type, siblings(here, rows), workload(isa, seconds))
+        with affinity.pinned(cpu):
+            return _measure(here, affinity.siblings(here, rows), workload(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
 
@@ -63,21 +62,13 @@ def _check(isa: str, seconds: float) -> list[Cpu]:
     return rows
 
 
-def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> int:
-    """The CPU to measure: as asked, else the last we may run on, for interrupts go to the first."""
-    online = {row.cpu for row in rows if row.online}
+def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
+    """The CPU to measure: the one asked for, else the last that this process may run on, because
+    interrupts go to the first ones."""
     if asked is None:
-        return max(online & allowed or allowed)
-    return affinity.usable(asked, rows, allowed).cpu
-
-
-def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:
-    """The other threads of its core, those that are on."""
-    core = (here.package, here.core)
-    if None in core:
-        return []
-    same = [row for row in rows if row.online and (row.package, row.core) == core]
-    return [row.cpu for row in same if row is not here]
+        online = {row.cpu for row in rows if row.online}
+        asked = max(online & allowed or allowed)
+    return affinity.usable(asked, rows, allowed)
 
 
 def workload(isa: str, seconds: float) -> Workload:
@@ -96,16 +87,15 @@ def step_cycles(name: str, core_type: str | None) -> int | None:
     return STEP_CYCLES if known else None
 
 
-def _measure(
-    cpu: int, core_type: str | None, others: Sequence[int], work: Workload
-) -> dict[str, Any]:
+def _measure(here: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
+    cpu = here.cpu
     isa = work.phases[0][0]
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
     said = cpuid_reader.of(cpu)
-    known = model.find(who.vendor, who.family, who.model, who.stepping, said, core_type)
+    known = model.find(who.vendor, who.family, who.model, who.stepping, said, here.type)
     tsc = tsc_rate.calibrate()
     runs, trouble = measured(work, tsc.hz, cpu, others)
     return {

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,9 @@ def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
 def _run(
     work: Workload, tsc_hz: float, cpu: int, others: Sequence[int], counter: int
 ) -> dict[str, Any]:
-    before = disturbance.read(cpu, others)
+    before = disturbance.now(cpu)
     status, chunks, result = _load(work, tsc_hz, counter)
-    after = disturbance.read(cpu, others)
+    after = disturbance.now(cpu)
     if status == -errno.EXDEV:
         raise Unavailable(f"--cpu {cpu}: it went off or left the CPU set while it was measured")
     if status not in {0, -errno.ENOSPC}:
@@ -121,7 +121,7 @@ def _run(
         "load_s": work.load_s,
         "late_s": result.late_ns / 1e9,
         "stamp_ticks": result.stamp_ticks,
-        "around": moved(before, after),
+        "around": disturbance.moved(cpu, others, before, after),
         "chunks": _columns(chunks, result.chunks) | ({} if counted else UNCOUNTED),
     }
 
@@ -144,15 +144,6 @@ def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
 def _blocks(tsc_hz: float) -> int:
     """Of a piece."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
-
-
-def moved(before: disturbance.Counts, after: disturbance.Counts) -> dict[str, float | None]:
-    """How much, by name; None: not known."""
-    first, last = asdict(before), asdict(after)
-    return {
-        key: None if first[key] is None or value is None else round(value - first[key], 6)
-        for key, value in last.items()
-    }
 
 
 def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:

@@ -18,7 +18,8 @@ from perfprobe.instruments.distribution import Counts, step, trimmed_mean
 from perfprobe.instruments.repetition import Limits, Repeated, repeat, together
 from perfprobe.instruments.timer_methods import BRACKET, Method, Timer
 from perfprobe.kernel.perf_events import Refused, Trouble
-from perfprobe.native import cpuid_reader, tsc_rate
+from perfprobe.native import tsc_rate
+from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import Unavailable, checked
 from perfprobe.wire import Rate
 
@@ -73,7 +74,7 @@ class Measured:
 def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.METHODS) -> Measured:
     """All on one CPU, whose TSC may differ from the others'. Unavailable: it cannot be there."""
     try:
-        with contextlib.ExitStack() as stack, cpuid_reader.pinned(cpu):
+        with contextlib.ExitStack() as stack, pinned(cpu):
             began = tsc_rate.bracket()
             hello = tsc_rate.calibrate()
             bracket = Run(BRACKET, timer_methods.opened(BRACKET, cpu, its, stack))

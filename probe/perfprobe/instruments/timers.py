@@ -13,13 +13,13 @@ from perfprobe._native import lib
 from perfprobe.cpu import cpuid, identity, topology
 from perfprobe.cpu import model as cpu_model
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.instruments import affinity, disturbance, timer_methods, timer_runs, tsc_offsets
+from perfprobe.instruments import disturbance, timer_methods, timer_runs, tsc_offsets
 from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, step
 from perfprobe.instruments.repetition import CONFIDENCE, Repeated
 from perfprobe.instruments.timer_methods import BRACKET, Method
 from perfprobe.instruments.timer_runs import Measured, Run
 from perfprobe.kernel.perf_events import Trouble
-from perfprobe.native import cpuid_reader
+from perfprobe.native import affinity, cpuid_reader
 from perfprobe.wire import Rate
 
 
@@ -34,7 +34,6 @@ def answer(asked: int | None) -> dict[str, Any]:
     before = disturbance.now(cpu)
     found = timer_runs.measured(cpu, its)
     after = disturbance.now(cpu)
-    others = [other for other in row.siblings if other != cpu]
     return {
         "host": identity.hostname(),
         "model": identity.identity().name or None,
@@ -51,7 +50,7 @@ def answer(asked: int | None) -> dict[str, Any]:
         "methods": [_told(one, found, its) for one in found.rows],
         "offsets": [asdict(one) for one in _offsets(allowed, found)],
         "offsets_left_out": max(0, len(allowed) - tsc_offsets.MOST_CPUS),
-        "disturbances": disturbance.seen(cpu, others, before, after),
+        "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
         "elapsed_s": round(time.monotonic() - start, 3),
     }
 

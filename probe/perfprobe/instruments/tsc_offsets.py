@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from perfprobe._native import ffi, lib
-from perfprobe.native.cpuid_reader import pinned
+from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import checked
 
 EXCHANGES = 2000

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
 from perfprobe.kernel import access
-from perfprobe.native.cpuid_reader import pinned
+from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import checked
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_

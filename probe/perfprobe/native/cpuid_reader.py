@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.cpuid import Leaves, Registers
+from perfprobe.native.affinity import pinned
 
 
 def of(cpu: int) -> Leaves:
@@ -40,14 +38,3 @@ class Executed:
         except OSError:  # outside our CPU set
             return None
         return out[0], out[1], out[2], out[3]
-
-
-@contextlib.contextmanager
-def pinned(cpu: int) -> Iterator[None]:
-    """The calling thread runs on this CPU and goes back after. OSError: it may not run there."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.instruments import disturbance, ramp_runs
+from perfprobe.instruments import disturbance
 
 
 def machine(root: Path, user: int, idle: int, steal: int) -> None:
@@ -25,29 +25,41 @@ def machine(root: Path, user: int, idle: int, steal: int) -> None:
     )
 
 
-def test_counts_before_and_after(tmp_path: Path) -> None:
+def moved(root: Path, before: disturbance.Moment) -> dict[str, float | None]:
+    return disturbance.moved(0, [2], before, disturbance.now(0, root))
+
+
+def test_what_moved_between_two_moments(tmp_path: Path) -> None:
     machine(tmp_path, 10, 100, 3)
-    first = disturbance.read(0, [2], tmp_path)
-    assert (first.idle_s, first.steal_s, first.siblings_idle_s) == (1.01, 0.03, 7.0)
-    assert first.interrupts == 17
+    first = disturbance.now(0, tmp_path)
     machine(tmp_path, 30, 150, 4)
-    moved = ramp_runs.moved(first, disturbance.read(0, [2], tmp_path))
-    assert {key: moved[key] for key in ("idle_s", "steal_s", "interrupts")} == {
+    found = moved(tmp_path, first)
+    assert found.keys() == {"idle_s", "steal_s", "interrupts", "siblings_idle_s", "switches"}
+    assert {key: found[key] for key in ("idle_s", "steal_s", "interrupts")} == {
         "idle_s": 0.5, "steal_s": 0.01, "interrupts": 20,
     }  # fmt: skip
-    assert moved["siblings_idle_s"] == 0
+    assert found["siblings_idle_s"] == 0
 
 
 def test_idle_to_the_microsecond_where_the_kernel_has_it(tmp_path: Path) -> None:
+    def slept(*times: int) -> None:
+        for state, time in enumerate(times):
+            trees.put(tmp_path, f"{trees.CPU}/cpu0/cpuidle/state{state}/time", f"{time}\n")
+
     machine(tmp_path, 10, 100, 3)
-    for state, time in enumerate(("12345678901", "99")):
-        trees.put(tmp_path, f"{trees.CPU}/cpu0/cpuidle/state{state}/time", f"{time}\n")
-    assert disturbance.read(0, [], tmp_path).idle_s == pytest.approx(12345.679)
+    slept(12345678901, 99)
+    first = disturbance.now(0, tmp_path)
+    assert first.idle_s == pytest.approx(12345.679)
+    slept(12345678911, 100)
+    assert moved(tmp_path, first)["idle_s"] == pytest.approx(11e-6)
 
 
 def test_what_is_not_told_is_none(tmp_path: Path) -> None:
-    counts = disturbance.read(0, [1], tmp_path)
-    assert (counts.idle_s, counts.steal_s, counts.interrupts, counts.siblings_idle_s) == (None,) * 4
+    untold = disturbance.now(0, tmp_path)
+    found = moved(tmp_path, untold)
+    assert [found[key] for key in found if key != "switches"] == [None] * 4
     machine(tmp_path, 1, 2, 3)
-    assert disturbance.read(1, [0, 1], tmp_path).siblings_idle_s is None
-    assert ramp_runs.moved(counts, disturbance.read(0, [2], tmp_path))["idle_s"] is None
+    assert moved(tmp_path, untold)["idle_s"] is None
+    now = disturbance.now(2, tmp_path)
+    assert disturbance.moved(2, [0], now, now)["siblings_idle_s"] == 0
+    assert disturbance.moved(2, [0, 1], now, now)["siblings_idle_s"] is None

@@ -18,7 +18,7 @@ from perfprobe.__main__ import main
 from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.instruments import ramp, ramp_runs
-from perfprobe.native import cpuid_reader
+from perfprobe.native import affinity
 from perfprobe.native.errors import Unavailable
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
@@ -102,9 +102,9 @@ def rows(tmp_path: Path) -> list[Any]:
 
 def test_the_cpu_to_measure(tmp_path: Path) -> None:
     there = rows(tmp_path)
-    assert ramp.chosen(None, there, {0, 1, 3}) == 3
-    assert ramp.chosen(None, there, {0, 1}) == 1
-    assert ramp.chosen(0, there, {0, 1}) == 0
+    assert ramp.chosen(None, there, {0, 1, 3}).cpu == 3
+    assert ramp.chosen(None, there, {0, 1}).cpu == 1
+    assert ramp.chosen(0, there, {0, 1}).cpu == 0
 
 
 @pytest.mark.parametrize(("asked", "error", "text"), [
@@ -125,12 +125,12 @@ def test_a_cpu_that_cannot_be_measured(
 def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     there = {row.cpu: row for row in topology.read(tmp_path)}
-    assert ramp.siblings(there[3], list(there.values())) == [51]
-    assert ramp.siblings(there[51], list(there.values())) == [3]
+    assert affinity.siblings(there[3], list(there.values())) == [51]
+    assert affinity.siblings(there[51], list(there.values())) == [3]
     alone = tmp_path / "alone"
     trees.xeon(alone, smt=False)
     there = {row.cpu: row for row in topology.read(alone)}
-    assert ramp.siblings(there[3], list(there.values())) == []
+    assert affinity.siblings(there[3], list(there.values())) == []
 
 
 # --- how long ------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_cycles_are_told_only_where_they_are_known(
 def test_the_command(isa: str) -> None:
     done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
-    with cpuid_reader.pinned(cpu):
+    with affinity.pinned(cpu):
         there = lib.pp_ramp_isas() >> ramp_runs.ISAS.index(isa) & 1
     if not there:
         assert (done.returncode, done.stdout) == (3, "")

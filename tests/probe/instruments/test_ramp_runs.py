@@ -15,7 +15,7 @@ from disassembly import CSRC
 from perfprobe._native import lib
 from perfprobe.instruments import ramp_runs
 from perfprobe.kernel import perf_events
-from perfprobe.native import cpuid_reader, tsc_rate
+from perfprobe.native import affinity, tsc_rate
 
 needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
 
@@ -83,7 +83,7 @@ def measured(
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)
     monkeypatch.setattr(ramp_runs, "opened", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
-    with cpuid_reader.pinned(cpu):
+    with affinity.pinned(cpu):
         found = ramp_runs.measured(WORK, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
     return found

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
+from perfprobe.instruments import disturbance
 from perfprobe.instruments.selftest import known_code
 from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.sources.os import procstat
@@ -33,6 +33,7 @@ PERIOD_NS, TIMES = 100_000_000, 9
 ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
 """Of the first and the second CPU of a core: unlike, so that mixing them up shows."""
+BUSY = tuple(set(range(len(procstat.FIELDS))) - set(procstat.ASLEEP))
 QUIET = 0.2
 """Of the time, that others may keep a CPU busy: had they as much of it as the pattern, a counter
 that shows half of the truth would look right."""
@@ -117,22 +118,19 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
         cpu: partial(known_code.pattern, begin + SHIFT_NS[lp], PERIOD_NS, ON_NS[lp], TIMES)
         for cpu, lp in places.items()
     }
-    before = _stat()
+    before = disturbance.ticks()
     spells = known_code.at_once(work)
-    after = _stat()
-    others = {cpu: _others(before.get(cpu, ()), after.get(cpu, ()), spells[cpu]) for cpu in spells}
+    after = disturbance.ticks()
+    busy = {cpu: disturbance.spent_s(before, after, cpu, BUSY) for cpu in spells}
+    others = {cpu: _others(busy[cpu], own) for cpu, own in spells.items()}
     return Times(spells, others)
 
 
-def _others(before: Sequence[int], after: Sequence[int], own: Sequence[Spell]) -> float:
-    """What /proc/stat has beside sleep and ourselves, and what chance may have hidden: its ticks
-    are samples."""
-    moved = [b - a for a, b in zip(before, after, strict=True)]
-    awake = sum(n for field, n in enumerate(moved) if field not in procstat.ASLEEP) * TICK_S
+def _others(busy_s: float | None, own: Sequence[Spell]) -> float:
+    """Seconds that others may have run on the CPU. /proc/stat samples at ticks, so two standard
+    deviations and two ticks are added."""
+    if busy_s is None:
+        return math.inf
     ours = sum(spell.own_ns for spell in own) / 1e9
-    ticks = max(0.0, awake - ours) / TICK_S
+    ticks = max(0.0, busy_s - ours) / TICK_S
     return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S
-
-
-def _stat() -> dict[int, tuple[int, ...]]:
-    return procstat.ticks(Path("/proc/stat").read_text(encoding="ascii"))
