@@ -377,6 +377,51 @@ static void test_skipped_round_is_settled(void)
     pp_ring_free(&lane.ring);
 }
 
+/* A row keeps the flags of its attachment until it was delivered with data of its own CPU. */
+static void test_flags_wait_for_data(void)
+{
+    static const uint64_t taken[] = {PP_ROW_SAMPLED | PP_ROW_ELSEWHERE, PP_ROW_SAMPLED,
+                                     PP_ROW_SAMPLED};
+    pp_sampler *s = make(1000 * MS, false, 4);
+    struct pp_lane *lane = add_lane(s, 0);
+    pp_row row = row_at(0, 1);
+    pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
+
+    CHECK(prepare(lane, s->ring, PP_ROW_REBASED, &row, 1, &slot, 1) == 0);
+    for (uint64_t round = 0; round < 3; round++) {
+        uint64_t *entry = pp_ring_reserve(&lane->ring);
+
+        entry[PP_ENTRY_ROUND] = round;
+        entry[lane->rows[0].at + PP_AT_FLAGS] = taken[round];
+        pp_ring_push(&lane->ring);
+        CHECK(collect(lane, round, frame));
+        CHECK(flags_of(0) == (taken[round] | (round < 2 ? PP_ROW_REBASED : 0)));
+    }
+    pp_free(s);
+}
+
+/* Each round from the first is a sample, a sample that found the ring full, or an overrun; each
+ * sample is delivered or lost, those included that a detached lane leaves in its ring. */
+static void test_every_round_is_accounted_for(void)
+{
+    enum { FIRST = 3, DELIVERED = 4 };
+    pp_sampler *s = make(2 * MS, false, 2);
+    struct pp_lane *lane = add_lane(s, 0);
+    pp_row row = row_at(0, 1);
+    pp_slot slot = {.kind = PP_FILE, .fd = SLOW};
+    uint64_t round = 0;
+
+    CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
+    CHECK(pp_lane_start(lane, FIRST) == 0);
+    for (int i = 0; i < DELIVERED; i++)
+        round = next_sampled(s, round, 0);
+    WAIT_FOR(pp_read_once(&lane->dropped) > 2);
+    CHECK(pp_detach(s, 0) == 0);
+    CHECK(lane->next - FIRST == lane->samples + lane->dropped + lane->overruns);
+    CHECK(lane->samples + lane->dropped == DELIVERED + stats_of(s, 0).lost);
+    pp_free(s);
+}
+
 /* Who wakes up ten rounds late takes part in the round of that moment, not in one long drained. */
 static void test_overslept(void)
 {
@@ -516,6 +561,8 @@ int main(void)
     test_overruns();
     test_pending_and_force();
     test_skipped_round_is_settled();
+    test_flags_wait_for_data();
+    test_every_round_is_accounted_for();
     test_overslept();
     test_prompt_stop();
     test_failing_slot();
