@@ -25,12 +25,12 @@ static int machine_open(const struct perf_event_attr *attr, int cpu, int leader)
 
 static uint64_t machine_rdpmc(uint32_t counter)
 {
-    return (uint64_t)__rdpmc((int)counter);
+    return (uint64_t)__builtin_ia32_rdpmc((int)counter);
 }
 
 static uint64_t machine_rdtsc(void)
 {
-    return __rdtsc();
+    return __builtin_ia32_rdtsc();
 }
 
 static const struct pp_perf_ops machine = {machine_open, read, machine_rdpmc, machine_rdtsc};

@@ -57,7 +57,8 @@ static void failures_are_named_and_leave_nothing(void)
         {BPF_PROG_LOAD, EAGAIN, "BPF_PROG_LOAD\n"},
         {BPF_RAW_TRACEPOINT_OPEN, ENOENT, "BPF_RAW_TRACEPOINT_OPEN\n"},
     };
-    static const pp_idle_place twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}};
+    static const pp_idle_place twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}},
+                               third[] = {{0, 0, 2}};
     int before = descriptors();
     pp_idle *idle = NULL;
 
@@ -70,6 +71,8 @@ static void failures_are_named_and_leave_nothing(void)
     fail_command = -1;
     CHECK(pp_idle_open(twice, 2, &idle, text, sizeof text) == -EEXIST);
     CHECK(pp_idle_open(far, 1, &idle, text, sizeof text) == -EINVAL);
+    CHECK(pp_idle_open(third, 1, &idle, text, sizeof text) == -EINVAL);
+    CHECK(pp_idle_open(far, 0, &idle, text, sizeof text) == -EINVAL);
     CHECK(idle == NULL && descriptors() == before);
 }
 

@@ -59,6 +59,59 @@ static void check_length(uint32_t kind)
         CHECK(more - few == 10 * turn);
 }
 
+/* The thread's own clock, if it is made up: 1000 ns, then 300 more at each look. */
+static bool made_up;
+static long own_ns;
+static int looks_until_moved; /* at the clock; 0: not moved */
+static cpu_set_t before, after;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (looks_until_moved && --looks_until_moved == 0)
+        CHECK(sched_setaffinity(0, sizeof after, &after) == 0);
+    if (!made_up || clock != CLOCK_THREAD_CPUTIME_ID)
+        return __real_clock_gettime(clock, t);
+    own_ns += own_ns ? 300 : 1000;
+    *t = (struct timespec){.tv_nsec = own_ns};
+    return 0;
+}
+
+static void check_own_time(void)
+{
+    uint64_t marks[2];
+    pp_spell spell;
+
+    made_up = true;
+    CHECK(pp_known_run(PP_KNOWN_ADD, 10, marks, 2, &spell) == 0 && spell.own_ns == 300);
+    made_up = false;
+}
+
+/* A spell tells its CPU, or that there were two. */
+static void check_cpu(void)
+{
+    pp_spell spell;
+    int first = -1, second = -1;
+
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && second < 0; cpu++)
+        if (CPU_ISSET(cpu, &before))
+            *(first < 0 ? &first : &second) = cpu;
+    CPU_ZERO(&after);
+    CPU_SET(first, &after);
+    CHECK(sched_setaffinity(0, sizeof after, &after) == 0);
+    CHECK(pp_known_pattern(0, 0, 1, &spell, 1) == 0 && spell.cpu == first);
+    if (second >= 0) {
+        CPU_ZERO(&after);
+        CPU_SET(second, &after);
+        looks_until_moved = 3; /* the first two are of its begin */
+        CHECK(pp_known_pattern(0, 0, 1, &spell, 1) == 0 && spell.cpu == -1);
+    }
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
 static void check_pattern(void)
 {
     enum { N = 3 };
@@ -79,6 +132,8 @@ int main(void)
     uint64_t marks[3];
     pp_spell spell;
 
+    check_own_time();
+    check_cpu();
     check_pattern();
     CHECK(pp_known_turn(PP_KNOWN_KINDS) == 0);
     CHECK(pp_known_run(PP_KNOWN_KINDS, 1, marks, 3, &spell) == -EINVAL);

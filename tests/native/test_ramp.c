@@ -93,6 +93,31 @@ static void full_is_told(void)
     check_chunks(began, pp_rdtsc());
 }
 
+static int questions; /* for the CPU, so far */
+static int moved_at;  /* the question that gets a wrong answer; 0: none */
+
+int __real_sched_getcpu(void);
+int __wrap_sched_getcpu(void);
+
+int __wrap_sched_getcpu(void)
+{
+    return __real_sched_getcpu() + (++questions == moved_at);
+}
+
+static void a_move_is_told(void)
+{
+    pp_ramp_phase phase = {.ticks = 1};
+
+    questions = 0;
+    moved_at = 1;
+    CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EXDEV);
+    moved_at = questions; /* the last one */
+    questions = 0;
+    CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EXDEV);
+    moved_at = 0;
+    CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == 0);
+}
+
 static void nonsense_is_refused(void)
 {
     pp_ramp_phase phase = {.isa = PP_RAMP_ISAS, .ticks = 1};
@@ -226,6 +251,7 @@ int main(void)
     every_isa_there_is();
     phases_follow_each_other();
     full_is_told();
+    a_move_is_told();
     nonsense_is_refused();
     preemption_is_told_where_it_was();
     every_piece_has_its_cycles();

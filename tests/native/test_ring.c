@@ -50,6 +50,9 @@ static void test_refuses_the_new_when_full(void)
 
     CHECK(pp_ring_init(&ring, 3, WORDS) == 0);
     CHECK(ring.capacity == 4);
+    pp_ring_free(&ring);
+    CHECK(pp_ring_init(&ring, 4, WORDS) == 0);
+    CHECK(ring.capacity == 4);
     CHECK(pp_ring_peek(&ring) == NULL);
     for (uint64_t n = 0; n < 4; n++) {
         entry = pp_ring_reserve(&ring);

@@ -10,8 +10,8 @@
 #include "slot.h"
 
 /* GONE: what a file of a CPU that went off answers; no file here can be made to. DEVICE: registers,
- * of which there is one. */
-enum { GONE = 1000, DEVICE, THERE = 0x1B1 };
+ * of which there is one. SHORT: a device that gives half a register. */
+enum { GONE = 1000, DEVICE, SHORT, THERE = 0x1B1 };
 
 static uint64_t content;
 
@@ -28,6 +28,10 @@ ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
         CHECK(size == sizeof content);
         memcpy(buffer, &content, size);
         return sizeof content;
+    }
+    if (fd == SHORT) {
+        memcpy(buffer, &content, size / 2);
+        return (ssize_t)size / 2;
     }
     return __real_pread(fd, buffer, size, offset);
 }
@@ -170,6 +174,21 @@ static void test_field(void)
     CHECK(pp_slot_read(&slot, &value) == -EIO && value == 1200);
 }
 
+static void test_register(void)
+{
+    pp_slot slot = {.kind = PP_MSR, .fd = DEVICE, .arg = THERE};
+    uint64_t value = 42;
+
+    content = 0xFEDCBA9876543210;
+    CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 1);
+    slot.fd = SHORT;
+    CHECK(pp_slot_read(&slot, &value) == -EIO && value == 42);
+    slot.fd = DEVICE;
+    CHECK(pp_slot_read(&slot, &value) == 0 && value == content);
+    slot.arg++;
+    CHECK(pp_slot_read(&slot, &value) == -EIO && value == content);
+}
+
 static void test_impossible_fields(void)
 {
     pp_field wrong[] = {{.width = 0}, {.width = 64}, {.shift = 57, .width = 8},
@@ -227,6 +246,7 @@ int main(void)
     test_long();
     test_errors();
     test_field();
+    test_register();
     test_impossible_fields();
     test_flags();
     test_all_flags();

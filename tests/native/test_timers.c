@@ -1,6 +1,7 @@
 /* Timers against brackets, counted calls and files of known content; exchanges of stamps. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,6 +42,20 @@ static void find_cpus(void)
     pin(cpus[0]);
 }
 
+/* The n-th question of a thread for its CPU from now on gets a wrong answer. 0: none does. */
+static pthread_t caller;
+static int lie_to_caller, lie_to_answerer;
+
+int __real_sched_getcpu(void);
+int __wrap_sched_getcpu(void);
+
+int __wrap_sched_getcpu(void)
+{
+    int *lie = pthread_equal(pthread_self(), caller) ? &lie_to_caller : &lie_to_answerer;
+
+    return __real_sched_getcpu() + (*lie && --*lie == 0);
+}
+
 static uint64_t sum(void)
 {
     uint64_t all = 0;
@@ -73,9 +88,10 @@ static void clocks_lie_in_their_bracket(void)
                                        CLOCK_MONOTONIC_COARSE};
 
     for (int k = 0; k < 3; k++) {
-        uint64_t before = pp_clock_ns(clocks[k]);
+        uint64_t before = pp_clock_ns(clocks[k]), tsc = pp_rdtsc();
 
         CHECK(run_of(PP_TIMER_CLOCK, 3, -1, (uint64_t)clocks[k], N) == 0);
+        CHECK(sum() < pp_rdtsc() - tsc); /* a sample begins where the one before it ended */
         CHECK(values[0] >= before && values[N - 1] <= pp_clock_ns(clocks[k]));
         for (int i = 1; i < N; i++)
             CHECK(values[i] >= values[i - 1]);
@@ -191,6 +207,19 @@ static void two_cpus_answer_each_other(void)
     }
 }
 
+static void a_thread_that_was_moved_is_told(void)
+{
+    lie_to_caller = 2; /* at its end */
+    CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
+    for (int i = 1; i <= 2; i++) { /* at its begin, at its end */
+        lie_to_answerer = i;
+        CHECK(pp_exchange_stamps(cpus[0], N, 200000000, got) == -EXDEV);
+    }
+    CHECK(lie_to_caller == 0 && lie_to_answerer == 0);
+    lie_to_caller = 2;
+    CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, N) == -EXDEV);
+}
+
 static void no_exchange_with_a_cpu_that_is_not_there(void)
 {
     CHECK(pp_exchange_stamps(-1, N, 1000000, got) == -EINVAL);
@@ -201,6 +230,7 @@ static void no_exchange_with_a_cpu_that_is_not_there(void)
 
 int main(void)
 {
+    caller = pthread_self();
     find_cpus();
     CHECK(pp_current_cpu() == cpus[0]);
     stamps_lie_in_their_bracket();
@@ -212,6 +242,7 @@ int main(void)
     one_clock_orders_all_stamps();
     if (n_cpus == 2)
         two_cpus_answer_each_other();
+    a_thread_that_was_moved_is_told();
     no_exchange_with_a_cpu_that_is_not_there();
     return 0;
 }

@@ -1,0 +1,76 @@
+/* When a lane takes a read for interrupted, by widths that are made up. */
+#include "lane.c"
+
+#include "check.h"
+
+enum { USUAL = 100000, ENOUGH = 200 };
+
+/* A row that knows what is usual. */
+static struct pp_lane_row knowing(uint64_t usual)
+{
+    struct pp_lane_row row = {0};
+
+    for (int i = 0; i < ENOUGH; i++)
+        is_wide(&row, usual);
+    return row;
+}
+
+static void the_first_read_is_not_wide(void)
+{
+    struct pp_lane_row row = {0};
+
+    CHECK(!is_wide(&row, 1000 * USUAL) && row.median > 0);
+}
+
+static void wide_is_more_than_four_times_the_usual(void)
+{
+    struct pp_lane_row row = knowing(USUAL);
+    uint64_t usual = row.median;
+
+    CHECK(usual >= USUAL - USUAL / 4 && usual <= USUAL + USUAL / 4);
+    CHECK(!is_wide(&row, WIDE_TIMES * usual));
+    row.median = usual;
+    CHECK(is_wide(&row, WIDE_TIMES * (usual + 1)));
+    CHECK(row.median > usual && row.median < usual + usual / 4); /* one outlier moves it a step */
+}
+
+/* However narrow the usual read is. */
+static void nothing_below_the_floor_is_wide(void)
+{
+    struct pp_lane_row row = knowing(10);
+
+    CHECK(!is_wide(&row, WIDE_FLOOR));
+    CHECK(is_wide(&row, WIDE_FLOOR + 1));
+}
+
+static void what_is_usual_follows_both_ways(void)
+{
+    struct pp_lane_row row = knowing(USUAL);
+
+    for (int i = 0; i < ENOUGH; i++)
+        is_wide(&row, 3 * USUAL);
+    CHECK(row.median > 2 * USUAL && row.median < 4 * USUAL);
+    for (int i = 0; i < ENOUGH; i++)
+        is_wide(&row, 2 * USUAL);
+    CHECK(row.median > USUAL + USUAL / 2 && row.median < 3 * USUAL);
+}
+
+/* A bad start, such as a first read from cold caches, does not hide interruptions for long. */
+static void one_fast_read_ends_a_bad_start(void)
+{
+    struct pp_lane_row row = {0};
+
+    is_wide(&row, 100 * USUAL);
+    is_wide(&row, USUAL);
+    CHECK(is_wide(&row, 5 * USUAL));
+}
+
+int main(void)
+{
+    the_first_read_is_not_wide();
+    wide_is_more_than_four_times_the_usual();
+    nothing_below_the_floor_is_wide();
+    what_is_usual_follows_both_ways();
+    one_fast_read_ends_a_bad_start();
+    return 0;
+}
