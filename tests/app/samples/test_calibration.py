@@ -96,6 +96,20 @@ def test_no_candidate_that_fits_is_no_split() -> None:
     assert not np.isnan(interval.split.low).any()
 
 
+@pytest.mark.parametrize(
+    ("good", "elsewhere", "state"),
+    [(1, 2, "uncalibrated"), (20, 4, "settled"), (3, 4, "refused")],
+)
+def test_only_many_samples_and_most_of_them_refuse_the_last_candidate(
+    good: int, elsewhere: int, state: str
+) -> None:
+    """Two of three are too few to tell; four of 24 are a foreign program's for a while."""
+    found = calibrations([Multiplier("x", 84.0, "made")])["x"]
+    found.observe(np.full(good, 83.9), np.full(good, 84.1))
+    found.observe(np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
+    assert found.state == state
+
+
 def test_one_disturbed_sample_refutes_nothing() -> None:
     found = calibrations([Multiplier("x", 84.0, "made")])["x"]
     good = np.full(20, 84.0)

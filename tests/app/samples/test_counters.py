@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import made
 import numpy as np
 import pytest
@@ -165,6 +167,21 @@ def test_time_that_runs_backwards_is_suspect() -> None:
     )
     assert delta.suspect == {0: {"time stamps went backwards"}}
     assert ticks(delta) == 0
+
+
+def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
+    """Its first stamp lies after the one of the sample before, its second does not even that."""
+    greeting = made.hello([made.CYCLES], threads=1)
+    counters = Counters(greeting)
+    counters.step(frame(greeting, 0, {"cycles": [0]}))
+    plain = frame(greeting, 1, {"cycles": [5]})
+    rows = plain.blocks["cpu"]
+    head = np.frombuffer(rows.head, "<u8").copy()
+    head[1] = head[0] - 1
+    turned = dataclasses.replace(rows, head=head.tobytes())
+    delta = counters.step(dataclasses.replace(plain, blocks={"cpu": turned}))
+    assert delta.suspect == {0: {"time stamps went backwards"}}
+    assert (ticks(delta), moved(delta)) == (0, 0)
 
 
 def test_sums_of_the_kernel_may_step_back_a_tick() -> None:

@@ -3,6 +3,8 @@ follow from it with skewed reads and tick quanta."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import made
 import numpy as np
 import pytest
@@ -116,6 +118,18 @@ def test_two_estimates_that_disagree_are_suspect() -> None:
     session.apply(made.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
     session.apply(made.frame(greeting, 1, {"ref": half, "one_thread": alone}))
     assert session.suspect_samples == 2
+
+
+@pytest.mark.parametrize(("apart", "suspects"), [(0.01, 0), (0.05, 2)])
+def test_two_estimates_may_be_as_far_apart_as_two_reads(apart: float, suspects: int) -> None:
+    """Either may be wrong by 1 % of the span, not by more."""
+    greeting = made.hello([made.REF, made.ONE_THREAD])
+    session = Session(greeting)
+    ticks = made.TSC_HZ / 10
+    half, alone = [int(0.5 * ticks)] * 2, [int(0.3 * ticks), int((0.3 - apart) * ticks)]
+    session.apply(made.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
+    session.apply(made.frame(greeting, 1, {"ref": half, "one_thread": alone}))
+    assert session.suspect_samples == suspects
 
 
 unit = st.floats(min_value=0, max_value=1)
@@ -242,3 +256,27 @@ def test_a_core_whose_state_was_not_known_throughout_has_bounds() -> None:
     interval = traced([50_000_000, 20_000_000, 20_000_000, 10_000_000], [0, 0, 50_000_000, 0])
     assert interval.split.method == ["traced", "bounds"]
     assert np.isnan(interval.split.states[1]).all()
+
+
+def test_a_core_that_hello_did_not_know_has_no_traced_states() -> None:
+    """Its siblings came later, so no row of the stream is its own: least of all another core's."""
+    busy = made.counter("busy_s", "s", bits=64, scale=1e-9)
+    greeting = made.hello([busy], cores=2, core=TRACED)
+    first, late = greeting.cores  # CPUs 0 and 2, 1 and 3
+    for cpu in late:
+        greeting.topology[cpu] = wire.Cpu(cpu, False)
+    greeting = dataclasses.replace(greeting, cores=[first])
+    session = Session(greeting)
+    for cpu in late:
+        row = {"package": 0, "die": 0, "core": 1, "siblings": late}
+        session.apply(wire.Note("hotplug", 0, data={"cpu": cpu, "online": True, "row": row}))
+    for seq in (0, 1):
+        ns = dict(zip((c.key for c in TRACED), (50, 20, 20, 10), strict=True))
+        values = {key: [seq * ms * 1_000_000] for key, ms in ns.items()}
+        values["busy_s"] = [seq * ms * 1_000_000 for ms in (30, 60, 30, 30)]
+        session.apply(made.frame(greeting, seq, values))
+    split = session.take().split
+    assert session.splitter.cores == [first, late]
+    assert split.method == ["traced", "bounds"]
+    assert split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
+    assert np.isnan(split.states[1]).all()

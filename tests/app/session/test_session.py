@@ -187,6 +187,19 @@ def test_an_idle_cpu_is_not_taken_for_one_that_does_not_count() -> None:
     assert play(greeting, *samples).suspect_samples == 0
 
 
+@pytest.mark.parametrize(("idle_ms", "poll_ms", "suspects"), [(60, 40, 0), (60, 10, 1)])
+def test_a_cpu_that_polls_while_it_waits_is_not_busy(
+    idle_ms: int, poll_ms: int, suspects: int
+) -> None:
+    """Of 100 ms: the system's account of polling is beside that of the other idle states."""
+    greeting = made.hello([made.REF, IDLE, POLL], threads=1)
+    samples: list[made.Values] = [
+        {"ref": [7], "idle_s": [seq * idle_ms * 1000], "poll_s": [seq * poll_ms * 1000]}
+        for seq in (0, 1)
+    ]
+    assert play(greeting, *samples).suspect_samples == suspects
+
+
 def test_a_suspect_episode_has_a_start_an_end_and_counts() -> None:
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
