@@ -109,6 +109,27 @@ def test_its_end_is_told_when_all_were_read_after_it(tmp_path: Path) -> None:
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
 
 
+def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
+    """Three samples of 100 ms were asked for; the last deadline came 1 us early."""
+    path, hello = tmp_path / "a", made.hello()
+    values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)
+    times = [50_000_000, 150_000_000, 250_000_000, 349_999_000]
+
+    async def stream() -> AsyncIterator[wire.Message]:
+        yield hello
+        for seq, time_ns in enumerate(times):
+            yield wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)
+        raise AssertionError("it was not enough")
+
+    async def flow() -> None:
+        record = Record(Options([], path, 10**8, duration_ns=3 * 10**8))
+        await record.consume(stream())
+        record.finish()
+
+    asyncio.run(flow())
+    assert [message.time_ns for message in read(path) if isinstance(message, wire.Frame)] == times
+
+
 def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
     """Of a machine that repeats itself, but for how long it took."""
     command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
