@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -203,6 +204,17 @@ def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Pat
     above.chmod(0o1777)
     with journal.locked(above / "perftop"):
         pass
+
+
+def test_one_start_at_a_time(directory: Path) -> None:
+    """Two would find no journal, and each take the other's registers for those of the machine."""
+    another = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with journal.locked(directory), pytest.raises(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(another)
 
 
 def test_who_is_alive() -> None:

@@ -1,0 +1,95 @@
+"""What lies on disk at each moment at which perftop may be killed: the next start goes by that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakekernel.client import FakeKernel, unavailable
+
+from perfprobe.cpu import identity
+from perfprobe.cpu.model_tables import ROWS
+from perfprobe.registers import counter_plan, journal
+from perfprobe.registers.counter_plan import Change, Changes, Plan
+from perfprobe.registers.journal import Journal
+from perfprobe.registers.msr import Registers
+from perfprobe.registers.programmer import Programmer
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+SELECT = 0x186
+LEFT = Change(0, 0x43003C)
+"""What somebody who was killed has left in it."""
+
+
+class Killed(BaseException):
+    """At this very moment: nothing more is done."""
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return journal.prepare()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeKernel]:
+    with FakeKernel(tmp_path / "root") as kernel:
+        yield kernel
+
+
+def plans() -> dict[int, Plan]:
+    skylake = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
+    plan = counter_plan.plan(skylake, any_thread=False)
+    assert plan
+    return dict.fromkeys(range(4), plan)
+
+
+def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
+    entries = journal.look(run_dir, identity.boot_id(kernel.root), kernel.root).entries
+    return {cpu: changes for entry in entries for cpu, changes in entry.cpus.items()}
+
+
+def test_a_cpu_that_comes_is_in_the_journal_before_it_is_programmed(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was off when all began, so that the first journal does not have it."""
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(plans(), range(3))
+    assert set(on_disk(run_dir, fake)) == {0, 1, 2}
+    ours = fake.changed()[0]
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Registers, "write", killed)
+        programmer.device(3)
+    kept = on_disk(run_dir, fake)[3]
+    assert {register: (c.before, c.ours) for register, c in kept.items()} == ours
+    assert programmer.end() == []
+    assert list(run_dir.iterdir()) == []
+
+
+def test_what_was_given_back_is_out_of_the_journal_before_all_else(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second giving back, after another kill, would take what somebody else has set by then."""
+    left = Journal(run_dir, identity.boot_id(fake.root), fake.root)
+    left.write({0: {SELECT: LEFT}})
+    gone = json.loads(left.path.read_text()) | {"pid": 2**22 + 1}
+    left.path.write_text(json.dumps(gone))
+    fake.poke(0, SELECT, LEFT.ours)
+    plain, seen = counter_plan.controls, []
+
+    def looked(device: Registers, plan: Plan) -> dict[int, int]:
+        seen.append((fake.peek(0, SELECT), on_disk(run_dir, fake)))
+        return plain(device, plan)
+
+    monkeypatch.setattr(counter_plan, "controls", looked)
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(plans(), range(4))
+    assert seen[0] == (LEFT.before, {})
+    assert programmer.end() == []
