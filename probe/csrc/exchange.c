@@ -22,8 +22,8 @@ struct table {
 
 static const uint64_t OVER = UINT64_MAX;
 
-/* Waits until it is that turn. False: it is over, or the time is, since the other thread may not get
- * to run. */
+/* Waits until it is that turn. False: the exchange is over, or the time is up: the other thread may
+ * not get to run. */
 static bool awaited(struct table *table, uint64_t turn)
 {
     for (;;) {

@@ -99,7 +99,7 @@ static const struct bpf_insn template[] = {
 
     /* Given up: the core's state is wrong from here on, so this makes it unknown, by an AND, which
      * cannot fail. The CPU's next transition makes it known again. Until here the other CPU swapped
-     * with the old state of this one, so this CPU's own row changes now, not at the last attempt. */
+     * with the old state of this one, so this CPU's own row changes only now. */
     ALU(MOV, R(1), R(7)),
     ALU_K(AND, R(1), PP_IDLE_ALL_KNOWN),
     ALU_K(XOR, R(1), -1),

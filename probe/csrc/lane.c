@@ -194,7 +194,8 @@ static void *lane_main(void *arg)
         pp_store_release(&lane->next, next);
         round = next;
     }
-    lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID); /* the join orders it before the drainer's reads */
+    /* The join orders it before the drainer's reads. */
+    lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     return NULL;
 }
 

@@ -315,7 +315,7 @@ typedef struct pp_ramp_result {
     uint64_t late_ns;     /* from the end of the sleep that was asked for to being awake */
     uint64_t stamp_ticks; /* that one stamp takes, warm, with the counter if there is one */
     uint32_t chunks;
-    uint32_t uncounted; /* stamps at which the counter could not be read; if any, cycles are wrong */
+    uint32_t uncounted; /* stamps without a count; if any, cycles are wrong */
     uint64_t off_ns;    /* for which other events had the counter; if any, cycles are too few */
 } pp_ramp_result;
 

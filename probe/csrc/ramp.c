@@ -187,7 +187,7 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     pp_ramp_chains[PP_RAMP_SCALAR](1);
     run.switches = switches();
     result->late_ns = sleep_ns(order->idle_ns);
-    off = off_ns(&run); /* also fetches the counter's page, so that the first piece does not wait for it */
+    off = off_ns(&run); /* also fetches the counter's page for the first piece */
     rc = load(&run, order, phases, n_phases, chunks, capacity);
     result->off_ns = off_ns(&run) - off;
     result->stamp_ticks = stamp_ticks(&run);

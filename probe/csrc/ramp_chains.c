@@ -67,7 +67,7 @@ const pp_ramp_chain pp_ramp_chains[PP_RAMP_ISAS] = {
     [PP_RAMP_AVX512] = chain_avx512,
 };
 
-/* --- what this CPU has -------------------------------------------------------------------------- */
+/* --- what this CPU has ------------------------------------------------------------------------ */
 
 enum { XCR0_AVX = 0x6, XCR0_AVX512 = 0xe6 }; /* registers that the system saves and restores */
 

@@ -23,7 +23,7 @@ static inline void nap_ms(long ms)
     nanosleep(&t, NULL);
 }
 
-/* Waits for a condition, 20 s at most: a bound for a broken program, not a measurement. */
+/* Waits for a condition. After 20 s the program is broken; no machine is that slow. */
 #define WAIT_FOR(what)                          \
     for (int ms_ = 0; !(what); ms_++, nap_ms(1)) \
         CHECK(ms_ < 20000 && #what)

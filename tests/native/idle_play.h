@@ -1,6 +1,7 @@
 /*
- * Plays transitions of made-up CPUs to the idle program, which is not attached: the truth is the
- * order of these calls and the clock around them. Needs the right to load BPF.
+ * Plays transitions of made-up CPUs to the idle program, which is not attached. The order of these
+ * calls and the clock around them are the truth that its rows are compared with. This needs the
+ * right to load BPF.
  */
 #ifndef PP_IDLE_PLAY_H
 #define PP_IDLE_PLAY_H

@@ -12,7 +12,7 @@
 #include "check.h"
 #include "idle_play.h"
 
-/* Runs once, in the next look at the clock: between a reader's two looks at the word. */
+/* Runs once, at the next reading of the clock: between a reader's two looks at the word. */
 static void (*hook)(void);
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
@@ -63,7 +63,7 @@ static void unknown_until_the_first_transition(void)
     pp_idle_close(idle);
 }
 
-/* Each state's time lies between the clocks read inside and outside of the calls. */
+/* The time of each state is at least that between the calls, and at most that around them. */
 static void each_state_gets_its_time(void)
 {
     static const struct {
@@ -129,7 +129,7 @@ static void a_clock_behind_is_clamped(void)
 
     event(idle, A, RUNS);
     event(idle, B, RUNS);
-    /* As if B's clock were a thousand seconds ahead. */
+    /* What a clock of B that is a thousand seconds ahead would leave. */
     CHECK(mprotect(idle->base, idle->size, PROT_READ | PROT_WRITE) == 0);
     core = (struct pp_idle_core *)(uintptr_t)pp_idle_core(idle->base, CORE);
     core->word += ahead_ns << PP_IDLE_SHIFT;
@@ -148,7 +148,7 @@ static void a_clock_behind_is_clamped(void)
     pp_idle_close(idle);
 }
 
-/* A reader must see that an addition is missing, or that it has come while it read. */
+/* A reader must see that an addition is missing. */
 static void a_row_in_the_middle_of_an_update_is_not_read(void)
 {
     pp_idle *idle = make(PP_IDLE_SWAPS);
@@ -175,7 +175,7 @@ static void go_idle_and_wait(void)
     hooked_after = now_ns();
 }
 
-/* What follows a transition is not given to the state before it, however long the reader slept. */
+/* A reader that slept does not give the time after a transition to the state before it. */
 static void a_transition_during_a_read_is_seen(void)
 {
     pp_idle_states s;

@@ -76,7 +76,7 @@ static void failures_are_named_and_leave_nothing(void)
     CHECK(idle == NULL && descriptors() == before);
 }
 
-/* More attempts than the verifier follows: it says so. */
+/* The verifier refuses more attempts than it follows, and its words are in the log. */
 static void the_verifier_is_heard(void)
 {
     pp_idle *idle = NULL;
@@ -85,7 +85,7 @@ static void the_verifier_is_heard(void)
     CHECK(rc < 0 && idle->program < 0); /* which error depends on the kernel */
     CHECK(strncmp(text, "BPF_PROG_LOAD\n", 14) == 0 && strstr(text + 14, "if r0 == r1") != NULL);
     pp_idle_close(idle);
-    rc = pp_idle_make(places, 2, 10000000, &idle, text, 20); /* no room: the same, without words */
+    rc = pp_idle_make(places, 2, 10000000, &idle, text, 20); /* no room for words */
     CHECK(rc < 0 && strcmp(text, "BPF_PROG_LOAD\n") == 0);
     pp_idle_close(idle);
 }
@@ -104,8 +104,8 @@ static long idle_ticks(void)
     return ticks;
 }
 
-/* Whether the CPU went idle and the program counted it. A CPU that others keep busy never goes idle;
- * the kernel's own account tells that apart from a program that does not count. */
+/* Whether the CPU went idle and the program counted it. A CPU that others keep busy never goes
+ * idle; the kernel's own account tells that apart from a program that does not count. */
 static bool counts_entries(const pp_idle *idle)
 {
     enum { WAIT_MS = 3000, SURELY_IDLE = 10 };

@@ -14,7 +14,7 @@ struct toggler {
     pp_idle *idle;
     uint32_t cpu;
     _Atomic int *stop;
-    uint64_t unknown; /* times its own transition did not make its state known */
+    uint64_t unknown; /* transitions of its own that did not make its state known */
 };
 
 static void *toggle(void *argument)
@@ -25,16 +25,18 @@ static void *toggle(void *argument)
 
     CPU_ZERO(&set);
     CPU_SET(t->cpu == A ? 0 : 1, &set);
-    sched_setaffinity(0, sizeof set, &set); /* as far as there are two */
+    sched_setaffinity(0, sizeof set, &set); /* fails harmlessly where there is one CPU */
     for (unsigned n = 0; !*t->stop; n++) {
-        /* Each twice: a repeated one leaves the state, so that both add to the same sum. */
+        /* Each transition comes twice: the second does not change the state, so both add to the
+         * same sum. */
         event(t->idle, t->cpu, n / 2 % 2 ? IDLE : RUNS);
         t->unknown += !(pp_idle_core(t->idle->base, CORE)->word & own);
     }
     return NULL;
 }
 
-/* Two CPUs at once, and a reader, for so many idle entries of each. Returns the updates dropped. */
+/* Runs two CPUs at once, and a reader, for so many idle entries of each CPU. Returns the number of
+ * updates dropped. */
 static uint64_t contend(int32_t swaps, uint64_t rounds)
 {
     pp_idle *idle = make(swaps);
@@ -77,15 +79,16 @@ static uint64_t contend(int32_t swaps, uint64_t rounds)
     return stats.dropped;
 }
 
-/* Both do nothing else here, where real transitions are microseconds apart: even so hardly an update
- * loses all its attempts, and one that does is counted. */
+/* Both CPUs do nothing else here, while real transitions are microseconds apart. Even so hardly any
+ * update loses all its attempts, and each that does is counted. */
 static void hardly_any_is_lost_in_contention(void)
 {
     CHECK(contend(PP_IDLE_SWAPS, 100000) <= 20);
 }
 
-/* One attempt only: a drop is counted, and the core is unknown rather than wrong. Many short runs:
- * a CPU that is held up just before it gives up shows only where little else is unknown. */
+/* With one attempt, updates are dropped: each is counted, and the core is unknown rather than
+ * wrong. The runs are short and many: a CPU that is held up just before it gives up shows only
+ * where little else is unknown. */
 static void a_dropped_update_is_seen(void)
 {
     uint64_t dropped = 0;

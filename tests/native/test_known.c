@@ -1,5 +1,5 @@
-/* The loops are as long as they say: a traced child makes single steps, and each is one
- * instruction of user space. */
+/* The loops have as many instructions as they say: a traced child makes single steps, and each step
+ * is one instruction of user space. Spells tell their time and CPU. */
 #define _GNU_SOURCE
 #include "known.c"
 
@@ -46,8 +46,8 @@ static long steps(uint32_t kind, uint64_t turns)
     return n;
 }
 
-/* What is around the loop is the same for any number of turns, so it drops out. A step over SYSCALL
- * may be reported with the instruction after it. */
+/* The instructions around the loop are the same for any number of turns, so they drop out of the
+ * difference. A step over SYSCALL may be reported with the instruction after it. */
 static void check_length(uint32_t kind)
 {
     const long few = steps(kind, 2), more = steps(kind, 12);
@@ -89,7 +89,7 @@ static void check_own_time(void)
     made_up = false;
 }
 
-/* A spell tells its CPU, or that there were two. */
+/* A spell tells its CPU, or -1 if it ended on another one. */
 static void check_cpu(void)
 {
     pp_spell spell;
@@ -106,7 +106,7 @@ static void check_cpu(void)
     if (second >= 0) {
         CPU_ZERO(&after);
         CPU_SET(second, &after);
-        looks_until_moved = 3; /* the first two are of its begin */
+        looks_until_moved = 3; /* its begin has the first two */
         CHECK(pp_known_pattern(0, 0, 1, &spell, 1) == 0 && spell.cpu == -1);
     }
     CHECK(sched_setaffinity(0, sizeof before, &before) == 0);

@@ -1,11 +1,11 @@
-/* When a lane takes a read for interrupted, by widths that are made up. */
+/* A lane takes a read that is unusually wide for interrupted; the widths here are made up. */
 #include "lane.c"
 
 #include "check.h"
 
 enum { USUAL = 100000, ENOUGH = 200 };
 
-/* A row that knows what is usual. */
+/* A row that has been read often. */
 static struct pp_lane_row knowing(uint64_t usual)
 {
     struct pp_lane_row row = {0};
@@ -34,7 +34,7 @@ static void wide_is_more_than_four_times_the_usual(void)
     CHECK(row.median > usual && row.median < usual + usual / 4); /* one outlier moves it a step */
 }
 
-/* However narrow the usual read is. */
+/* This holds however narrow the usual read is. */
 static void nothing_below_the_floor_is_wide(void)
 {
     struct pp_lane_row row = knowing(10);

@@ -165,7 +165,7 @@ static void times_go_on_since_the_page_was_written(void)
     make(true);
     pages[0].time_mult = 3;
     pages[0].time_shift = 1;
-    pages[0].time_offset = (uint64_t)-1000; /* 1000 ns at tsc 0 on are the page's own */
+    pages[0].time_offset = (uint64_t)-1000; /* the page was written at 1000 ns */
     tsc = 801; /* 1201.5 ns */
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0);
     CHECK(times[0] == 50 + 201 && times[1] == 40 + 201); /* running < enabled stays so */
@@ -226,7 +226,7 @@ static void what_read_says(void)
     answer[0] = 2; /* not the group that was opened */
     CHECK(pp_perf_read(&group, out) == -EIO);
     answer[0] = 3;
-    answer[2] = 0; /* never on the counters: the reader of the times will know */
+    answer[2] = 0; /* never on the counters; the times tell the reader */
     CHECK(pp_perf_read(&group, out) == 0 && out[0] == 900 && out[1] == 0 && out[4] == 30);
     group.timed = false;
     group.filled = 7;
@@ -300,7 +300,7 @@ static void every_errno_comes_back(void)
     }
 }
 
-/* Task clock, context switches and page faults of the CPU we are pinned to, by the kernel. */
+/* Task clock, context switches and page faults of this thread's CPU, counted by the kernel. */
 static int real_group(void)
 {
     const uint64_t configs[] = {PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_CONTEXT_SWITCHES,

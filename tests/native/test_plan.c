@@ -1,4 +1,4 @@
-/* What a plan may be: each part of a row ends with the frame, and nothing is a word longer. */
+/* A plan fits if each part of each row lies in the frame; one word more does not fit. */
 #include "plan.h"
 
 #include "check.h"

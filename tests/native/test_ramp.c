@@ -1,6 +1,6 @@
 /*
- * From idle to load: what the chunks say of time is what there was, whatever the chain and however
- * many pieces; what a made-up counter counted is in the chunk where it did; what cannot be run is
+ * From idle to load: chunks account for all time, with every chain and any number of pieces. The
+ * counts of a made-up counter are in the chunk where it counted. Orders that cannot be run are
  * refused.
  */
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@ static void pin(void)
     CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
 }
 
-/* Neighbouring chunks without a hole, the slowest piece within its chunk. */
+/* Chunks follow each other without a hole; the slowest piece lies within its chunk. */
 static void check_chunks(uint64_t began, uint64_t ended)
 {
     uint64_t pieces = 0;
@@ -169,9 +169,9 @@ enum { A_PIECE = 1000, AWAY_NS = 77 };
 
 static struct perf_event_mmap_page page;
 static uint64_t counter, readings;
-static uint64_t gone_at, back_at; /* by which reading it is taken off for good; was off, and is back */
+static uint64_t gone_at, back_at; /* readings at which it goes for good; is back after a while */
 
-/* Goes on whenever somebody reads it, and never else. */
+/* It goes on only when it is read. */
 static uint64_t fake_rdpmc(uint32_t index)
 {
     CHECK(index == 6);
@@ -199,7 +199,7 @@ static int counted(uint64_t ticks)
     return pp_ramp_run(&with, &phase, 1, chunks, CAPACITY, &result);
 }
 
-/* Whatever else was asked for in between. */
+/* Cycles in which the thread asked for its switches are not in any piece. */
 static void every_piece_has_its_cycles(void)
 {
     uint64_t began = pp_rdtsc(), pieces = 0;

@@ -25,8 +25,8 @@ static void find_cpus(void)
             cpus[n++] = cpu;
 }
 
-/* On a busy machine the two threads must not share a CPU: there, each hand-over takes a time slice
- * of whatever else runs. On two CPUs they only wait until both run at once. */
+/* The two threads must not share a CPU of a busy machine: each hand-over would take a time slice of
+ * whatever else runs. On two CPUs they only wait until both run at once. */
 static void take_cpu(int i)
 {
     cpu_set_t set;

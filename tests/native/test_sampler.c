@@ -1,4 +1,4 @@
-/* The sampler with its real threads; only pread is ours, to be slow, stuck, counting or gone. */
+/* The sampler with its real threads. Only pread is made up: slow, stuck, counting or gone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -272,7 +272,7 @@ static void test_no_such_cpu(bool proof)
     pp_free(s);
 }
 
-/* A CPU that is another one's in truth: pinned, then moved away behind our back. */
+/* The thread is pinned, and then somebody else moves it to another CPU. */
 static void test_moved(void)
 {
     int cpus[2];
@@ -299,7 +299,7 @@ static void test_moved(void)
     pp_free(s);
 }
 
-/* Moved in the middle of a read: the first stamp was right. */
+/* The thread is moved in the middle of a read: the CPU of the first stamp was right. */
 static void test_moved_while_reading(void)
 {
     int cpus[2];
@@ -325,7 +325,7 @@ static void test_rebased(void)
     round = pp_next_round(&s->schedule, pp_clock_ns(CLOCK_MONOTONIC));
     round = next_sampled(s, round, 0);
     CHECK(flags_of(0) & PP_ROW_REBASED);
-    CHECK(lost_of(0) > 4); /* those refused, and the two that were too old */
+    CHECK(lost_of(0) > 4); /* some were refused, and two were too old */
     round = next_sampled(s, round, 0);
     CHECK(!(flags_of(0) & PP_ROW_REBASED));
     pp_free(s);
@@ -371,7 +371,7 @@ static void test_overruns(void)
     pp_free(s);
 }
 
-/* Draining goes on where it was, whoever is missing, and counts nothing twice. */
+/* Draining a round again waits for the missing lanes only, and counts no lane twice. */
 static void test_pending_and_force(void)
 {
     pp_sampler *s = make(400 * MS, false, 8);
@@ -464,7 +464,7 @@ static void test_every_round_is_accounted_for(void)
     pp_free(s);
 }
 
-/* Who wakes up ten rounds late takes part in the round of that moment, not in one long drained. */
+/* A lane that wakes up ten rounds late takes part in the round of that moment. */
 static void test_overslept(void)
 {
     pp_sampler *s = make(200 * MS, false, 2);
@@ -483,7 +483,7 @@ static void test_overslept(void)
     pp_free(s);
 }
 
-/* Stopping does not wait for the deadline, which is an hour away. */
+/* Stopping does not wait for the deadline, an hour from now. */
 static void test_prompt_stop(void)
 {
     pp_sampler *s = make((uint64_t)3600 * 1000 * MS, false, 2);

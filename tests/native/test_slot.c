@@ -9,8 +9,8 @@
 #include "check.h"
 #include "slot.h"
 
-/* GONE: what a file of a CPU that went off answers; no file here can be made to. DEVICE: registers,
- * of which there is one. SHORT: a device that gives half a register. */
+/* Descriptors that no file here can play. GONE: a file of a CPU that went offline. DEVICE: one
+ * register, THERE. SHORT: a device that gives half a register. */
 enum { GONE = 1000, DEVICE, SHORT, THERE = 0x1B1 };
 
 static uint64_t content;
@@ -106,7 +106,7 @@ static void test_no_number(void)
     fails("0x1f 1.5 0-3 12kHz --4", 0, -ENODATA);
 }
 
-/* A text longer than the buffer: a number that may go on behind its end is none. */
+/* In a text longer than the buffer, a number that may go on behind the end is no number. */
 static void test_long(void)
 {
     char text[PP_FILE_TEXT + 8];
@@ -202,7 +202,7 @@ static void test_impossible_fields(void)
     }
 }
 
-/* Registers as three polls find them, and what is to be told after each. */
+/* The register at each of three polls, and the columns after each. */
 static void test_flags(void)
 {
     const uint64_t polled[] = {0x400, 0x80000C01, 0x2};

@@ -42,7 +42,7 @@ static void find_cpus(void)
     pin(cpus[0]);
 }
 
-/* The n-th question of a thread for its CPU from now on gets a wrong answer. 0: none does. */
+/* The n-th time that the thread asks for its CPU, it gets a wrong answer. 0: never. */
 static pthread_t caller;
 static int lie_to_caller, lie_to_answerer;
 
@@ -65,13 +65,14 @@ static uint64_t sum(void)
     return all;
 }
 
-/* All samples lie in the bracket, one after the other, and fill most of it or less. */
+/* All samples lie in the bracket, one after the other. */
 static void stamps_lie_in_their_bracket(void)
 {
     for (uint32_t kind = PP_TIMER_RDTSC; kind <= PP_TIMER_CPUID_RDTSC; kind++) {
         uint64_t before = pp_rdtsc(), after;
 
-        if (pp_tsc_clock() != PP_CLOCK_RDTSCP && (kind == PP_TIMER_RDTSCP || kind == PP_TIMER_RDTSCP_LFENCE))
+        if (pp_tsc_clock() != PP_CLOCK_RDTSCP &&
+            (kind == PP_TIMER_RDTSCP || kind == PP_TIMER_RDTSCP_LFENCE))
             continue;
         CHECK(run_of(kind, 1, -1, 0, N) == 0);
         after = pp_rdtsc();
@@ -176,8 +177,8 @@ static void nonsense_is_refused(void)
 
 static pp_exchange got[N];
 
-/* With itself a CPU has one clock: each stamp lies between those before and after. The two take
- * turns on it, so it may be that the time ends before all is said. */
+/* A CPU that exchanges stamps with itself has one clock: each stamp lies between those before and
+ * after. The two threads take turns on it, so the time may end before all exchanges are made. */
 static void one_clock_orders_all_stamps(void)
 {
     int done = pp_exchange_stamps(cpus[0], N, 200000000, got);
@@ -189,8 +190,8 @@ static void one_clock_orders_all_stamps(void)
     }
 }
 
-/* None at all means that the other CPU did not get to answer within the time; an error, that it
- * was taken offline meanwhile. Then the exchange is tried again. */
+/* No exchange means that the other thread did not get to run within the time; an error, that its
+ * CPU went offline meanwhile. Both are tried again. */
 static void two_cpus_answer_each_other(void)
 {
     int done = 0;
