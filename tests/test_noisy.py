@@ -12,6 +12,8 @@ from pathlib import Path
 import command
 import pytest
 
+pytestmark = pytest.mark.machine
+
 BURN = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})

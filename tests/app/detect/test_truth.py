@@ -10,6 +10,7 @@ from truths import SECOND, cores, found, scripted
 from perfprobe import wire
 from perftop.samples.episode import Episode
 
+NIGHTLY = pytest.mark.nightly
 SCENARIOS = [
     "steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup", "turbo-drop", "license",
     "throttle", "halts", "neighbour",
@@ -21,11 +22,13 @@ RUNS = [
     ("cpus=64,packages=2,seed=9", SECOND, 97.0),
 ]
 """Machine, sample and seconds, at the end of which no script has an edge."""
+DAILY = RUNS[0], RUNS[3]
+"""A small machine sampled often and a large one sampled seldom; the others are for the night."""
 CASES = [
-    (f"{scenario},{machine}", *times)
+    pytest.param(f"{scenario},{run[0]}", *run[1:], marks=[] if run in DAILY else NIGHTLY)
     for scenario in SCENARIOS
-    for machine, *times in RUNS
-    if scenario != "hybrid" or "packages=1" in machine
+    for run in RUNS
+    if scenario != "hybrid" or "packages=1" in run[0]
 ]
 BY_CORE = {"turbo-drop", "license"}
 """Kinds that are told of whole cores."""
@@ -34,7 +37,6 @@ LOOSE = {"turbo-drop": 0.05, "neighbour": 0.05}
 INFERRED = {"involuntary-halt"}
 LATE = 1.01
 """Samples. One that is to end where something begins may end just after."""
-HOUR_S = 3600.0
 ELSEWHERE = {"ramp": "warmup", "suspect": "jitter"}
 """Kinds that this cannot hold against the script, and where they may be: ramps have a test of their
 own, and siblings that are read 3 ms apart cannot be believed."""
@@ -79,7 +81,7 @@ def test_all_that_is_scripted_is_found_within_a_sample_and_nothing_else(
     assert left == []
 
 
-@pytest.mark.parametrize(("machine", "sample_ns", "seconds"), RUNS)
+@pytest.mark.parametrize(("machine", "sample_ns", "seconds"), DAILY)
 def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float) -> None:
     session, episodes = found(f"neighbour,{machine}", sample_ns, seconds)
     siblings = [e for e in episodes if e.kind == "neighbour" and e.cause == "sibling"]
@@ -89,7 +91,8 @@ def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float)
         assert f"stream ({4000 + other}) on CPU {other}" in episode.evidence["who"]
 
 
+@pytest.mark.parametrize("seconds", [600.0, pytest.param(3600.0, marks=NIGHTLY)])
 @pytest.mark.parametrize("scenario", ["steady", "idle", "jitter"])
-def test_an_hour_in_which_nothing_happens(scenario: str) -> None:
-    _, episodes = found(f"{scenario},cpus=8", SECOND, HOUR_S)
+def test_a_long_time_in_which_nothing_happens(scenario: str, seconds: float) -> None:
+    _, episodes = found(f"{scenario},cpus=8", SECOND, seconds)
     assert episodes == []

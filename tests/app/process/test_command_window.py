@@ -232,6 +232,7 @@ async def measure(job: Job, sample_s: str) -> tuple[Bracket, list[wire.Frame]]:
     return bracket, frames
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("sample_s", ["0.01", "0.1"])
 def test_the_run_lies_inside_by_the_commands_own_clock(tmp_path: Path, sample_s: str) -> None:
     told = tmp_path / "told"

@@ -126,6 +126,7 @@ def test_alone() -> None:
     assert "nothing was seen" in text
 
 
+@pytest.mark.machine
 def test_on_this_machine() -> None:
     done = command.run("timers", "--json")
     assert (done.returncode, done.stderr) == (0, "")

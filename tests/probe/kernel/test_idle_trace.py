@@ -166,6 +166,7 @@ def load() -> Load:
     return found if found.foreign < QUIET else Load((cpus[0], cpus[1]))
 
 
+@pytest.mark.machine
 def test_a_known_load_has_its_four_states(load: Load) -> None:
     neither, lp0, lp1, both = load.shares[0]
     want = load.expected
@@ -178,11 +179,13 @@ def test_a_known_load_has_its_four_states(load: Load) -> None:
     assert load.shares[0] == pytest.approx(want, abs=POINTS + load.foreign)
 
 
+@pytest.mark.machine
 def test_swapped_siblings_swap_the_states(load: Load) -> None:
     plain, (neither, lp0, lp1, both) = load.shares[0], load.shares[1]
     assert [neither, lp1, lp0, both] == pytest.approx(plain, abs=0.001)
 
 
+@pytest.mark.machine
 def test_a_core_of_one_thread_has_no_second(load: Load) -> None:
     _, lp0, _, both = load.shares[0]
     assert load.shares[2] == pytest.approx([1 - lp0 - both, lp0 + both, 0, 0], abs=0.001)
@@ -202,6 +205,7 @@ def test_the_four_states_and_the_unknown_are_all_time(two: tuple[int, int]) -> N
             assert start - opened - 1000 <= total(states) <= end - before + 1000
 
 
+@pytest.mark.machine
 def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
     """Each CPU's own sum is counted apart; between two reads of it lies that of the core."""
     a, b = two
@@ -234,6 +238,7 @@ def cpuidle(cpu: int) -> tuple[int, int]:
     return 1000 * times, sum(int((s / "usage").read_text()) for s in states)
 
 
+@pytest.mark.machine
 def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
     """Read on the CPU in question, which is busy then: both accounts are complete."""
     cpus = sorted(os.sched_getaffinity(0))[:2]

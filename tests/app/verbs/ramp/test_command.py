@@ -123,6 +123,7 @@ def test_a_picture_that_cannot_be_is_told_before(
     assert probe.asked == []
 
 
+@pytest.mark.machine
 def test_on_this_machine() -> None:
     done = command.run("ramp", "--seconds", "1")
     if done.returncode == 3:

@@ -463,6 +463,7 @@ def test_shares_come_from_the_loops_own_marks() -> None:
 # --- the command ---------------------------------------------------------------------------------
 
 
+@pytest.mark.machine
 def test_on_this_machine() -> None:
     done = command.run("selftest", "--source", "os", program="perfprobe")
     assert done.stderr == ""
