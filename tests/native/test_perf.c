@@ -300,6 +300,19 @@ static void every_errno_comes_back(void)
     }
 }
 
+/* A trial ends after 100 ms at the latest, though others had the CPU for nearly all of them. Then it
+ * is made again. */
+static void try_for(uint64_t own_ns, pp_perf_group *group, uint64_t *moved, pp_trial *trial)
+{
+    for (int i = 0; i < 100; i++) {
+        CHECK(pp_perf_trial(group, own_ns, moved, trial) == 0);
+        if (trial->own_ns >= own_ns)
+            return;
+        CHECK(trial->ns >= 100000000);
+    }
+    CHECK(!"a share of the CPU");
+}
+
 /* Task clock, context switches and page faults of this thread's CPU, counted by the kernel. */
 static int real_group(void)
 {
@@ -334,9 +347,8 @@ static int real_group(void)
     CHECK(pp_perf_trial(group, 1000000, moved, &trial) == 0);
     CHECK(moved[0] == 0 && moved[2] == 0); /* disabled until told */
     CHECK(pp_perf_enable(fds[0]) == 0);
-    CHECK(pp_perf_trial(group, 2000000, moved, &trial) == 0);
+    try_for(2000000, group, moved, &trial);
     CHECK(moved[0] == moved[1] && moved[0] >= 2000000 && moved[2] >= 2000000);
-    CHECK(trial.own_ns >= 2000000);
     pp_perf_group_free(group);
     CHECK(read(fds[0], moved, 8) == -1 && errno == EBADF); /* they were the group's */
     pp_perf_group_free(NULL);

@@ -223,9 +223,12 @@ static void a_thread_that_was_moved_is_told(void)
 
 static void no_exchange_with_a_cpu_that_is_not_there(void)
 {
+    struct pp_cpu_mask mask;
+
     CHECK(pp_exchange_stamps(-1, N, 1000000, got) == -EINVAL);
     CHECK(pp_exchange_stamps(PP_CPU_MAX - 1, N, 1000000, got) == -EINVAL);
     CHECK(pp_exchange_stamps(PP_CPU_MAX, N, 1000000, got) == -EINVAL);
+    CHECK(pp_cpu_only(PP_CPU_MAX - 1, &mask) == 0 && pp_cpu_only(PP_CPU_MAX, &mask) == -EINVAL);
     CHECK(pp_exchange_stamps(cpus[0], 0, 1000000, got) == 0);
 }
 
