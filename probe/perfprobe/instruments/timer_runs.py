@@ -31,8 +31,6 @@ WARM_S = 0.01
 LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
 """Of a method in a pass; all of them then take some 2 s. The least is three ticks of a 250 Hz
 timer."""
-ELSEWHERE = {errno.ENOTSUP: "not x86-64", errno.EXDEV: "it went off meanwhile"}
-"""No fault of one method."""
 
 
 @dataclass(slots=True)
@@ -86,7 +84,8 @@ def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.MET
             rows = [_result(run) for run in opened]
             return Measured(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
     except OSError as error:
-        why = ELSEWHERE.get(error.errno or 0, error.strerror or str(error))
+        gone = error.errno == errno.EXDEV
+        why = "it went off meanwhile" if gone else error.strerror or str(error)
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 
@@ -109,7 +108,7 @@ def _attempt(run: Run) -> None:
     try:
         _measure(run)
     except OSError as error:
-        if error.errno in ELSEWHERE:
+        if error.errno == errno.EXDEV:  # the CPU went off: no fault of this method
             raise
         run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
 

@@ -33,8 +33,7 @@ class Executed:
         out = ffi.new("uint32_t[4]")
         try:
             with pinned(self._cpu):
-                if lib.pp_cpuid(leaf, subleaf, out) < 0:
-                    return None
+                lib.pp_cpuid(leaf, subleaf, out)
         except OSError:  # outside our CPU set
             return None
         return out[0], out[1], out[2], out[3]

@@ -5,7 +5,6 @@ One thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as time.monot
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,11 +103,6 @@ class Stats:
     slot_errno: int
 
 
-def stamp_now() -> int:
-    """The TSC; 0 where there is none."""
-    return lib.pp_stamp()
-
-
 class Sampler:
     def __init__(
         self,
@@ -121,10 +115,8 @@ class Sampler:
     ) -> None:
         """`proof` off: CPU numbers are made up, rows are valid wherever they were read."""
         self.stamp: Literal["tsc", "raw"] = stamp
-        """What stamps count: raw, if tsc was asked for and there is none."""
-        if stamp == "tsc" and (os.uname().machine != "x86_64" or not stamp_now()):
-            self.stamp = "raw"
-        kind = lib.PP_STAMP_TSC if self.stamp == "tsc" else lib.PP_STAMP_RAW
+        """What stamps count: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
+        kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
         config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof))
         handle = ffi.new("pp_sampler **")
         checked(lib.pp_new(config, handle))
@@ -165,6 +157,12 @@ class Sampler:
         """Returns when the thread has ended."""
         checked(lib.pp_detach(self._open(), cpu))
         self._cpus.discard(cpu)
+
+    def now(self) -> int:
+        """The stamp of this moment."""
+        if self.stamp == "tsc":
+            return lib.pp_stamp()
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def due(self) -> float:
         """When the next drain is worth its call, in seconds."""

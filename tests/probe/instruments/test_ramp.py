@@ -21,9 +21,6 @@ from perfprobe.instruments import ramp, ramp_runs
 from perfprobe.native import affinity
 from perfprobe.native.errors import Unavailable
 
-needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
-
-
 # --- the code itself -----------------------------------------------------------------------------
 
 
@@ -37,8 +34,6 @@ def disassembly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
             name = line.partition("<")[2][:-2]
         elif "\t" in line and line.strip():
             found.setdefault(name, []).append(line.split("\t")[1].strip())
-    if "chain_scalar" not in found:
-        pytest.skip("not an x86-64 machine")
     return found
 
 
@@ -161,7 +156,6 @@ def test_cycles_are_told_only_where_they_are_known(
 # --- the command ---------------------------------------------------------------------------------
 
 
-@needs_tsc
 @pytest.mark.parametrize("isa", ["scalar", "avx512"])
 def test_the_command(isa: str) -> None:
     done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
@@ -205,18 +199,6 @@ def test_what_cannot_be(
     assert line.startswith(f"perfprobe: {text}")
 
 
-def test_a_machine_without_a_tsc(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lib:
-        @staticmethod
-        def pp_ramp_isas() -> int:
-            return 0
-
-    monkeypatch.setattr(ramp, "lib", Lib)
-    with pytest.raises(Unavailable, match="TSC"):
-        ramp.measure(None, "scalar", 1.0)
-
-
-@needs_tsc
 def test_a_cpu_that_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lib:
         @staticmethod

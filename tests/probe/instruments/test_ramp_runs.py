@@ -12,13 +12,9 @@ import fakeperf
 import pytest
 from disassembly import CSRC
 
-from perfprobe._native import lib
 from perfprobe.instruments import ramp_runs
 from perfprobe.kernel import perf_events
 from perfprobe.native import affinity, tsc_rate
-
-needs_tsc = pytest.mark.skipif(not lib.pp_ramp_isas(), reason="no TSC here")
-
 
 MADE_UP = r"""
 #include "perf.h"
@@ -89,7 +85,6 @@ def measured(
     return found
 
 
-@needs_tsc
 def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, trouble = measured(library, monkeypatch)
     assert trouble is None
@@ -106,7 +101,6 @@ def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPa
         assert all(map(int.__le__, chunks["longest_cycles"], chunks["cycles"]))
 
 
-@needs_tsc
 @pytest.mark.parametrize(("how", "why"), [
     ({"gone_at": 5}, "the kernel gave the counter to others while it was needed"),
     ({"gone_at": 5000}, "the kernel gave the counter to others while it was needed"),

@@ -76,7 +76,7 @@ def chain(kind: int) -> int:
 
 
 def run(kind: int, turns: int, marks: int) -> Run:
-    """On the CPU that the caller is on. OSError: not on this architecture."""
+    """On the CPU that the caller is on."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_spell *")
     checked(lib.pp_known_run(kind, turns, c_marks, marks, out))

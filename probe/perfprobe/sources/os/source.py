@@ -19,7 +19,7 @@ from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.errors import Unavailable
-from perfprobe.native.sampler import Sampler, stamp_now
+from perfprobe.native.sampler import Sampler
 from perfprobe.sources.os import cpufreq, idle, procfs, throttle
 from perfprobe.sources.os.parts import Part, once, still
 from perfprobe.sources.os.polling import Polling
@@ -126,7 +126,7 @@ class Native:
         self._watch_hotplug(time_ns)
         self._mark_offline()
         frame = self._sampler.frame
-        self._polling.fill(frame, self._places, self._now)
+        self._polling.fill(frame, self._places, self._sampler.now)
         blocks = {name: place.data(frame) for name, place in self._places.items()}
         self._seq += 1
         records = self._tasks.take()
@@ -187,12 +187,6 @@ class Native:
         self._notes.append(Note("hotplug", time_ns, data=data))
 
     # --- each frame --------------------------------------------------------------------------
-
-    def _now(self) -> int:
-        """The stamp of this moment."""
-        if self._sampler.stamp == "tsc":
-            return stamp_now()
-        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def _mark_offline(self) -> None:
         """Rows of CPUs that are off; the drain has cleared them."""
