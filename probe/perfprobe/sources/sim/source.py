@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.counters import CounterBank, block, cpu_columns, stat_columns
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
+from perfprobe.sources.sim.lateness import Lateness
 from perfprobe.sources.sim.machine import Ints, Machine, tsc
 from perfprobe.sources.sim.packages import Packages, package_block
-from perfprobe.sources.sim.reading import Reading
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
 from perfprobe.sources.sim.script import CELL_NS
 from perfprobe.sources.sim.spec import Spec, parse
@@ -57,7 +57,9 @@ class Sim:
         self._schedule = Schedule(machine, script, spec.seed)
         self._cursor = Cursor(self._schedule)
         self._clock = Clock.of(spec)
-        self._reading = Reading(machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns)
+        self._lateness = Lateness(
+            machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
+        )
         columns, stat = cpu_columns(machine, spec.scenario == "license"), stat_columns()
         self._table, self._stat = (
             CounterBank(columns, machine.cpus),
@@ -119,7 +121,7 @@ class Sim:
         tables = self._schedule.tables
         stage = int(tables.stage_of(np.array([time_ns // CELL_NS]))[0])
         online = tables.online[stage, : self._machine.cpus] > 0
-        late, width, wide = self._reading.at(self._number)
+        late, width, wide = self._lateness.at(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
         # The counters are those of the middle of the read.
         times[: self._machine.cpus] += late + width // 2
@@ -150,8 +152,8 @@ class Sim:
     def _head(self, time_ns: int, late: Ints, width: Ints, flags: Ints) -> Ints:
         begin = self._clock.raw_ns + time_ns + late
         head = np.zeros((len(late), HEAD), np.int64)
-        head[:, 0] = tsc(begin) + self._reading.offset
-        head[:, 1] = tsc(begin + width) + self._reading.offset
+        head[:, 0] = tsc(begin) + self._lateness.offset
+        head[:, 1] = tsc(begin + width) + self._lateness.offset
         head[:, 2] = late
         head[(flags & ROW_SAMPLED) == 0] = 0
         head[:, 4] = flags

@@ -14,7 +14,7 @@ WIDTH_NS = 2_200
 WIDE_NS = 60_000
 
 
-class Reading:
+class Lateness:
     def __init__(self, machine: Machine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
         self._late_ns = late_ns
