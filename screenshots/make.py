@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.process.probe_stream import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
@@ -73,7 +73,7 @@ PICTURES = [
 def capture(picture: Picture) -> list[wire.Message]:
     """All that the machine has to say up to the moment of the picture."""
     spec = f"sim:{picture.scenario},seed=7,speed=max"
-    source = sim.open_sim(spec, SAMPLE_NS, watch=picture.watch)
+    source = open_sim(spec, SAMPLE_NS, watch=picture.watch)
     found: list[wire.Message] = [source.hello]
     end_ns = source.hello.raw_ns + int(picture.seconds * 1e9)
     while True:

@@ -11,7 +11,7 @@ import pytest
 import textual
 from roots import ROOT
 
-from perfprobe.sources import sim
+from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
 from perftop.samples.metrics import METRICS
 
@@ -61,7 +61,7 @@ def test_every_metric_is_explained() -> None:
 
 def test_every_scenario_is_named() -> None:
     section = README.partition("## The simulated machine")[2].partition("\n## ")[0]
-    for scenario in sim.SCENARIOS:
+    for scenario in SCENARIOS:
         assert f"`{scenario}`" in section, scenario
 
 

@@ -133,11 +133,11 @@ def _open(options: argparse.Namespace) -> Source:
         if options.watch_tree is not None:
             raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
         from perfprobe.cpu import cpu_sets
-        from perfprobe.sources import sim
+        from perfprobe.sources.sim.source import open_sim
 
         asked = options.cpus
         select = asked and (lambda rows: cpu_sets.select(asked, rows))
-        return sim.open_sim(name, sample_ns, select, options.watch)
+        return open_sim(name, sample_ns, select, options.watch)
     watch = _watch(options)
     below = options.sysroot != Path("/")
     if name == "perf" and below:
@@ -251,13 +251,13 @@ def _selftest(options: argparse.Namespace) -> int:
 
 
 def _truth(options: argparse.Namespace) -> int:
-    from perfprobe.sources import sim
+    from perfprobe.sources.sim.truth import truth
 
     if not options.spec.startswith("sim"):
         raise ValueError(
             f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
         )
-    for line in sim.truth(options.spec, options.duration):
+    for line in truth(options.spec, options.duration):
         print(json.dumps(line))
     return 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.detect.engine.detector_input import Seen
 from perftop.session.session import Session
 
@@ -26,7 +26,7 @@ SECONDS = 24
 
 def watched(cpus: int, scenario: str) -> tuple[Counter[str], float, int]:
     """CPU ns by detector and of all the rest of taking a frame; how many samples that were."""
-    source = sim.open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
+    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
     session = Session(source.hello)
     spent: Counter[str] = Counter()
     for watcher in session._detection._watchers:

@@ -15,14 +15,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import timing
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
 
 
 def frames(cpus: int, n: int) -> tuple[wire.Hello, list[wire.Frame]]:
-    source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
+    source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
     found: list[wire.Frame] = []
     while len(found) < n:
         found += [m for m in source.poll() if isinstance(m, wire.Frame)]

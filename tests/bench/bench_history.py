@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import timing
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.session.history import BYTES, History, Message, edges
 from perftop.session.session import Session
 
@@ -24,7 +24,7 @@ BINS = 150
 
 
 def messages(cpus: int, n: int, scenario: str = "smt-mix") -> tuple[wire.Hello, list[Message]]:
-    source = sim.open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
+    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
     found: list[Message] = []
     while len(found) < n:
         found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
@@ -106,7 +106,7 @@ def reach(cpus: int) -> None:
 
 def run(seconds: float) -> None:
     """A long run, and the memory of the process while it lasts."""
-    source = sim.open_sim("sim:smt-mix,cpus=64,speed=max", SAMPLE_NS)
+    source = open_sim("sim:smt-mix,cpus=64,speed=max", SAMPLE_NS)
     history = History(source.hello)
     session = Session(source.hello, history)
     step = max(1.0, seconds / 12)

@@ -26,12 +26,12 @@ PERIOD_NS = 100_000_000
 def played(cpus: int, report: int) -> None:
     """The app in this process, on a simulated machine whose every frame is noted as it arrives."""
     from perfprobe import wire
-    from perfprobe.sources import sim
+    from perfprobe.sources.sim.source import open_sim
     from perftop.process.probe_stream import Stream
     from perftop.tui.app import PerfTopApp
 
     async def stream() -> AsyncIterator[wire.Message]:
-        source = sim.open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
+        source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
         yield source.hello
         due = time.monotonic()
         while True:

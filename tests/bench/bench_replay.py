@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import Sim, open_sim
 from perftop.recording.codec import Recorder, Timed
 
 CPUS = 1024
@@ -31,14 +31,14 @@ SIZE = 10**9
 MOST_S = 60.0
 
 
-def frames(machine: sim.source.Sim) -> Iterator[Timed]:
+def frames(machine: Sim) -> Iterator[Timed]:
     while True:
         yield from machine.poll()
 
 
 def write(path: Path, size: int | None) -> None:
     """Of so many bytes, or of a minute."""
-    machine = sim.open_sim(f"sim:turbo-drop,cpus={CPUS},packages=4,speed=max", 100_000_000)
+    machine = open_sim(f"sim:turbo-drop,cpus={CPUS},packages=4,speed=max", 100_000_000)
     with path.open("wb") as file:
         recorder = Recorder(file, machine.hello)
         for message in islice(frames(machine), MINUTE if size is None else None):

@@ -11,7 +11,7 @@ from roots import DATA
 from taped import written
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import Timed
 
 GOLDEN = DATA / "export"
@@ -56,7 +56,7 @@ def frame(found: wire.Hello, told: wire.Hello, message: wire.Frame) -> wire.Fram
 
 
 def messages() -> tuple[wire.Hello, list[Timed]]:
-    source = sim.open_sim("sim:hotplug,cpus=4,speed=max", SAMPLE_NS)
+    source = open_sim("sim:hotplug,cpus=4,speed=max", SAMPLE_NS)
     told = hello(source.hello)
     found: list[Timed] = []
     end_ns = told.raw_ns + SECONDS * 1_000_000_000

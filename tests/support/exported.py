@@ -12,7 +12,7 @@ import awkward
 from taped import written
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.verbs.export import Options, run
 
 SAMPLE_NS = 100_000_000
@@ -21,7 +21,7 @@ Row = dict[str, str]
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
     """Of a simulated machine, the hello first."""
-    source = sim.open_sim(f"{spec},speed=max", sample_ns)
+    source = open_sim(f"{spec},speed=max", sample_ns)
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     found: list[wire.Message] = [source.hello]
     times = [source.hello.raw_ns]

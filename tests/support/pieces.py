@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import BLOCK, Recorder
 
 SAMPLE_NS = 100_000_000
 
 
 def messages(spec: str, n: int) -> tuple[wire.Hello, list[wire.Frame | wire.Note]]:
-    source = sim.open_sim(f"{spec},speed=max", SAMPLE_NS)
+    source = open_sim(f"{spec},speed=max", SAMPLE_NS)
     found: list[wire.Frame | wire.Note] = []
     while len(found) < n:
         found += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]

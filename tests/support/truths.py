@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 @cache
 def found(spec: str, sample_ns: int, seconds: float) -> tuple[Session, list[Episode]]:
     """All episodes of so many seconds, those that still run at the end included."""
-    source = sim.open_sim(f"{spec},speed=max", sample_ns)
+    source = open_sim(f"{spec},speed=max", sample_ns)
     session = Session(source.hello)
     over: list[Episode] = []
     while True:

@@ -8,43 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfprobe.cpu import cpuid
-from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model_parts import CLOCKS, CYCLES, INSTRUCTIONS, INTEL_BANK, REF, THERMAL, ref_p
 from perfprobe.cpu.model_tables import ROWS
-from perfprobe.cpu.model_terms import (
-    METHODS,
-    Bank,
-    Budget,
-    Clocks,
-    Event,
-    Limits,
-    Rapl,
-    Residency,
-    Thermal,
-    Tick,
-    Turbo,
-    Uarch,
-)
-
-__all__ = [
-    "Bank",
-    "Budget",
-    "Clocks",
-    "Event",
-    "Limits",
-    "Rapl",
-    "Residency",
-    "Thermal",
-    "Tick",
-    "Turbo",
-    "Uarch",
-    "base_hz",
-    "find",
-    "multipliers",
-    "preferring",
-    "tsc_hz",
-]
+from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Clocks, Event, Thermal, Uarch
+from perfprobe.wire import Identity
 
 AMD = "AuthenticAMD"
 
@@ -72,6 +40,11 @@ def find(
             if stepped and sided and row.perfmon_v2 in {None, v2}:
                 return _fitted(row.uarch, leaves, core_type if row.core_type else None)
     return _fitted(_unknown(vendor, family, model, leaves), leaves, core_type)
+
+
+def of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
+    """What a CPU of this machine can count."""
+    return find(who.vendor, who.family, who.model, who.stepping, leaves, core_type)
 
 
 def preferring(uarch: Uarch, method: str | None) -> Uarch:

@@ -93,7 +93,7 @@ def _measure(here: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
     said = cpuid_reader.of(cpu)
-    known = model.find(who.vendor, who.family, who.model, who.stepping, said, here.type)
+    known = model.of(who, said, here.type)
     tsc = tsc_rate.calibrate()
     runs, trouble = measured(work, tsc.hz, cpu, others)
     return {

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from perfprobe._native import lib
-from perfprobe.cpu import cpuid, identity, topology
-from perfprobe.cpu import model as cpu_model
+from perfprobe.cpu import clock_rates, cpuid, identity, model, topology
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.instruments import disturbance, timer_methods, timer_runs, tsc_offsets
 from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, step
@@ -78,9 +77,7 @@ def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
 
 def _said(its: Leaves) -> list[Rate]:
     """What CPUID tells of the rate."""
-    who = identity.identity()
-    model = cpu_model.find(who.vendor, who.family, who.model, who.stepping, its)
-    return cpu_model.tsc_hz(model, its, None)
+    return clock_rates.tsc_hz(model.of(identity.identity(), its), its, None)
 
 
 # --- a method -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 
@@ -26,7 +26,7 @@ TOLD = {
 
 
 def messages(spec: str, seconds: float) -> tuple[wire.Hello, list[Timed]]:
-    source = sim.open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
+    source = open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
     found: list[Timed] = []
     end_ns = source.hello.raw_ns + seconds * 1e9
     while not found or found[-1].time_ns < end_ns:

@@ -11,7 +11,7 @@ from made import SAMPLE_NS
 from taped import written
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Passage, reach
@@ -25,7 +25,7 @@ CERTAIN_NS = 20 * S
 
 
 def live(scenario: str, seconds: int) -> tuple[wire.Hello, list[Timed]]:
-    source = sim.open_sim(f"sim:{scenario},cpus=4,seed=3,speed=max", SAMPLE_NS)
+    source = open_sim(f"sim:{scenario},cpus=4,seed=3,speed=max", SAMPLE_NS)
     messages: list[Timed] = []
     while len(messages) < 10 * seconds:
         messages += source.poll()

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.samples.episode import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -16,7 +16,7 @@ SAMPLE_NS = 100_000_000
 
 
 def capture(spec: str, seconds: float) -> bytes:
-    source = sim.open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
+    source = open_sim(f"{spec},speed=max,cpus=8", SAMPLE_NS)
     data, end_ns = wire.encode(source.hello), source.hello.raw_ns + seconds * 1e9
     while True:
         for message in source.poll():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from made import SAMPLE_NS
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
 from perftop.session.history import History, edges
@@ -36,7 +36,7 @@ def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
 def simulated(
     cpus: int, n: int, scenario: str = "smt-mix"
 ) -> tuple[wire.Hello, list[wire.Message]]:
-    source = sim.open_sim(f"sim:{scenario},cpus={cpus},seed=2,speed=max", SAMPLE_NS)
+    source = open_sim(f"sim:{scenario},cpus={cpus},seed=2,speed=max", SAMPLE_NS)
     found: list[wire.Message] = []
     while len(found) < n:
         found += source.poll()

@@ -13,7 +13,7 @@ import pytest
 from made import SAMPLE_NS, counter
 
 from perfprobe import wire
-from perfprobe.sources import sim
+from perfprobe.sources.sim.source import open_sim
 from perftop.samples.smt import Split
 from perftop.session.history import CHUNK, History
 from perftop.session.interval import Interval
@@ -248,7 +248,7 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
 
 @pytest.mark.parametrize("scenario", ["smt-mix", "hotplug", "hybrid", "turbo-drop"])
 def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
-    source = sim.open_sim(f"sim:{scenario},cpus=8,seed=3,speed=max", SAMPLE_NS)
+    source = open_sim(f"sim:{scenario},cpus=8,seed=3,speed=max", SAMPLE_NS)
     messages: list[wire.Message] = []
     while len(messages) < 260:
         messages += source.poll()

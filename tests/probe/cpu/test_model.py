@@ -7,8 +7,10 @@ from __future__ import annotations
 import pytest
 
 from perfprobe.cpu import model_tables
+from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
 from perfprobe.cpu.cpuid import Leaves, Registers, unreadable
-from perfprobe.cpu.model import Budget, Clocks, Uarch, base_hz, find, multipliers, tsc_hz
+from perfprobe.cpu.model import find
+from perfprobe.cpu.model_terms import Budget, Clocks, Uarch
 from perfprobe.wire import Multiplier
 
 INTEL = "GenuineIntel"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfprobe.cpu.model import Uarch, find
+from perfprobe.cpu.model import find
+from perfprobe.cpu.model_terms import Uarch
 from perfprobe.registers import turbo_ratios
 from perfprobe.wire import Missing, Turbo
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfprobe.cpu import cpuid
-from perfprobe.cpu import model as cpu_model
+from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.cpu.model import Uarch
+from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native import cpuid_reader
 from perfprobe.wire import Cpu, Identity
 
@@ -34,12 +33,5 @@ def kinds(
         online = [row.cpu for row in mine if row.online]
         first = online[0]
         given: Leaves = cpuid.Device(root, first) if root != Path("/") else cpuid_reader.of(first)
-        model = cpu_model.find(
-            identity.vendor,
-            identity.family,
-            identity.model,
-            identity.stepping,
-            given,
-            name or None,
-        )
-        yield Kind([row.cpu for row in mine], online, cpu_model.preferring(model, method), given)
+        found = model.preferring(model.of(identity, given, name or None), method)
+        yield Kind([row.cpu for row in mine], online, found, given)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe import wire
-from perfprobe.cpu import cpuid, model
+from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
@@ -116,13 +116,13 @@ class _Opening:
                 raise MsrError("the msr driver answers with 0", "there are no registers behind it")
             platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
-                said = model.tsc_hz(first.uarch, first.leaves, platform)
+                said = clock_rates.tsc_hz(first.uarch, first.leaves, platform)
                 self.info.tsc_hz = msr.tsc_hz(device, said)
-        bases = model.base_hz(first.uarch, first.leaves, platform)
+        bases = clock_rates.base_hz(first.uarch, first.leaves, platform)
         self.info.base_hz = bases[0] if bases else None
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
         for kind in self._kinds:
-            self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self.info.multipliers += clock_rates.multipliers(kind.uarch, kind.leaves, platform, hz)
             self._look_at_turbo(kind)
 
     def _look_at_turbo(self, kind: Kind) -> None:

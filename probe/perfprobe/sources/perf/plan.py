@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfprobe.cpu import cpuid, identity
-from perfprobe.cpu import model as cpu_model
+from perfprobe.cpu import clock_rates, cpuid, identity, model
 from perfprobe.cpu.cpuid import Leaves
-from perfprobe.cpu.model import AMD, Uarch
-from perfprobe.cpu.model_terms import METHODS
+from perfprobe.cpu.model import AMD
+from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.perf_events import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYCLES, Event
 from perfprobe.native import cpuid_reader
@@ -61,11 +60,8 @@ class Planner:
         for row in rows:
             if row.online and row.type not in self._types:
                 read = leaves_of(row.cpu)
-                found = cpu_model.find(
-                    who.vendor, who.family, who.model, who.stepping,
-                    read, row.type,
-                )  # fmt: skip
-                self._types[row.type] = (cpu_model.preferring(found, method), read)
+                found = model.of(who, read, row.type)
+                self._types[row.type] = (model.preferring(found, method), read)
         self._msr = perf_pmus.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
@@ -73,10 +69,10 @@ class Planner:
         pmu = perf_pmus.core_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
-        model, read = self._types[row.type]
+        uarch, read = self._types[row.type]
         extended = pmu.extended
         events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
-        own = model.events.get("ref")
+        own = uarch.events.get("ref")
         if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map
             events.append(Event("ref", pmu.type, own.config))
         events += [
@@ -85,9 +81,9 @@ class Planner:
             Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel=True),
             Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel=True),
         ]
-        if self._smt and model.smt != 1:
-            events += smt_events(model, read, pmu.type)
-        levels = ((key, model.licenses.get(key)) for key in LICENSES)
+        if self._smt and uarch.smt != 1:
+            events += smt_events(uarch, read, pmu.type)
+        levels = ((key, uarch.licenses.get(key)) for key in LICENSES)
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def msr(self, _row: Cpu) -> list[Event]:
@@ -108,27 +104,27 @@ class Planner:
     def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
         """Of the counters that there are."""
         found: list[Multiplier] = []
-        for model, read in self._types.values():
-            found += cpu_model.multipliers(model, read, None, tsc_hz)
+        for uarch, read in self._types.values():
+            found += clock_rates.multipliers(uarch, read, None, tsc_hz)
         return [multiplier for multiplier in found if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
         """What MPERF counts at."""
-        for model, read in self._types.values():
-            if model.vendor == AMD and tsc_hz is not None:
+        for uarch, read in self._types.values():
+            if uarch.vendor == AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
-            if rates := cpu_model.base_hz(model, read, None):
+            if rates := clock_rates.base_hz(uarch, read, None):
                 return rates[0]
         return None
 
 
-def smt_events(model: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
+def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
     """Best first: one of them will do. They go by raw codes, of which the kernel masks nothing: it
     lets the AnyThread bit through on CPUs that have no such thing any more, and we do not."""
     return [
         Event(key, pmu_type, event.config, role="smt")
-        for method in model.methods
-        if (key := METHODS.get(method)) and (event := model.events.get(key))
+        for method in uarch.methods
+        if (key := METHODS.get(method)) and (event := uarch.events.get(key))
         if not event.any_thread or cpuid.anythread(read)
     ]
 

@@ -17,10 +17,11 @@ from perfprobe import wire
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import open_os
-from perfprobe.sources.sim import open_sim, parse
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.spec import parse
 
 MS = 1_000_000
 S = 1000 * MS

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfprobe.sources.sim import SCENARIOS, parse, truth
 from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Cells, Cursor, Row, Schedule, measure
 from perfprobe.sources.sim.script import CELL_NS, Load, Script
+from perfprobe.sources.sim.spec import SCENARIOS, parse
+from perfprobe.sources.sim.truth import truth
 
 WILD = [
     Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
