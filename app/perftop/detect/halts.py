@@ -12,7 +12,8 @@ from perftop.base.arrays import Floats
 from perftop.base.format import rough
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import PAUSE_NS, Spell, Spells, gap_ns
+from perftop.detect.engine.hysteresis import PAUSE_NS, gap_ns
+from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.engine.standstill import Standstill
 from perftop.detect.halt_signs import SIGNS, Signs
 from perftop.samples.episode import Episode
@@ -96,7 +97,7 @@ class Halts:
         return [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
 
 
-def _tell(spell: Spell) -> None:
+def _tell(spell: Shown) -> None:
     sums = spell.sums
     span_s, lost_s = sums[[1, LOST_S]].tolist()
     explained = dict(zip(SIGNS, (sums[EXPLAINED:] / lost_s).tolist(), strict=True))

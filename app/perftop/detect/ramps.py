@@ -18,7 +18,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect import ramp_climb
 from perftop.detect.engine.detector_input import Seen
-from perftop.detect.engine.share_episodes import GAP_SAMPLES, gap_ns
+from perftop.detect.engine.hysteresis import GAP_SAMPLES, gap_ns
 from perftop.detect.ramp_climb import WAVER, Climb, Ramp
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode

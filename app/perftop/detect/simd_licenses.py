@@ -8,7 +8,8 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.format import rough
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import PAUSE_NS, Spell, Spells
+from perftop.detect.engine.hysteresis import PAUSE_NS
+from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.low_clock_causes import ACTS, LEVELS
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
@@ -68,7 +69,7 @@ class Licenses:
         drops = self._detector.of("turbo-drop")
         return cores.of([cpu for e in drops if e.cause == "license" for cpu in e.cpus])
 
-    def _tell(self, spell: Spell) -> None:
+    def _tell(self, spell: Shown) -> None:
         """Its depth is what the clock lacks, and not how much of the code is wide."""
         sums = spell.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()

@@ -7,7 +7,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import gap_ns
+from perftop.detect.engine.hysteresis import gap_ns
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 

@@ -66,7 +66,7 @@ class Steals:
         before = {id(spell.episode): spell for spell in self._spells.running}
         ended = self._spells.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
         for episode in ended:  # with its last tick, and not when the next was missed
-            episode.end_ns = before[id(episode)].inside.last_ns
+            episode.end_ns = before[id(episode)].last_ns
         for spell in self._spells.running:
             if id(spell.episode) not in before:
                 spell.episode.cause = "hypervisor"

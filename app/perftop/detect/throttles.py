@@ -7,7 +7,8 @@ import numpy as np
 from perftop.base.arrays import Bools
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import PAUSE_NS, Spell, Spells
+from perftop.detect.engine.hysteresis import PAUSE_NS
+from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.engine.standstill import Standstill
 from perftop.detect.engine.thermal import HOT, Modulation, Thermal
 from perftop.detect.kernel_throttles import Booked
@@ -75,7 +76,7 @@ class Throttles:
                 dropping |= np.isin(cores.package, cores.package[mine])
         return dropping
 
-    def _tell(self, spell: Spell) -> None:
+    def _tell(self, spell: Shown) -> None:
         """Its depth is what it costs and not how long it is told."""
         sums, episode = spell.sums, spell.episode
         shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))

@@ -8,7 +8,7 @@ others the lower of the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.counted_shares import Facts, Tally
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import PAUSE_NS, Inside, gap_ns
+from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, gap_ns
+from perftop.detect.engine.share_episodes import Running, Shown
 from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Delta
@@ -70,40 +71,25 @@ class _Look:
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
 
 
-@dataclass(slots=True, eq=False)
-class _Drop:
-    """One that runs."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Drop(Shown):
+    """One that runs. It sums up clocks; its group is a key of _Look."""
 
-    episode: Episode
-    key: int
     whole: bool  # cores of the group that wake up join
-    members: Bools
-    sums: Floats
-    """What may tell the cause, over all samples that showed it."""
-    clocks: Inside = field(default_factory=Inside)
-    calm_ns: int | None = None
-    """Since when it has not shown ..."""
+    told: Floats
+    """Sums of what may tell the cause, over all samples that showed it."""
     paused_ns: int = 0
-    """... and for how long in all, before it did again."""
-
-    @property
-    def until_ns(self) -> int:
-        return self.clocks.last_ns if self.calm_ns is None else self.calm_ns
-
-    def resume(self, since_ns: int) -> None:
-        """It shows again, if it did not."""
-        self.paused_ns += 0 if self.calm_ns is None else since_ns - self.calm_ns
-        self.calm_ns, self.episode.calm = None, False
+    """For how long in all it has not shown, before it did again."""
 
 
 class Drops:
     """Begins and ends episodes of a detector."""
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
-        self._sieve, self._detector = sieve, detector
+        self._sieve = sieve
         self._tally = Tally(sieve.counters, COUNTED)
-        self._gap_ns = gap_ns(sieve.hello.sample_ns)
-        self._running: list[_Drop] = []
+        patience = Patience(PAUSE_NS, gap_ns(sieve.hello.sample_ns))
+        self._drops: Running[_Drop] = Running(detector, patience)
         self._regroup(sieve.cores)
 
     def _regroup(self, cores: Cores) -> None:
@@ -114,17 +100,17 @@ class Drops:
         self._ceiling = np.full(count, np.nan)
         self._held = np.zeros(count, bool)
         self._work = np.full(count, np.nan)  # as last read; NaN: never
-        for drop in self._running:
+        for drop in self._drops.running:
             drop.members = cores.of(drop.episode.cpus)
             if drop.members.any():
-                drop.key = 2 * int(cores.group[drop.members][0]) + drop.key % 2
+                drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
         if seen.cores is not self._cores:
             self._regroup(seen.cores)
         ceiling = seen.sample.ceilings.low_hz
-        if np.isnan(ceiling).all() and not self._running:
+        if np.isnan(ceiling).all() and not self._drops.running:
             return []
         cycles, run_s = seen.ran()
         clocks = Clocks(run_s, cycles, seen.util(), ceiling, seen.sample.delta)
@@ -132,17 +118,17 @@ class Drops:
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """The same, of clocks."""
-        if not 0 < time_ns - since_ns <= self._gap_ns:
-            return self._close(self._running)
+        if self._drops.patience.gap(since_ns, time_ns):
+            return self._drops.close(self._drops.running)
         self._work = np.where(np.isfinite(now.util), now.util, self._work)
         ceiling = self._certain(now.ceiling_hz)
         known = self._settled(now.util, time_ns - since_ns) & (now.run_s > 0) & (ceiling > 0)
         low = known & (now.cycles < (1 - END) * now.run_s * ceiling)
-        if not self._running and not low.any():
+        if not self._drops.running and not low.any():
             self._held[:] = False
             return []
         look = self._look(now, ceiling, known, since_ns, time_ns)
-        over = self._close(self._follow(look))
+        over = self._drops.close(self._follow(look))
         deep = look.missing(START) & ~self._taken()
         for key in np.unique(look.key[deep]):
             self._begin(int(key), look, deep)
@@ -183,28 +169,27 @@ class Drops:
     def _follow(self, look: _Look) -> list[_Drop]:
         """Adds the sample to what runs; those that are over."""
         over, low = [], look.missing(END)
-        for drop in self._running:
+        for drop in self._drops.running:
             if drop.whole:
-                self._join(drop, low & (look.key == drop.key) & ~self._taken())
-            mine = drop.members & (look.key == drop.key)
+                self._join(drop, low & (look.key == drop.group) & ~self._taken())
+            mine = drop.members & (look.key == drop.group)
             known_s = look.clocks[0, drop.members].sum()
             run_s, cycles, allowed = clocks = look.clocks[:, mine].sum(axis=1)
-            if known_s == 0:  # nothing is known of it
-                over += [drop] if look.time_ns - drop.clocks.last_ns > self._gap_ns else []
-                continue
             held = run_s < known_s / 2  # or free again: it is another one from now on
-            if held or allowed - cycles < END * allowed:
-                drop.calm_ns = look.since_ns if drop.calm_ns is None else drop.calm_ns
+            if known_s and (held or allowed - cycles < END * allowed):
+                drop.pause(look.since_ns)
                 drop.episode.calm = True
-                over += [drop] if held or look.time_ns - drop.calm_ns >= PAUSE_NS else []
-            else:
-                drop.resume(look.since_ns)
+            elif known_s:
+                drop.paused_ns += 0 if drop.calm_ns is None else look.since_ns - drop.calm_ns
+                drop.episode.calm = False
                 self._add(drop, mine, clocks, look)
+            known = bool(known_s)
+            done = (known and held) or self._drops.patience.over(drop, look.time_ns, known=known)
+            over += [drop] if done else []
         return over
 
     def _taken(self) -> Bools:
-        members = [np.zeros(len(self._cores.lists), bool), *(d.members for d in self._running)]
-        return np.asarray(np.any(members, axis=0))
+        return self._drops.taken(len(self._cores.lists))
 
     def _join(self, drop: _Drop, cores: Bools) -> None:
         if cores.any():
@@ -212,13 +197,13 @@ class Drops:
             drop.episode.cpus = self._cores.cpus(drop.members)
 
     def _add(self, drop: _Drop, cores: Bools, clocks: Floats, look: _Look) -> None:
-        drop.clocks.add(clocks, look.time_ns)
-        drop.sums = drop.sums + look.sums[cores].mean(axis=0)
-        run_s, cycles, allowed = drop.clocks.sums.tolist()
+        drop.show(clocks, look.time_ns)
+        drop.told = drop.told + look.sums[cores].mean(axis=0)
+        run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
         held = f"{CAPS[look.cap[first]]}, {look.cap_hz[first] / 1e9:.2f} GHz"
         guest = self._sieve.hello.virtualisation is not None
-        case = Case(Facts(self._tally, drop.sums), held if drop.key % 2 else "", guest)
+        case = Case(Facts(self._tally, drop.told), held if drop.group % 2 else "", guest)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)
@@ -246,19 +231,20 @@ class Drops:
         run_s, cycles, allowed = look.clocks[:, mine].sum(axis=1)
         dropping_s = look.clocks[0, mine & low].sum()
         whole = bool(allowed - cycles >= START * allowed and dropping_s >= MOST * run_s)
-        same = (d for d in self._running if d.key == key and d.calm_ns is None)
-        young = next((d for d in same if d.clocks.samples == 2), None)
-        if whole and young is not None:  # it began late in the last sample: not all showed it
+        young = self._drops.young(key)
+        if whole and young is not None:
             young.whole = True
             self._join(young, mine & low & ~self._taken())
             return
-        sums = np.zeros(self._tally.width)
-        drop = _Drop(Episode("turbo-drop", [], look.since_ns), key, whole, mine & False, sums)
+        drop = _Drop(
+            group=key,
+            start_ns=look.since_ns,
+            last_ns=look.time_ns,
+            episode=Episode("turbo-drop", [], look.since_ns),
+            members=mine & False,
+            whole=whole,
+            told=np.zeros(self._tally.width),
+        )
         self._join(drop, mine & (low if whole else deep) & ~self._taken())
         self._add(drop, drop.members, look.clocks[:, drop.members].sum(axis=1), look)
-        self._running.append(drop)
-        self._detector.running.append(drop.episode)
-
-    def _close(self, over: list[_Drop]) -> list[Episode]:
-        self._running = [drop for drop in self._running if drop not in over]
-        return [self._detector.end(drop.episode, drop.until_ns) for drop in over]
+        self._drops.begin(drop)

@@ -12,7 +12,7 @@ from cores import Walk as Stream
 from cores import lived
 from fakes import Does, Machine
 
-from perftop.detect.engine.share_episodes import GAP_NS
+from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.ramp_climb import BUSY, GAIN
 from perftop.detect.ramps import AWAKE, HOLD_NS, LONGEST_NS, REST_NS, Clocks, Ramps
 from perftop.output.episode_words import evidence

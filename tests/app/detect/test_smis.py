@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import GAP_NS
+from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.smis import QUIET_NS, Smis
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve

@@ -17,7 +17,7 @@ from truths import SECOND, found, scripted
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import GAP_NS, PAUSE_NS
+from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
 from perftop.detect.turbo_drops import AWAKE, CLIMB_NS, END, START, Clocks, Drops
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve

@@ -2,7 +2,8 @@
 
 What others do comes in pieces - ticks, time slices - so one sample proves little. A loss begins
 once it has lasted, and then from its first sample; it ends once it has been over for a while, and
-then with its last one. All arrays are by position, of CPUs or of packages.
+then with its last one. Each position has a spell of its own; those of a group that began together
+are one episode. All arrays are by position, of CPUs or of packages.
 """
 
 from __future__ import annotations
@@ -14,19 +15,17 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import gap_ns
+from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, Spell, Whole, gap_ns
 from perftop.samples.episode import Episode
 
 KIND = "neighbour"
 LASTS = 2
 """Samples that show it: one may be a tick that fell into it, or the edge of something else."""
-PAUSE_NS = 400_000_000
-"""A loss of which so long nothing was seen is over; ticks of 10 ms of one of 5 % lie closer."""
 
 
 @dataclass(slots=True, eq=False)
 class Loss:
-    """One that runs."""
+    """An episode that runs."""
 
     episode: Episode
     group: int
@@ -46,20 +45,16 @@ class Losses:
         self.running: list[Loss] = []
         self._detector, self._cause, self._groups = detector, cause, groups
         self._start, self._end, self._least = start, end, least
-        self._sample_ns, self._gap_ns = sample_ns, gap_ns(sample_ns)
+        self._sample_ns, self._patience = sample_ns, Patience(PAUSE_NS, gap_ns(sample_ns))
         n = len(groups)
+        self.spells: dict[int, Spell] = {}
+        """The last one of each position that ever lost anything; its sums: lost and weight."""
         self.open: Bools = np.zeros(n, bool)
         """Those that lose, as it seems ..."""
         self.sure: Bools = np.zeros(n, bool)
         """... and those of them that belong to an episode."""
-        self.first_ns: Ints = np.zeros(n, np.int64)
-        """When that began."""
-        self._last_ns: Ints = np.zeros(n, np.int64)
-        self._samples: Ints = np.zeros(n, np.int64)
-        self._sums: Floats = np.zeros((2, n))
-        """Lost and weight, up to the last sample that showed it ..."""
-        self._tail: Floats = np.zeros((2, n))
-        """... and since then."""
+        self.fresh: Bools = np.zeros(n, bool)
+        """Those that have opened in this sample."""
 
     @property
     def quiet(self) -> bool:
@@ -68,74 +63,86 @@ class Losses:
 
     def share(self, at: int) -> float:
         """Of one that loses: how much so far."""
-        lost, weight = (self._sums + self._tail)[:, at].tolist()
+        lost, weight = _total(self.spells[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
              time_ns: int) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended. Shares are NaN where they are not known."""
-        if not 0 < time_ns - since_ns <= self._gap_ns:
+        self.fresh = self.open & False
+        if self._patience.gap(since_ns, time_ns):
             return self._close(self.open.copy())
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
-        fresh = may_begin & ~self.open & (lost >= self._start)
-        if self.quiet and not fresh.any():
+        self.fresh = may_begin & ~self.open & (lost >= self._start)
+        if self.quiet and not self.fresh.any():
             return []
-        self._open(fresh, since_ns)
+        for at in np.flatnonzero(self.fresh).tolist():
+            self.spells[at] = Spell(
+                group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, kept=Whole()
+            )
+        self.open |= self.fresh
         self._add(self.open & known, lost, weights, time_ns)
-        return self._close(self._over(known, time_ns))
+        over: Bools = np.zeros(len(known), bool)
+        for at in np.flatnonzero(self.open).tolist():
+            over[at] = self._over(at, time_ns, known=bool(known[at]))
+        return self._close(over)
 
     def begin(self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int) -> list[Loss]:
         """Those that have lasted become episodes, if what they rest on is proven; also those that
         more CPUs have joined. `names`: the CPUs of each position."""
-        lasts = self.open & ~self.sure & proven & (self._samples >= LASTS)
-        lasts &= (self._sums[0] >= self._least) & (self._last_ns == time_ns)
         begun = []
-        for at in np.flatnonzero(lasts).tolist():
+        for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
+            if not self._lasts(self.spells[at], time_ns):
+                continue
             loss = self._joined(at)
             if at not in loss.members:
                 loss.members.append(at)
             loss.episode.cpus = sorted({*loss.episode.cpus, *names[at]})
             begun += [] if loss in begun else [loss]
-        self.sure |= lasts
+            self.sure[at] = True
         for loss in self.running if self.sure.any() else ():
-            members = [at for at in loss.members if self.sure[at]]
-            lost, weight = self._sums[:, members].sum(axis=1).tolist()
+            lost, weight = self._sums([at for at in loss.members if self.sure[at]])
             if loss.weight + weight > 0:
                 loss.episode.depth = (loss.lost + lost) / (loss.weight + weight)
         return begun
 
-    def _open(self, fresh: Bools, since_ns: int) -> None:
-        self.open |= fresh
-        self.first_ns[fresh] = self._last_ns[fresh] = since_ns
-        self._samples[fresh] = 0
-        self._sums[:, fresh] = self._tail[:, fresh] = 0.0
-
     def _add(self, seen: Bools, lost: Floats, weights: Floats, time_ns: int) -> None:
-        self._tail[:, seen] += np.array([lost * weights, weights])[:, seen]
-        high = seen & (lost >= self._end)
-        self._sums[:, high] += self._tail[:, high]
-        self._tail[:, high] = 0.0
-        self._samples[high] += 1
-        self._last_ns[high] = time_ns
+        found, high = np.array([lost * weights, weights]).T, lost >= self._end
+        for at in np.flatnonzero(seen).tolist():
+            spell = self.spells[at]
+            if high[at]:
+                spell.show(found[at], time_ns)
+            else:
+                spell.pause(spell.last_ns, found[at])
 
-    def _over(self, known: Bools, time_ns: int) -> Bools:
-        absent_ns = time_ns - self._last_ns
-        over = self.open & np.where(known, absent_ns >= PAUSE_NS, absent_ns > self._gap_ns)
-        lost, weight = self._sums + self._tail
-        slight = self.open & ~self.sure & (lost < self._start * weight)
-        return np.asarray(over | slight)
+    def _over(self, at: int, time_ns: int, *, known: bool) -> bool:
+        """Also where it turns out to be slight before it was told."""
+        spell = self.spells[at]
+        if self._patience.over(spell, time_ns, known=known):
+            return True
+        lost, weight = _total(spell).tolist()
+        return bool(not self.sure[at] and lost < self._start * weight)
+
+    def _lasts(self, spell: Spell, time_ns: int) -> bool:
+        enough = spell.kept.samples >= LASTS and spell.last_ns == time_ns
+        return enough and bool(np.asarray(spell.kept.sums)[0] >= self._least)
+
+    def _sums(self, members: Sequence[int]) -> tuple[float, float]:
+        """Lost and weight, up to the last samples that showed it."""
+        if not members:
+            return 0.0, 0.0
+        lost, weight = np.array([self.spells[at].kept.sums for at in members]).sum(axis=0).tolist()
+        return lost, weight
 
     def _joined(self, at: int) -> Loss:
         """The one it is part of: one that began with it, or had it before; else a new one."""
+        spell = self.spells[at]
         for loss in self.running:
-            apart_ns = abs(loss.episode.start_ns - int(self.first_ns[at]))
-            if loss.group == self._groups[at] and (
-                apart_ns <= self._sample_ns or at in loss.members
-            ):
+            apart_ns = abs(loss.episode.start_ns - spell.start_ns)
+            if loss.group == spell.group and (apart_ns <= self._sample_ns or at in loss.members):
                 return loss
-        loss = Loss(Episode(KIND, [], int(self.first_ns[at]), cause=self._cause),
-                    int(self._groups[at]))  # fmt: skip
+        loss = Loss(Episode(KIND, [], spell.start_ns, cause=self._cause), spell.group)
         self.running.append(loss)
         self._detector.running.append(loss.episode)
         return loss
@@ -144,12 +151,16 @@ class Losses:
         ended = []
         self.open &= ~over
         for loss in [*self.running] if (over & self.sure).any() else ():
-            gone = [at for at in {*loss.members} if over[at] and self.sure[at]]
-            lost, weight = self._sums[:, gone].sum(axis=1).tolist()
+            lost, weight = self._sums([at for at in {*loss.members} if over[at] and self.sure[at]])
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
             if not any(self.open[at] and self.sure[at] for at in loss.members):
                 self.running.remove(loss)
-                end_ns = int(self._last_ns[loss.members].max())
+                end_ns = max(self.spells[at].last_ns for at in loss.members)
                 ended.append(self._detector.end(loss.episode, end_ns))
         self.sure &= ~over
         return ended
+
+
+def _total(spell: Spell) -> Floats:
+    """Lost and weight up to now."""
+    return np.asarray(spell.kept.sums + sum(spell.calm))

@@ -53,8 +53,8 @@ class Siblings:
         self._alone_ns: Ints = np.zeros(n, np.int64)
         """How long it was alone, and when last."""
         self._task: list[tuple[object, object] | None] = [None] * n
-        self._proven_ns: Ints = np.full(n, -1, np.int64)
-        """A loss that began then is of the task that was seen alone."""
+        self._proven: Bools = np.zeros(n, bool)
+        """The loss is one of the task that was seen alone."""
         self._sums: Floats = np.zeros((5, n))
         """Of a loss: instructions, cycles, cycles times IPC alone, seconds run, run together."""
         self._cores: object = None
@@ -105,8 +105,8 @@ class Siblings:
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
-        self._add(ipc, cycles, alone, run_s, overlap, seen.since_ns)
-        begun = self.losses.begin(self._proven(), self._names, seen.time_ns)
+        self._add(ipc, cycles, alone, run_s, overlap)
+        begun = self.losses.begin(self._sound(), self._names, seen.time_ns)
         news = self._company.time_ns == seen.time_ns
         for loss in self.losses.running:
             self._tell(loss, seen.time_ns, own, who=news or loss in begun)
@@ -130,19 +130,20 @@ class Siblings:
         self._alone_s[alone] += run_s[alone]
         self._alone_ns[alone] = now_ns
 
-    def _add(self, ipc: Floats, cycles: Floats, alone: Floats, run_s: Floats, overlap: Floats,
-             since_ns: int) -> None:  # fmt: skip
-        open_ = self.losses.open
-        self._sums[:, open_ & (self.losses.first_ns == since_ns)] = 0.0
-        told = open_ & np.isfinite(ipc * alone * overlap)
+    def _add(
+        self, ipc: Floats, cycles: Floats, alone: Floats, run_s: Floats, overlap: Floats
+    ) -> None:
+        self._sums[:, self.losses.fresh] = 0.0
+        self._proven[self.losses.fresh] = False
+        told = self.losses.open & np.isfinite(ipc * alone * overlap)
         parts = np.array([ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap])
         self._sums[:, told] += parts[:, told]
 
-    def _proven(self) -> Bools:
+    def _sound(self) -> Bools:
         """Losses of the task that was seen alone - or, where no task is ever told of, of a CPU
         that has long been as it was."""
         if self._company.time_ns:
-            return np.asarray(self._proven_ns == self.losses.first_ns)
+            return self._proven
         return np.asarray(self._alone_s >= STABLE_S)
 
     def _identify(self, busy: Bools) -> None:
@@ -155,12 +156,12 @@ class Siblings:
                 self._task[at] = task
                 self._base[:, at] = self._alone_s[at] = 0.0
             elif losing[at] and self._present(self._company.on(cpu)[:1], at):
-                self._proven_ns[at] = self.losses.first_ns[at]
+                self._proven[at] = True
 
     def _present(self, tasks: list[Task], at: int) -> bool:
         """It cannot have had all of its share before the loss began."""
         company = self._company
-        since_ns = max(int(self.losses.first_ns[at]), company.since_ns)
+        since_ns = max(self.losses.spells[at].start_ns, company.since_ns)
         had_ns = sum(one.share for one in tasks) * (company.time_ns - company.since_ns)
         left_ns = had_ns - (since_ns - company.since_ns)
         return left_ns >= PRESENT * (company.time_ns - since_ns) > 0

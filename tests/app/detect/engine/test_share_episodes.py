@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.engine.share_episodes import GAP_NS, Spells
+from perftop.detect.engine.hysteresis import GAP_NS
+from perftop.detect.engine.share_episodes import Spells
 from perftop.samples.episode import Episode
 
 S = made.SAMPLE_NS
