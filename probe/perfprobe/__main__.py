@@ -185,8 +185,7 @@ def _topology(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from perfprobe.cpu import identity
-    from perfprobe.instruments import readiness
-    from perfprobe.kernel import access
+    from perfprobe.instruments import doctor, readiness
 
     root = options.sysroot
     answer: dict[str, Any] = {
@@ -194,7 +193,7 @@ def _doctor(options: argparse.Namespace) -> int:
         "model": identity.identity(root).name or None,
         "kernel": identity.kernel(root),
         "virtualisation": identity.virtualisation(root),
-        "checks": [dataclasses.asdict(check) for check in access.checks(root)],
+        "checks": [dataclasses.asdict(check) for check in doctor.checks(root)],
     }
     # And what a stream from here would say of itself.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])

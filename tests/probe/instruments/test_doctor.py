@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel import access
-from perfprobe.kernel.access import Check
+from perfprobe.instruments import doctor
+from perfprobe.instruments.doctor import Check
 
 
 def check(root: Path, what: str) -> Check:
-    (found,) = [c for c in access.checks(root) if c.what == what]
+    (found,) = [c for c in doctor.checks(root) if c.what == what]
     return found
 
 
@@ -132,7 +132,7 @@ def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
 
 def test_every_refusal_says_what_is_lost(tmp_path: Path) -> None:
     """On an empty tree nothing is there, and nothing is raised."""
-    for found in access.checks(tmp_path):
+    for found in doctor.checks(tmp_path):
         assert found.why
         assert (found.state == "usable") == (found.lost is None)
         assert "setcap" not in (found.fix or "")

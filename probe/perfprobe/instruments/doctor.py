@@ -1,0 +1,192 @@
+"""What this user may read on this machine, and why not: the facts behind `doctor`.
+
+Every check looks and changes nothing. A fix works for a Python program: capabilities on a script
+do nothing, so there is no setcap among them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from perfprobe.cpu import cpu_sets, files, identity, topology
+from perfprobe.kernel import access, clock_policy
+from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.registers import journal
+
+COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
+
+State = Literal["usable", "limited", "not usable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    what: str
+    state: State
+    why: str
+    lost: str | None = None
+    """What perftop cannot show for want of it."""
+    fix: str | None = None
+
+
+def checks(root: Path = Path("/")) -> list[Check]:
+    """All of them, in the order in which they matter."""
+    return [
+        _cpus(root),
+        _perf(root),
+        _msr(root),
+        _traced(root),
+        _idle(root),
+        _cpufreq(root),
+        _tasks(root),
+        _watchdog(root),
+        _clock(root),
+    ]
+
+
+def _cpus(root: Path) -> Check:
+    rows = topology.read(root)
+    online = {row.cpu for row in rows if row.online}
+    what = "CPUs"
+    if root != Path("/"):
+        return Check(what, "usable", f"{len(online)} on, as the files below {root} say")
+    allowed = access.status(root, "Cpus_allowed_list")
+    ours = set(cpu_sets.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
+    outside = sorted(online - ours)
+    if outside:
+        return Check(
+            what,
+            "limited",
+            f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set",
+            "their own counters and idle times; /proc/stat serves in steps of 10 ms",
+            "start perftop outside the container or cpuset",
+        )
+    return Check(what, "usable", f"{len(online)} on, all of them may be read by a pinned thread")
+
+
+def _perf(root: Path) -> Check:
+    what = "perf counters"
+    pmus = root / "sys/bus/event_source/devices"
+    core = [name for name in ("cpu", "cpu_core", "cpu_atom") if (pmus / name).exists()]
+    if not core:
+        why, fix = access.no_pmu(root)
+        return Check(what, "not usable", why, COUNTED, fix)
+    level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
+        return Check(what, "usable", f"core PMU {', '.join(core)}; CAP_PERFMON")
+    if access.filtered(root) and level is not None and level <= 0:
+        why = f"core PMU {', '.join(core)}; a container's seccomp filter may still refuse it"
+        fix = "allow perf_event_open in the container's seccomp profile"
+        return Check(what, "limited", why, COUNTED, fix)
+    if level is not None and level <= 0:
+        return Check(what, "usable", f"core PMU {', '.join(core)}; perf_event_paranoid {level}")
+    return Check(
+        what,
+        "not usable",
+        f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0; it is {level}",
+        COUNTED,
+        "sudo sysctl kernel.perf_event_paranoid=0",
+    )
+
+
+def _msr(root: Path) -> Check:
+    what = "MSRs"
+    lost = "temperature, limit reasons, turbo ratios, C-state residency; --source msr"
+    left = [
+        entry
+        for directory in journal.directories()
+        for entry in journal.stale(directory, identity.boot_id(root), root)
+    ]
+    if left:
+        pids = ", ".join(str(entry.pid) for entry in left)
+        why = f"a killed perftop (pid {pids}) has left counters programmed: {left[0].path} knows"
+        return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
+    devices = sorted(root.glob("dev/cpu/[0-9]*/msr"))
+    if not devices:
+        guest = identity.virtualisation(root)
+        fix = "sudo modprobe msr" if guest is None else None
+        where = " in this guest" if guest else ""
+        return Check(what, "not usable", f"no /dev/cpu/N/msr{where}", lost, fix)
+    try:
+        os.close(os.open(devices[0], os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        why = f"{devices[0]}: {error.strerror}; needs root and CAP_SYS_RAWIO"
+        return Check(what, "not usable", why, lost, "run perftop as root")
+    writes = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
+    lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
+    blocked = []
+    if writes == "off":
+        blocked.append("msr.allow_writes is off")
+    if "[none]" not in lockdown:
+        blocked.append("the kernel is locked down")
+    if blocked:
+        why = f"readable, not writable: {' and '.join(blocked)}"
+        return Check(what, "limited", why, "--source msr", None)
+    return Check(what, "usable", "readable")
+
+
+def _traced(root: Path) -> Check:
+    what = "idle transitions"
+    lost = "exact busy times; SMT states of cores without counters are bounds only"
+    if root != Path("/"):
+        return Check(what, "not usable", "not below a sysroot", lost)
+    try:
+        IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, settle=False).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        return Check(what, "not usable", why, lost, "run perftop as root")
+    return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
+
+
+def _idle(root: Path) -> Check:
+    driver = (files.text(f"{root}/{files.CPUS}/cpuidle/current_driver") or "").strip()
+    if driver in {"", "none"}:
+        why = "no cpuidle driver here"
+        return Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
+    return Check("idle states", "usable", f"cpuidle driver {driver}")
+
+
+def _cpufreq(root: Path) -> Check:
+    at = f"{root}/{files.CPUS}/cpu0/cpufreq"
+    driver = (files.text(f"{at}/scaling_driver") or "").strip()
+    if not driver:
+        why = "no cpufreq driver (usual in a guest)"
+        return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
+    governor = clock_policy.governor(root, 0) or "unknown"
+    return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
+
+
+def _tasks(root: Path) -> Check:
+    what, lost = "tasks", "who runs on a CPU"
+    if next(root.glob("proc/[0-9]*"), None) is None:
+        return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
+    hidden = access.hidden_tasks(root)
+    if hidden is not None:
+        return Check(what, "limited", hidden[0], f"{lost}, if it is one of these", hidden[1])
+    return Check(what, "usable", "every process shows in /proc")
+
+
+def _watchdog(root: Path) -> Check:
+    what = "NMI watchdog"
+    if files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1:
+        return Check(
+            what,
+            "limited",
+            "on: it holds one counter of every CPU",
+            "kernel instructions or the SMT event, where counters are few",
+            "sudo sysctl kernel.nmi_watchdog=0",
+        )
+    return Check(what, "usable", "off: it holds no counter")
+
+
+def _clock(root: Path) -> Check:
+    source = identity.clocksource(root) or "unknown"
+    records = identity.records(root)
+    flags = (records[0].get("flags", "") if records else "").split()
+    invariant = {"constant_tsc", "nonstop_tsc"} <= set(flags)
+    text = f"clocksource {source}; TSC {'invariant' if invariant else 'not said to be invariant'}"
+    if not invariant:
+        return Check("clock", "limited", text, "trust in shares over changes of the clock")
+    return Check("clock", "usable", text)
