@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.schedule import Row
 from perfprobe.wire import Block, Counter
 
 STAT_NS = 10_000_000  # a tick of /proc/stat

@@ -1,24 +1,15 @@
 """The truth: who runs when, on which clock, and when a core stands still unasked.
 
-Time is cut into cells of 10 ms. In a cell each CPU works during one interval [start, stop), is
-robbed by the hypervisor during [stop, gone), and is idle else; each core has one clock and one
-pattern of involuntary halts. All of it follows from script, seed and cell number alone, so any
-cell can be had at any time, and every integral has a closed form. All times are integer ns and
-all rates integers, so the sums are exact, in whatever portions they are taken (int64: a month).
-
-Halts are done away with by a change of time: `running(x)` is how long the core was not halted in
-the first x ns of the cell. Seen in that time a CPU's work is an interval again.
+Time is cut into cells of 10 ms (cells.py). All of a cell follows from script, seed and cell number
+alone, so any cell can be computed at any time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from enum import IntEnum
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.sources.sim.cells import Cells, Row, measure
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, Script, Tables
 
@@ -30,28 +21,6 @@ SMI_AT_NS = 3_000_000
 CHUNK = 16_384  # cells x slots that are made at a time
 
 
-class Row(IntEnum):
-    """What is integrated. Times are ns; cycles and instructions are x 1000, as ns x MHz gives."""
-
-    RUN = 0  # not halted
-    SMT = 1  # ... alone on its core; with more than two threads: any thread of the core runs
-    CYCLES = 2
-    INSTRUCTIONS = 3
-    KERNEL_CYCLES = 4
-    KERNEL_INSTRUCTIONS = 5
-    LICENSE_1 = 6
-    LICENSE_2 = 7
-    IDLE = 8  # the OS had it halt
-    POLL = 9  # the OS idles without a halt
-    ENTRIES = 10  # into IDLE
-    STEAL = 11
-    BUSY = 12  # the OS has work on it, halted or not
-    SYSTEM = 13  # ns x 1000 of BUSY in the kernel
-    IOWAIT = 14  # ns x 1000 of IDLE with I/O under way
-    SMI = 15
-    ONLINE = 16
-
-
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
     """48 random bits for each cell (first axis) and item: splitmix64 of their numbers."""
     key = (seed * 0xD1342543DE82EF95 + stream * 0x2545F4914F6CDD1D) & (2**64 - 1)
@@ -60,103 +29,6 @@ def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (z >> np.uint64(16)).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """Some cells in a row; axes (cell, thread, core). Times are ns within the cell."""
-
-    start: Ints
-    stop: Ints
-    gone: Ints
-    poll: Ints
-    """Where within [start, stop) the work is done and the idle loop polls."""
-    online: Ints
-    # Rates: per us.
-    mhz: Ints
-    mips: Ints
-    kernel_mhz: Ints
-    kernel_mips: Ints
-    # Per mille.
-    kernel: Ints
-    iowait: Ints
-    license: Ints
-    # Per core (thread axis of length 1).
-    halt_period: Ints
-    halt_phase: Ints
-    halt: Ints
-    smi: Ints
-    """End of the SMI; beyond the cell if there is none."""
-
-    def one(self, index: int) -> Cells:
-        return Cells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
-
-    def running(self, x: Any) -> Ints:
-        """ns without a halt in the first x of the cell."""
-        if not self.halt.any():
-            return np.asarray(x + 0 * self.halt)
-        whole, rest = np.divmod(x, self.halt_period)
-        within = np.minimum(np.maximum(rest - self.halt_phase, 0), self.halt)
-        return np.asarray(x - whole * self.halt - within)
-
-
-_NAMES = tuple(f.name for f in fields(Cells))
-
-
-def span(x: Any, first: Ints, last: Ints) -> Ints:
-    """How much of [first, last) lies before x."""
-    return np.asarray(np.minimum(np.maximum(x, first), last) - first)
-
-
-def measure(cells: Cells, x: Any) -> Ints:
-    """Integrals from each cell's start to x (ns in the cell, per CPU or for all):
-    axes (Row, cell, thread, core)."""
-    out = np.zeros((len(Row), *cells.start.shape), np.int64)
-    x_run = cells.running(x)
-    first, last = cells.running(cells.start), cells.running(cells.stop)
-    run = out[Row.RUN] = span(x_run, first, last)
-    out[Row.SMT] = _smt(x_run, run, first, last)
-    cycles = np.multiply(run, cells.mhz, out=out[Row.CYCLES])
-    np.multiply(run, cells.mips, out=out[Row.INSTRUCTIONS])
-    np.multiply(run, cells.kernel_mhz, out=out[Row.KERNEL_CYCLES])
-    np.multiply(run, cells.kernel_mips, out=out[Row.KERNEL_INSTRUCTIONS])
-    if cells.license.any():
-        out[Row.LICENSE_1] = cycles * (cells.license == 1)
-        out[Row.LICENSE_2] = cycles * (cells.license == 2)
-    busy = np.minimum(x, cells.poll) - np.minimum(x, cells.start)
-    out[Row.BUSY] = busy
-    np.multiply(busy, cells.kernel, out=out[Row.SYSTEM])
-    out[Row.POLL] = span(x, cells.poll, cells.stop)
-    out[Row.STEAL] = span(x, cells.stop, cells.gone)
-    idle = (x - span(x, cells.start, cells.gone)) * cells.online
-    out[Row.IDLE] = idle
-    np.multiply(idle, cells.iowait, out=out[Row.IOWAIT])
-    falls = (cells.gone > cells.start) & (cells.gone < CELL_NS)
-    out[Row.ENTRIES] = falls & (x >= cells.gone)
-    out[Row.SMI] = (x >= cells.smi) & (cells.online > 0)
-    out[Row.ONLINE] = x * cells.online
-    return out
-
-
-def _smt(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
-    """See Row.SMT. Each CPU's value reaches to its own x, whatever that of its siblings."""
-    threads = first.shape[1]
-    if threads == 1:
-        return run
-    if threads == 2:
-        both = span(x_run, first.max(axis=1, keepdims=True), last.min(axis=1, keepdims=True))
-        # An overlap that does not exist would be negative: its end lies before its start.
-        return np.asarray(run - np.maximum(both, 0))
-    order = np.argsort(first, axis=1, kind="stable")
-    begins = np.take_along_axis(first, order, axis=1)
-    ends = np.take_along_axis(last, order, axis=1)
-    total = np.zeros_like(run)
-    covered = np.zeros_like(begins[:, :1])
-    for i in range(threads):  # pieces that do not overlap, in the order of their starts
-        begin = np.maximum(begins[:, i : i + 1], covered)
-        covered = np.maximum(covered, ends[:, i : i + 1])
-        total += span(x_run, begin, np.maximum(begin, covered))
-    return total
 
 
 class Schedule:

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import CounterBank, block, cpu_columns, stat_columns
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
 from perfprobe.sources.sim.lateness import Lateness
 from perfprobe.sources.sim.machine import Ints, Machine, tsc
 from perfprobe.sources.sim.packages import Packages, package_block
-from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
+from perfprobe.sources.sim.schedule import Cursor, Schedule
 from perfprobe.sources.sim.script import CELL_NS
 from perfprobe.sources.sim.spec import Spec, parse
 from perfprobe.sources.sim.tasks import Tasks, Watched

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.script import CELLS_PER_S, Happening
 from perfprobe.sources.sim.spec import Spec, parse
 

@@ -18,8 +18,9 @@ from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import open_os
 from perfprobe.sources.sim import scenarios as scripts
+from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Machine
-from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import parse
 

@@ -11,9 +11,10 @@ import pytest
 
 from perfprobe.sources import Source
 from perfprobe.sources.sim import scenarios as scripts
+from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.hello import Select
 from perfprobe.sources.sim.machine import Machine
-from perfprobe.sources.sim.schedule import Row, Schedule
+from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS, Spec, parse
 from perfprobe.wire import (

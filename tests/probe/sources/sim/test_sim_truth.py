@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfprobe.sources.sim import scenarios as scripts
+from perfprobe.sources.sim.cells import Cells, Row, measure
 from perfprobe.sources.sim.machine import Ints, Machine
-from perfprobe.sources.sim.schedule import Cells, Cursor, Row, Schedule, measure
+from perfprobe.sources.sim.schedule import Cursor, Schedule
 from perfprobe.sources.sim.script import CELL_NS, Load, Script
 from perfprobe.sources.sim.spec import SCENARIOS, parse
 from perfprobe.sources.sim.truth import truth
