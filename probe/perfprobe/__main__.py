@@ -231,6 +231,7 @@ def _selftest(options: argparse.Namespace) -> int:
 
     from perfprobe import serve
     from perfprobe.instruments.selftest import run
+    from perfprobe.instruments.selftest.results import Stopped
 
     if options.source.partition(":")[0] == "sim":
         raise ValueError("selftest --source sim: a simulated machine cannot run code")
@@ -243,7 +244,7 @@ def _selftest(options: argparse.Namespace) -> int:
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
             answer = run.run(source, lambda: bool(select.select([stop], [], [], 0)[0]))
-        except run.Stopped:
+        except Stopped:
             return INTERRUPTED
     print(json.dumps(answer))
     return FAILED if answer["wrong"] else 0

@@ -20,6 +20,7 @@ from perfprobe.instruments import tsc_offsets
 from perfprobe.instruments.selftest import clocks, declared, known_code, load, run, verdict, working
 from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.instruments.selftest.load import Chain, Times
+from perfprobe.instruments.selftest.results import Stopped
 from perfprobe.instruments.selftest.tape import Tape
 from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.instruments.tsc_offsets import Exchange
@@ -406,7 +407,7 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
 
 def test_it_stops_when_asked(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     tested(machine := Machine())
-    with pytest.raises(run.Stopped):
+    with pytest.raises(Stopped):
         run.run(machine, lambda: True)
 
 
