@@ -8,40 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from perfprobe import __version__, wire
-from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.kernel import access
+from perfprobe import wire
+from perfprobe.cpu import cpu_sets, files, topology
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import Sampler
 from perfprobe.sources.os import cpufreq, idle, procfs, throttle
-from perfprobe.sources.os.parts import Part, once, still
+from perfprobe.sources.os.hello import About, Setup, hello_of
+from perfprobe.sources.os.parts import Part, once
 from perfprobe.sources.os.polling import Polling
 from perfprobe.sources.os.reading import Reading
-from perfprobe.wire import Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
+from perfprobe.wire import Cpu, Frame, Missing, Note
 
 SUSPENDED_NS = 1_000_000
 """Less lies between the reads of two clocks that an interrupt kept apart."""
-
-Rates = tuple[list[Multiplier], Rate | None]
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What hello says besides what the parts do."""
-
-    source: str = "os"
-    smt_methods: Sequence[str] = ("bounds",)
-    """Where a core has several threads."""
-    rates: Callable[[Rate | None], Rates] = lambda _: ([], None)
-    """Multipliers and the base frequency, from the TSC's."""
-    turbo: Sequence[Turbo] = ()
 
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
@@ -204,87 +190,28 @@ class Native:
         missing: Sequence[Missing],
         about: About,
     ) -> wire.Hello:
-        tsc_hz = tsc_rate.calibrate() if self._sampler.stamp == "tsc" else None
-        raw_ns, tsc, _ = tsc_rate.bracket()
-        cores = topology.cores(rows)
-        threads = any(len(core) > 1 for core in cores)
-        multipliers, base_hz = about.rates(tsc_hz)
-        turbo, unknown = cpufreq.turbo(self._root, rows)
-        turbo = [*about.turbo, *turbo]
-        unpinned = self._unpinned()
-        return wire.Hello(
-            perftop=__version__,
-            source=about.source,
-            host=identity.hostname(self._root),
-            kernel=identity.kernel(self._root),
-            boot_id=identity.boot_id(self._root),
-            wall_ns=time.time_ns(),
-            raw_ns=raw_ns,
-            sample_ns=sample_ns,
-            identity=identity.identity(self._root),
-            virtualisation=identity.virtualisation(self._root),
-            topology=rows,
-            cores=cores,
-            packages=topology.packages(rows),
-            blocks=self._blocks(unpinned),
-            stamp=self._sampler.stamp,
-            tsc=tsc if tsc_hz else None,
-            tsc_hz=tsc_hz,
-            base_hz=base_hz or cpufreq.base_hz(self._root, rows),
-            multipliers=multipliers,
-            smt_methods=self._methods(about) if threads else ["single"],
-            selected=selected,
-            watch=None if self._watch is None else self._watch.text,
-            turbo=turbo,
-            missing=[
-                *self._missing([*missing, *([] if turbo else unknown)]),
-                *self._not_ours(unpinned),
-                *self._hidden(),
-            ],
+        tsc_hz = tsc_rate.calibrate() if self._real else None
+        setup = Setup(
+            self._root,
+            rows,
+            selected,
+            sample_ns,
+            tsc_hz,
+            [place.block for place in self._places.values()],
+            self._parts,
+            missing,
+            self._polling.missing,
+            self._unpinned(),
+            self._watch,
         )
-
-    def _methods(self, about: About) -> list[str]:
-        """Best first: what is counted, what is traced, what can only be bounded."""
-        keys = {c.key for part in self._parts for c in part.counters}
-        counted = [method for method in about.smt_methods if method != "bounds"]
-        return [*counted, *(["traced"] if "both_s" in keys else []), "bounds"]
+        return hello_of(setup, about)
 
     def _unpinned(self) -> list[int]:
-        """CPUs that no thread of ours may run on; by now all threads have tried."""
+        """CPUs that no thread of ours may run on. To be called once all threads have tried: the
+        calibration of the TSC takes long enough."""
         if not self._real:
             return []
         return [cpu for cpu in sorted(self._attached) if self._sampler.stats(cpu).pin_errno]
-
-    def _blocks(self, unpinned: list[int]) -> list[wire.Block]:
-        """The blocks; counters that only their own CPU can read are not there on the others, so
-        that a metric may use what the system says of these."""
-        first, *rest = (place.block for place in self._places.values())
-        if unpinned:
-            pinned = sorted(self._position.keys() - set(unpinned))
-            counters = [
-                replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
-                for c in first.counters
-            ]
-            first = replace(first, counters=counters)
-        return [first, *rest]
-
-    def _missing(self, found: Sequence[Missing]) -> list[Missing]:
-        """And what the parts lack."""
-        lacking = [missing for part in self._parts for missing in part.missing]
-        counters = [c for each in self._places.values() for c in each.block.counters]
-        return still([*found, *lacking, *self._polling.missing], counters)
-
-    def _not_ours(self, unpinned: list[int]) -> list[Missing]:
-        if not unpinned:
-            return []
-        why = "outside the CPU set of perftop: no thread of it may run there"
-        fix = "start perftop outside the container or cpuset"
-        return [Missing(c.key, why, fix, unpinned) for p in self._parts for c in p.counters]
-
-    def _hidden(self) -> list[Missing]:
-        hidden = access.hidden_tasks(self._root)
-        watched = self._watch.missing if self._watch is not None else []
-        return [*([Missing("tasks", *hidden)] if hidden else []), *watched]
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:

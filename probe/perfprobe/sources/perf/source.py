@@ -7,8 +7,9 @@ from typing import Literal
 
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
-from perfprobe.sources.msr.source import open_parts
-from perfprobe.sources.os.source import About, Native, Rates, os_parts, read_rows, with_siblings
+from perfprobe.sources.msr.opening import open_parts
+from perfprobe.sources.os.hello import About, Rates
+from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
 from perfprobe.sources.perf import plan
 from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.wire import Rate

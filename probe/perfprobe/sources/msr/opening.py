@@ -1,0 +1,227 @@
+"""Registers as parts of a source: looked for on one CPU of each kind, programmed or only read.
+
+Under a sysroot the TSC is read there too, right before the counters: stamps are of another clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from perfprobe.cpu import clock_rates, cpuid
+from perfprobe.cpu.identity import boot_id, identity
+from perfprobe.native.errors import Unavailable
+from perfprobe.registers import counter_plan, msr, turbo_ratios
+from perfprobe.registers.counter_plan import Plan
+from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.registers.programmer import InUse, Programmer
+from perfprobe.sources.msr.kinds import Kind, kinds
+from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
+from perfprobe.sources.msr.parts import (
+    Programmed,
+    Reading,
+    ReadOnly,
+    clocks,
+    content,
+    programmed,
+    readable,
+    residencies,
+    smi,
+    stand_ins,
+    tsc,
+)
+from perfprobe.sources.os.parts import Part
+from perfprobe.wire import Cpu, Identity, Missing, Multiplier, Rate, Scope, Turbo
+
+SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
+COUNTED = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+
+UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
+"""What is said to be missing where there are no registers at all."""
+
+
+@dataclass(slots=True)
+class Info:
+    """What hello is to say besides."""
+
+    identity: Identity
+    smt_methods: list[str] = field(default_factory=lambda: ["bounds"])
+    """Where a core has several threads."""
+    multipliers: list[Multiplier] = field(default_factory=list)
+    tsc_hz: Rate | None = None
+    """Under a sysroot only: elsewhere there is a clock to measure the real one with."""
+    base_hz: Rate | None = None
+    turbo: list[Turbo] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def open_parts(
+    root: Path, rows: Sequence[Cpu], *, program: bool, method: str | None = None
+) -> tuple[list[Part], list[Missing], Info]:
+    """Parts for the CPUs of `rows`, what is missing and why, and what hello should say.
+
+    With `program` the counters are programmed when this returns; closing the parts gives them back.
+    It raises Unavailable where somebody else counts or nothing can be read. Without, nothing is
+    written and no descriptor could; nothing is raised, and there may be no parts.
+    """
+    opening = _Opening(root, identity(root), program=program, method=method)
+    try:
+        opening.look(rows)
+        if program:
+            opening.program()
+        opening.read_only()
+    except MsrError as error:
+        opening.close()
+        if program:
+            text = f"{error.why}{f' · {error.mend}' if error.mend else ''}"
+            raise Unavailable(f"--source msr: {text}") from None
+        lost = [Missing(key, error.why, error.mend) for key in UNREAD]
+        return [], lost, opening.info
+    except BaseException:
+        opening.close()
+        raise
+    return opening.parts, opening.missing, opening.info
+
+
+class _Opening:
+    def __init__(
+        self, root: Path, identity: Identity, *, program: bool, method: str | None
+    ) -> None:
+        self._root, self._alone, self._method = root, program, method
+        self._kinds: list[Kind] = []
+        self._counted: set[str] = set()
+        self.parts: list[Part] = []
+        self.missing: list[Missing] = []
+        self.info = Info(identity)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+    def look(self, rows: Sequence[Cpu]) -> None:
+        """Which CPUs there are, how fast their clocks tick, and how fast they may."""
+        self._kinds = list(kinds(self._root, rows, self.info.identity, self._method))
+        first = self._kinds[0]
+        with self._first(first) as device:
+            if device.read(msr.TSC) == 0 == device.read(msr.TSC):
+                raise MsrError("the msr driver answers with 0", "there are no registers behind it")
+            platform = content(device, msr.PLATFORM_INFO)
+            if self._root != Path("/"):
+                said = clock_rates.tsc_hz(first.uarch, first.leaves, platform)
+                self.info.tsc_hz = msr.tsc_hz(device, said)
+        bases = clock_rates.base_hz(first.uarch, first.leaves, platform)
+        self.info.base_hz = bases[0] if bases else None
+        hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
+        for kind in self._kinds:
+            self.info.multipliers += clock_rates.multipliers(kind.uarch, kind.leaves, platform, hz)
+            self._look_at_turbo(kind)
+
+    def _look_at_turbo(self, kind: Kind) -> None:
+        with self._first(kind) as device:
+            found = turbo_ratios.table(kind.uarch, partial(content, device), self._cpus(kind))
+        if isinstance(found, Turbo):
+            self.info.turbo.append(found)
+        else:
+            self.missing.append(found)
+
+    def _cpus(self, kind: Kind) -> list[int] | None:
+        """Whom what is said of a core type is said of: None for everyone."""
+        return None if len(self._kinds) == 1 else kind.cpus
+
+    def _first(self, kind: Kind) -> Registers:
+        return Registers(self._root, kind.online[0])
+
+    # --- programmed --------------------------------------------------------------------------
+
+    def program(self) -> None:
+        plans = self._plans()
+        if not plans:
+            return
+        programmer = Programmer(self._root, boot_id(self._root))
+        keys = {counted.key for plan in plans.values() for counted in plan.counted}
+        try:
+            programmer.begin(plans, [cpu for kind in self._kinds for cpu in kind.online])
+        except InUse:
+            raise
+        except MsrError as error:
+            self.info.notes += programmer.notes
+            self.missing += [Missing(key, error.why, error.mend) for key in sorted(keys)]
+            return
+        self.info.notes += programmer.notes
+        self._counted = keys
+        table = {
+            cpu: [] if cpu in programmer.refused else programmed(plan)
+            for cpu, plan in plans.items()
+        }
+        self.parts.append(Programmed(self._root, table, programmer))
+        for cpu, no in programmer.refused.items():
+            self.missing += [Missing(key, no.why, no.mend, [cpu]) for key in sorted(keys)]
+        methods = [plan.method for plan in plans.values() if plan.method is not None]
+        self.info.smt_methods = [*dict.fromkeys(methods), *self.info.smt_methods]
+
+    def _plans(self) -> dict[int, Plan]:
+        """By CPU. What no counter is left for is missing."""
+        plans: dict[int, Plan] = {}
+        for kind in self._kinds:
+            plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
+            cpus = self._cpus(kind)
+            if plan is None:
+                why = f"nothing is known of counters of this CPU ({kind.uarch.name})"
+                self.missing += [Missing(key, why, None, cpus) for key in COUNTED]
+                continue
+            why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
+            self.missing += [Missing(key, why, None, cpus) for key in plan.short]
+            plans |= dict.fromkeys(kind.cpus, plan)
+        return plans
+
+    # --- read only ---------------------------------------------------------------------------
+
+    def read_only(self) -> None:
+        """Clocks come first: the TSC is to be read right before the counters."""
+        first = self._part("cpu", self._clocks)
+        rest = (
+            self._part("cpu", _of_cpu),
+            *(self._part(scope, _shared(scope)) for scope in SHARED),
+        )
+        parts = [part for part in (first, *self.parts, *rest) if part is not None]
+        if self._alone and not any(c.key != "tsc" for part in parts for c in part.counters):
+            raise MsrError("no counter register can be read", "there is nothing to show")
+        self.parts = parts
+
+    def _clocks(self, kind: Kind, device: Registers) -> Found:  # noqa: ARG002
+        found = [] if self._root == Path("/") else [tsc()]
+        return [*found, *(stand_ins(kind.uarch, self._counted) if self._alone else [])]
+
+    def _part(self, scope: Scope, wanted: Wanted) -> ReadOnly | None:
+        """Of those registers that are really there."""
+        table: dict[int, list[Reading]] = {}
+        lost: dict[tuple[str, str], list[int]] = {}
+        for kind in self._kinds:
+            with self._first(kind) as device:
+                there, missing = readable(device, wanted(kind, device))
+            table |= dict.fromkeys(kind.cpus, there)
+            for what in missing.items():
+                lost.setdefault(what, []).extend(kind.cpus)
+        for (key, why), cpus in lost.items():
+            everywhere = len(cpus) == len(table)
+            self.missing.append(Missing(key, why, None, None if everywhere else cpus))
+        return ReadOnly(self._root, scope, table) if any(table.values()) else None
+
+
+Wanted = Callable[[Kind, Registers], Found]
+
+
+def _of_cpu(kind: Kind, device: Registers) -> Found:
+    found = kind.uarch
+    return [*clocks(found), *smi(found), *of_cpu(kind, device)]
+
+
+def _shared(scope: Literal["core", "package"]) -> Wanted:
+    limits = of_core if scope == "core" else of_package
+    return lambda kind, device: [
+        *residencies(kind.uarch, scope),
+        *limits(kind, device),
+    ]

@@ -1,0 +1,122 @@
+"""What the hello of this machine says: who it is, what is read, and what is missing and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfprobe import __version__, wire
+from perfprobe.cpu import identity, topology
+from perfprobe.kernel import access
+from perfprobe.kernel.job_threads import Watch
+from perfprobe.native import tsc_rate
+from perfprobe.sources.os import cpufreq
+from perfprobe.sources.os.parts import Part, still
+from perfprobe.wire import Block, Cpu, Missing, Multiplier, Rate, Turbo
+
+Rates = tuple[list[Multiplier], Rate | None]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What hello says besides what the parts do."""
+
+    source: str = "os"
+    smt_methods: Sequence[str] = ("bounds",)
+    """Where a core has several threads."""
+    rates: Callable[[Rate | None], Rates] = lambda _: ([], None)
+    """Multipliers and the base frequency, from the TSC's."""
+    turbo: Sequence[Turbo] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A source as it was put together, ready to be introduced."""
+
+    root: Path
+    rows: list[Cpu]
+    selected: list[int] | None
+    sample_ns: int
+    tsc_hz: Rate | None
+    """As measured; None below a sysroot, where stamps are raw."""
+    blocks: Sequence[Block]
+    """The first is the CPUs' own, which only a pinned thread can read."""
+    parts: Sequence[Part]
+    missing: Sequence[Missing]
+    """Known before any part was opened."""
+    polled_missing: Sequence[Missing]
+    unpinned: list[int]
+    """CPUs that no thread of ours may run on."""
+    watch: Watch | None
+
+
+def hello_of(setup: Setup, about: About) -> wire.Hello:
+    root, rows = setup.root, setup.rows
+    raw_ns, tsc, _ = tsc_rate.bracket()
+    cores = topology.cores(rows)
+    multipliers, base_hz = about.rates(setup.tsc_hz)
+    turbo, unknown = cpufreq.turbo(root, rows)
+    turbo = [*about.turbo, *turbo]
+    return wire.Hello(
+        perftop=__version__,
+        source=about.source,
+        host=identity.hostname(root),
+        kernel=identity.kernel(root),
+        boot_id=identity.boot_id(root),
+        wall_ns=time.time_ns(),
+        raw_ns=raw_ns,
+        sample_ns=setup.sample_ns,
+        identity=identity.identity(root),
+        virtualisation=identity.virtualisation(root),
+        topology=rows,
+        cores=cores,
+        packages=topology.packages(rows),
+        blocks=_blocks(setup),
+        stamp="tsc" if setup.tsc_hz else "raw",
+        tsc=tsc if setup.tsc_hz else None,
+        tsc_hz=setup.tsc_hz,
+        base_hz=base_hz or cpufreq.base_hz(root, rows),
+        multipliers=multipliers,
+        smt_methods=_methods(setup, about) if any(len(c) > 1 for c in cores) else ["single"],
+        selected=setup.selected,
+        watch=None if setup.watch is None else setup.watch.text,
+        turbo=turbo,
+        missing=_missing(setup, [] if turbo else unknown),
+    )
+
+
+def _methods(setup: Setup, about: About) -> list[str]:
+    """Best first: what is counted, what is traced, what can only be bounded."""
+    keys = {counter.key for part in setup.parts for counter in part.counters}
+    counted = [method for method in about.smt_methods if method != "bounds"]
+    return [*counted, *(["traced"] if "both_s" in keys else []), "bounds"]
+
+
+def _blocks(setup: Setup) -> list[Block]:
+    """Counters that only their own CPU can read are absent on CPUs where no thread of ours may run,
+    so that a metric may use what the system says of these."""
+    first, *rest = setup.blocks
+    if setup.unpinned:
+        pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))
+        counters = [
+            replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
+            for c in first.counters
+        ]
+        first = replace(first, counters=counters)
+    return [first, *rest]
+
+
+def _missing(setup: Setup, turbo: Sequence[Missing]) -> list[Missing]:
+    lacking = [missing for part in setup.parts for missing in part.missing]
+    counters = [counter for block in setup.blocks for counter in block.counters]
+    found = still([*setup.missing, *turbo, *lacking, *setup.polled_missing], counters)
+    if setup.unpinned:
+        why = "outside the CPU set of perftop: no thread of it may run there"
+        fix = "start perftop outside the container or cpuset"
+        every = (counter for part in setup.parts for counter in part.counters)
+        found += [Missing(counter.key, why, fix, setup.unpinned) for counter in every]
+    if hidden := access.hidden_tasks(setup.root):
+        found.append(Missing("tasks", *hidden))
+    return [*found, *(setup.watch.missing if setup.watch is not None else [])]
