@@ -1,68 +1,72 @@
-"""The wire, version 1: what a probe says, in a pipe, a socket or a file - the same bytes.
+"""The wire, version 1: what a probe sends through a pipe or a socket, and what a file holds. The
+bytes are the same everywhere.
 
-**Framing.** A stream is a row of msgpack `bin` objects. Each holds one message: a msgpack map
-with string keys and a `type`. The outer `bin` is a length, so a reader can skip a message without
-understanding it and knows where the last whole one ended. A message is at most MAX_MESSAGE bytes.
-The first message is a `hello`; then `frame`s and `note`s in any order; a `bye`, if the probe ended
-on purpose, is the last. A stream without a bye was cut.
+**Framing.** A stream is a sequence of msgpack `bin` objects. Each holds one message: a msgpack map
+with string keys and a `type`. The outer `bin` gives the length, so a reader can skip a message that
+it does not understand and knows where the last whole one ended. A message has at most MAX_MESSAGE
+bytes. The first message is a `hello`; `frame`s and `note`s follow in any order; if the probe ended
+on purpose, the last message is a `bye`. A stream without a bye was cut.
 
-**Growth.** Unknown keys, message types, note kinds, blocks' counters and records are skipped and
-do not raise the version. Only a hello with another `wire` number is refused.
+**Growth.** Readers skip unknown keys, message types, note kinds, counters of blocks and records;
+adding them does not raise the version. Only a hello with another `wire` number is refused.
 
 **hello** describes all that is needed to read the frames. Its keys are the fields of `Hello`
 in `messages.py`: topology rows (one per CPU of the machine), `cores` and `packages` (lists of CPU
 numbers, in the order of their rows in frames), and `blocks`. Times: `wall_ns` is Unix time,
-`raw_ns` is CLOCK_MONOTONIC_RAW and `tsc` the time-stamp counter, all of one moment; later times
-are raw only.
+`raw_ns` is CLOCK_MONOTONIC_RAW and `tsc` the time-stamp counter, all taken at one moment; later
+times are raw only.
 `stamp` says what the stamps in row heads count: `tsc` (ticks of `tsc_hz`) or `raw` (ns, where the
 TSC must not be read). `tsc_hz` and `base_hz` are null where unknown.
 
-**Blocks.** A block is a table of u64 that is read together: one row for each CPU (in the order of
-`topology`), core, package, or one row for the machine, as its `scope` says; `cpu` is there always.
-Its counters take `columns` columns each, in their order. Values are raw and cumulative:
-- kind `counter`: counts up, `bits` wide, wraps to zero. Value x `scale` is in `unit`. Of several
-  columns the counter is the sum; `parts` names them (idle states, say).
+**Blocks.** A block is a table of u64 that is read together. Its `scope` says what its rows are: one
+row for each CPU (in the order of `topology`), core or package, or one row for the machine. A block
+`cpu` is always present. Each counter takes `columns` columns, in the order of the counters. Values
+are raw and cumulative:
+- kind `counter`: counts up, `bits` wide, wraps to zero. Value x `scale` is in `unit`. A counter
+  with several columns is their sum; `parts` names them (idle states, for example).
 - kind `gauge`: the value now. Signed gauges are two's complement.
 - kind `flags`: columns are the number of polls, then for each bit the polls that saw it set;
   `parts` names the bits.
 `cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
 block. Rates, shares and verdicts are never on the wire.
 
-**frame**: `seq` (counts frames the probe made), `time_ns` (raw time at which the sampling was due),
-`lost` (frames so far that a slow reader did not get), `late` (deadlines so far that were missed by
-all), `blocks` and `records`. `blocks` maps a name to `{"head": bin, "valid": bin, "values": bin}`,
-all little-endian u64 and C order:
-- `head`: HEAD words a row: stamp before the read, stamp after it, lateness in ns of the wake-up
-  against `time_ns`, samples of this row lost so far, ROW_ flags. One head row stands for all rows.
+**frame**: `seq` (counts the frames that the probe made), `time_ns` (raw time at which the sample
+was due), `lost` (frames so far that a slow reader did not get), `late` (deadlines so far that every
+CPU missed), `blocks` and `records`. `blocks` maps a name to `{"head": bin, "valid": bin, "values":
+bin}`, all little-endian u64 in C order:
+- `head`: HEAD words a row: stamp before the read, stamp after it, lateness of the wake-up against
+  `time_ns` in ns, samples of this row lost so far, ROW_ flags. A single head row stands for all
+  rows.
 - `valid`: ceil(columns/64) words a row; bit i says whether column i holds data. Without ROW_SAMPLED
   the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
-- `values`: columns words a row. What is not valid is to be ignored.
+- `values`: one word a column and row. Values that are not valid must be ignored.
 `records` maps names to any msgpack value:
-- `tasks`: {CPU as text: [pid, comm, share]}: of the tasks that last ran on a CPU the one that ran
-  most, and for what share of elapsed time. It is in a frame only if it was looked at anew, about
-  once a second, and replaces the one before; on a CPU that is not in it nobody ran to speak of. Of
-  a thread, `pid` is its process, `comm` its own name.
-- `details`: {pid as text: {"user", "command", "threads", "affinity"}}, of processes that `tasks`
-  names, when it first does and now and then again. Fields may be missing; `affinity` is a list of
-  CPUs as text ("0-3,8").
-- `others`: {CPU as text: [[pid, comm, share], ...]}: up to three that ran most, busiest first; in
-  the frames that have `tasks`.
-- `asleep_ns`: for how long the machine was suspended since hello, in which neither `time_ns` nor,
-  perhaps, counters went on. Not there before the first time.
+- `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
+  the CPU, and its share of the elapsed time. Tasks are looked at about once a second; only the
+  frame after such a look has the record, and it replaces the previous one. On a CPU that is not
+  listed no task ran for a noticeable time. For a thread `pid` is its process and `comm` its own
+  name.
+- `details`: {pid as text: {"user", "command", "threads", "affinity"}} for processes that `tasks`
+  names: when it first names one, and again from time to time. Fields may be missing; `affinity` is
+  a list of CPUs as text ("0-3,8").
+- `others`: {CPU as text: [[pid, comm, share], ...]}: up to three tasks that ran most, busiest
+  first; in the frames that have `tasks`.
+- `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
+  counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,
-  wait_ns, voluntary, involuntary]}, "more"}. Of the watched job's threads those that were looked at
-  since the frame before: where each last ran, then, cumulative, how long it has run and has waited
-  to run, and how often it gave up the CPU and lost it. Any of the last three may be null. `more`
-  are threads beyond those that can be followed.
+  wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were
+  looked at since the previous frame: the CPU where each last ran, and, cumulative, how long it has
+  run and waited to run, and how often it gave up the CPU and lost it. Any of the last three may be
+  null. `more` is the number of threads beyond those that can be followed.
 
-**packed**, in recordings only: a frame or note as its difference to the one before it, deflated;
-described in the app's `recording.py` and `packing.py`.
+**packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
+described in the app's `recording/codec.py` and `session/frame_packing.py`.
 
 **note**: `kind`, `time_ns`, `author` (`probe` or `recorder`), `data` (a map). Kinds so far:
 `hotplug` {"cpu", "online", "row": the CPU's topology row as it is now}, `warning` {"text"},
 `mark` {"label"}, `run-start` {"pid", "argv"}, `run-end` {"pid", "status", "wall_s", "user_s",
-"sys_s", "first_ns", "last_ns": between which times all CPUs were first and last read, or null,
-"missed": CPUs of which that cannot be said},
+"sys_s", "first_ns", "last_ns": the times between which all CPUs were first and last read, or null,
+"missed": CPUs for which that is not known},
 `index` at the end of a recording.
 
 **bye**: `reason` (text), `status` (0 when all was well).

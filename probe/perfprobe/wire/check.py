@@ -1,4 +1,4 @@
-"""Maps that came from outside to messages that fit together; a WireError says what does not."""
+"""Turns maps from outside into messages that fit together; a WireError says what does not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
 MAX_COLUMNS = 512  # in one block
 
 LATEST_NS = 1 << 62
-"""Of any time: differences and sums of some still fit 64 bits."""
+"""Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""
 
 
 class WireError(Exception):
@@ -22,7 +22,7 @@ class WireError(Exception):
 
 
 def check_hello(hello: Hello) -> None:
-    """What a hello says of itself must fit together, or frames would be misread."""
+    """Raises WireError if the parts of a hello do not fit together: frames would be misread."""
     cpus = [row.cpu for row in hello.topology]
     if not cpus or len(set(cpus)) != len(cpus):
         raise WireError("hello: no CPUs, or one CPU twice")
@@ -75,7 +75,7 @@ def _check_cpu(row: Cpu) -> None:
 
 
 def topology_row(value: object) -> Cpu:
-    """From a map such as a hotplug note has."""
+    """A topology row from a map, as in a hotplug note."""
     row = load(Cpu, value, "row")
     _check_cpu(row)
     return row
@@ -87,8 +87,10 @@ def check_time(message: Frame | Note) -> None:
 
 
 def load_frame(hello: Hello, body: dict[str, Any]) -> Frame:
-    """By hand, because it is the hot one: a frame with the blocks that hello told of, each of the
-    size hello gave it, and no others."""
+    """A frame with the blocks that hello announced, each of its announced size, and no others.
+
+    Written by hand, not by `load`: frames are most of a stream.
+    """
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost, late = body.get("lost", 0), body.get("late", 0)
     given, records = body.get("blocks"), body.get("records", {})
@@ -141,7 +143,7 @@ def load(cls: type[T], value: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """The value, if it is what the hint says; those kinds of hint that messages have."""
+    """The value if it fits the hint. Handles the kinds of hint that the messages use."""
     origin = typing.get_origin(hint)
     if hint is Any:
         return value

@@ -27,7 +27,7 @@ from perfprobe.wire.messages import (
     Packed,
 )
 
-MAX_ELEMENTS = 1 << 15  # in one array or map: bounds what a lying length can reserve
+MAX_ELEMENTS = 1 << 15  # in one array or map: bounds what a wrong length can reserve
 
 _TYPES: dict[str, type[Any]] = {
     "hello": Hello, "frame": Frame, "note": Note, "packed": Packed, "bye": Bye,
@@ -75,7 +75,7 @@ class Decoder:
         return len(self._rest)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
-        """All messages that are whole by now. WireError: nothing after it can be read."""
+        """Yields the messages that are complete by now. After a WireError the rest is lost."""
         self._rest += data
         while (ends := self._outer()) is not None:
             start, end = ends
@@ -86,8 +86,8 @@ class Decoder:
                 yield message
 
     def _outer(self) -> tuple[int, int] | None:
-        """Where the body of the first message starts and ends; None: not all there yet. Read by
-        hand, because msgpack's Unpacker would wait for as much as a lying length claims."""
+        """Start and end of the first message's body; None: it is not complete yet. Read by hand,
+        because msgpack's Unpacker would wait for as much as a wrong length claims."""
         rest = self._rest
         if not rest:
             return None
@@ -136,7 +136,7 @@ class Decoder:
         return message
 
     def _check_start(self, body: dict[Any, Any]) -> None:
-        """One version only, and only once."""
+        """Raises WireError for a second hello or another version."""
         version = body.get("wire")
         if version != VERSION:
             raise WireError(

@@ -1,4 +1,4 @@
-"""Messages of the wire, and what they are made of; the package tells what they mean."""
+"""The messages of the wire and their parts; the package's docstring explains them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ HEAD = 5
 """Words in the head of a row."""
 
 ROW_SAMPLED = 1
-ROW_ELSEWHERE = 2  # read on another CPU than its own: what only its own CPU can tell is not valid
-ROW_WIDE = 4  # interrupted, and still so after repeats: before and after lie far apart
-ROW_REBASED = 8  # counters started anew: no difference with what came before
+ROW_ELSEWHERE = 2  # read on another CPU: values that only the own CPU can read are not valid
+ROW_WIDE = 4  # interrupted, even when repeated: the stamps before and after lie far apart
+ROW_REBASED = 8  # counters started anew: differences to earlier rows mean nothing
 ROW_OFFLINE = 16
 ROW_UNPINNED = 32  # the thread could not be pinned to the CPU
 
@@ -51,7 +51,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A row of the topology. None where the kernel does not say (a CPU that is off)."""
+    """A row of the topology. Fields are None where the kernel does not tell (a CPU that is off)."""
 
     cpu: int
     online: bool
@@ -84,7 +84,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Multiplier:
-    """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Best first."""
+    """A candidate: one tick of `counter` may be `factor` ticks of the TSC. Lists have the best
+    first."""
 
     counter: str
     factor: float
@@ -94,22 +95,22 @@ class Multiplier:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Of a turbo table."""
+    """A step of a turbo table."""
 
     cores: int
-    """So many active ones at most."""
+    """Upper bound of active cores."""
     hz: float
 
 
 @dataclass(frozen=True, slots=True)
 class Turbo:
-    """How fast the cores of a package may run, by how many of them are active. Ascending; the last
-    step holds for all above it."""
+    """How fast the cores of a package may run, by how many of them are active. Steps ascend; the
+    last one also holds for more cores."""
 
     steps: list[Step]
     origin: str
     cpus: list[int] | None = None
-    """Those it is for, where core types differ."""
+    """The CPUs that it applies to, where core types differ; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +193,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A frame or note of a recording, as what differs from the one before it."""
+    """A frame or note of a recording, as its difference to the previous one."""
 
     time_ns: int
     first: bool
-    """Nothing before it is needed."""
+    """It can be unpacked without any earlier one."""
     crc: int
-    """CRC-32 of all that was packed since the first, up to here: in a pipe nothing is damaged or
-    missing, on a disk it may be."""
+    """CRC-32 of everything packed since the first, this one included: files get damaged, pipes do
+    not."""
     data: bytes
 
 
