@@ -1,6 +1,6 @@
-"""How fast the reference clocks tick: multipliers and frequencies, as far as CPUID and one MSR say.
+"""How fast the reference clocks tick: multipliers and frequencies from CPUID and one MSR.
 
-Candidates only: what the machine does settles them.
+These are candidates only; a measurement decides between them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SCALED = ("ref_p", "one_thread", "any_thread", "distributed")
 
 Belief = Literal["tsc", "crystal", "four", "base"]
 
-# Best first; tables are wrong often enough that all four are candidates of what needs a multiplier.
-# Where an event's tick is stated, the TSC's own rate does not stand alone.
+# Best first. Tables are often wrong, so all four are candidates for events that need a multiplier.
+# Where an event's tick is stated, the TSC's own rate is never the only candidate.
 _BELIEFS: dict[Tick, tuple[Belief, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
@@ -37,10 +37,10 @@ def multipliers(
     platform_info: int | None,
     tsc_hz: float | None = None,
 ) -> list[Multiplier]:
-    """Candidates for each event that the CPU can count, best first; equal ones are one, with both
-    reasons. None for an event about whose rate nothing is known.
+    """Candidates for each event that the CPU can count, best first. Equal factors are merged and
+    keep both reasons. An event whose rate is unknown has no candidate.
 
-    `platform_info` is MSR CEH. `tsc_hz`, measured, stands in for it where it cannot be read.
+    `platform_info` is MSR CEH. Where it cannot be read, the measured `tsc_hz` replaces it.
     """
     known = _known(uarch, leaves, platform_info, tsc_hz)
     found: list[Multiplier] = []
@@ -80,7 +80,8 @@ def _known(
 def _base_ratio(
     uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None
 ) -> tuple[int, str]:
-    """0: not known. The TSC runs at the base ratio, to within less than a bus clock."""
+    """The ratio of base clock to bus clock, and its origin; 0: unknown. The TSC runs at the base
+    ratio, to within less than one bus clock."""
     if ratio := _ratio(uarch, platform_info):
         return ratio, "MSR CEH"
     if uarch.bclk_hz is not None:
@@ -103,8 +104,8 @@ BASE_ERROR = 0.004  # base frequency for TSC: 4000 MHz where it is 4008, on 24 M
 
 
 def tsc_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
-    """Candidates from CPUID and MSR alone, best first: all nominal, so a measurement beats them.
-    Of Intel alone."""
+    """Candidates from CPUID and the MSR, best first. They are nominal, so a measurement is better.
+    Empty for other vendors than Intel."""
     if uarch.vendor != INTEL:
         return []
     bases = base_hz(uarch, leaves, platform_info)
@@ -135,7 +136,7 @@ def _by_crystal(crystal: cpuid.Crystal, uarch: Uarch, base: float | None) -> lis
 
 
 def base_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
-    """The base ("maximum non-turbo") frequency, nominal. Of Intel alone."""
+    """The nominal base ("maximum non-turbo") frequency. Empty for other vendors than Intel."""
     if uarch.vendor != INTEL:
         return []
     found: list[Rate] = []

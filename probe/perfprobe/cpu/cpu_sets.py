@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from perfprobe.wire import Cpu
 
 LIMIT = 1 << 16
-"""CPU numbers end below it, and no list names more: what a list claims reserves no memory."""
+"""Upper bound of CPU numbers and of the length of a list: a wrong list cannot reserve memory."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
@@ -19,7 +19,7 @@ def parse(text: str) -> list[int]:
     cpus: set[int] = set()
     claimed = 0
     for item in re.split(r"[,\s]+", text.strip()):
-        if not item:  # the kernel allows them, and prints an empty line for "none"
+        if not item:  # the kernel allows empty items, and prints an empty line for "none"
             continue
         found = _range(item)
         claimed += len(found)
@@ -149,6 +149,6 @@ def _quoted(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """What somebody typed, fit for one line of a message."""
+    """The user's text, printable and short enough for one line of a message."""
     shown = "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= 40 else shown[:39] + "…"

@@ -1,7 +1,7 @@
-"""CPUID as registers that somebody else has read: what the leaves say.
+"""What the leaves of CPUID say. The callers bring the registers.
 
 Register layouts: Intel SDM and AMD APM, as Linux has them (asm/perf_event.h, cpufeatures.h,
-turbostat). Nothing here raises on what a leaf holds; None means that it does not say.
+turbostat). No content of a leaf raises; None means that the leaf does not tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ EXTENDED = 0x8000_0000
 
 
 class Leaves(Protocol):
-    """One CPU's leaves: on hybrids they differ between core types. None: cannot be read."""
+    """One CPU's leaves; on hybrids they differ between core types. None: the leaf cannot be
+    read."""
 
     def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None: ...
 
@@ -31,7 +32,7 @@ def unreadable(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG
 
 
 class Device:
-    """The kernel's cpuid driver. Reading another CPU's leaves wakes it: once, at the start."""
+    """The kernel's cpuid driver. A read wakes that CPU, so each leaf is read once and kept."""
 
     def __init__(self, root: Path, cpu: int) -> None:
         self._path = f"{root}/dev/cpu/{cpu}/cpuid"
@@ -58,7 +59,7 @@ class Device:
 
 
 def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
-    """None beyond the highest leaf: there, Intel CPUs repeat the highest one."""
+    """The registers of a leaf; None beyond the highest one, where Intel CPUs repeat it."""
     highest = leaves(number & EXTENDED, 0)
     if highest is not None and highest[EAX] < number:
         return None
@@ -81,7 +82,7 @@ _CORE_TYPES: dict[int, Literal["P", "E"]] = {0x40: "P", 0x20: "E"}  # Linux: hyb
 
 
 def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
-    """Of a hybrid's CPU; None on all others."""
+    """The core type of a hybrid's CPU; None on all other CPUs."""
     registers = leaf(leaves, 0x1A)
     if registers is None or not has(leaves, "hybrid"):
         return None
@@ -120,7 +121,7 @@ _BITS: dict[Feature, tuple[int, int, int]] = {
 
 
 def has(leaves: Leaves, feature: Feature) -> bool | None:
-    """None: CPUID cannot be read. A leaf that a readable CPUID lacks says no."""
+    """Whether the CPU has the feature; None: CPUID cannot be read. A missing leaf means no."""
     number, register, bit = _BITS[feature]
     registers = leaf(leaves, number)
     if registers is not None:
@@ -134,7 +135,7 @@ def has(leaves: Leaves, feature: Feature) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Perfmon:
-    """Leaf 0AH. Version 0: no counters (AMD, most guests)."""
+    """Leaf 0AH. Version 0 means no counters (AMD, most guests)."""
 
     version: int
     gp: int
@@ -143,7 +144,7 @@ class Perfmon:
     fixed_bits: int
     anythread_deprecated: bool
     events: frozenset[int] = frozenset()
-    """Architectural events that are there: 0 cycles, 1 instructions, 2 reference cycles."""
+    """Architectural events that exist: 0 cycles, 1 instructions, 2 reference cycles."""
 
 
 def perfmon(leaves: Leaves) -> Perfmon | None:
@@ -174,7 +175,8 @@ def _sane(found: Perfmon) -> bool:
 
 
 def anythread(leaves: Leaves) -> bool:
-    """Whether AnyThread counts. The kernel lets the bit through where it is gone; we do not.
+    """Whether AnyThread counts. The kernel passes the bit on even to CPUs that dropped it, so the
+    caller must check.
 
     It came with version 3. Linux reads "deprecated" from version 5 on only, but Goldmont Plus
     (version 4) sets it too, and nothing else before version 5 does.
@@ -184,7 +186,7 @@ def anythread(leaves: Leaves) -> bool:
 
 
 def amd_counters(leaves: Leaves) -> int | None:
-    """Core counters by leaf 80000022H; None where PerfMonV2 does not say."""
+    """Number of core counters from leaf 80000022H; None without PerfMonV2."""
     registers = leaf(leaves, EXTENDED | 0x22)
     if registers is None or not registers[EAX] & 1:
         return None
@@ -196,7 +198,7 @@ def amd_counters(leaves: Leaves) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Crystal:
-    """Leaf 15H: the TSC makes `numerator` ticks in `denominator` ticks of the core crystal."""
+    """Leaf 15H: the TSC ticks `numerator` times in `denominator` ticks of the core crystal."""
 
     numerator: int
     denominator: int
@@ -215,6 +217,6 @@ def crystal(leaves: Leaves) -> Crystal | None:
 
 
 def base_mhz(leaves: Leaves) -> int | None:
-    """Leaf 16H: nominal, not measured."""
+    """The nominal base frequency from leaf 16H."""
     registers = leaf(leaves, 0x16)
     return (registers[EAX] & 0xFFFF or None) if registers else None

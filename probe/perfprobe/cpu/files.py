@@ -12,13 +12,13 @@ SMALL = 4096  # a file of /sys; the kernel prints at most a page
 
 
 def text(path: str, limit: int = SMALL) -> str | None:
-    """A small file, or None if it cannot be read or is longer: half a list is not a list."""
+    """The content of a small file; None if it cannot be read or is longer than `limit` bytes."""
     content = head(path, limit + 1)
     return None if content is None or len(content) > limit else content
 
 
 def head(path: str, limit: int) -> str | None:
-    """The first bytes of a file. Thousands are read: no Path objects."""
+    """At most `limit` first bytes of a file. No Path objects: thousands of files are read."""
     chunks = []
     try:
         # NONBLOCK: under --sysroot a fifo may stand where a file is expected.
@@ -39,13 +39,13 @@ def number(path: str) -> int | None:
 
 
 def natural(content: str | None) -> int | None:
-    """Not negative: -1 is how firmware says that it does not know."""
+    """The number in the text; None for anything else. Firmware writes -1 for unknown."""
     match = re.fullmatch(r"\s*([0-9]{1,10})\s*", content or "")
     return int(match[1]) if match else None
 
 
 def cpus(path: str) -> list[int]:
-    """The CPUs of a list; none if it is missing or garbled."""
+    """The CPUs of a list in a file; empty if it is missing or garbled."""
     content = text(path)
     try:
         return cpu_sets.parse(content) if content else []

@@ -1,4 +1,5 @@
-"""Which machine this is: names, kernel, CPU identity, hypervisor. Files below `root` only."""
+"""Which machine this is: names, kernel, CPU identity, hypervisor. Only files below `root` are
+read."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from pathlib import Path
 from perfprobe.cpu.files import head, natural, text
 from perfprobe.wire import Identity
 
-FIRST_RECORD = 1 << 14  # of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
-ALL_RECORDS = 1 << 24  # 8192 CPUs of 2 KiB
+FIRST_RECORD = 1 << 14  # bytes of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
+ALL_RECORDS = 1 << 24  # bytes: 8192 CPUs of 2 KiB
 
-# What is searched for in DMI's vendor and product, in this order: clouds say KVM as well.
+# Searched for in DMI's vendor and product, in this order: clouds name KVM as well.
 _HYPERVISORS = (
     ("amazon ec2", "Amazon EC2"),
     ("google", "Google"),
@@ -29,12 +30,12 @@ _HYPERVISORS = (
 
 
 def hostname(root: Path = Path("/")) -> str:
-    """Empty where it is not to be read."""
+    """The host name; empty where it cannot be read."""
     return _line(f"{root}/proc/sys/kernel/hostname") or ""
 
 
 def kernel(root: Path = Path("/")) -> str:
-    """The release; empty where it is not to be read."""
+    """The kernel's release; empty where it cannot be read."""
     return _line(f"{root}/proc/sys/kernel/osrelease") or ""
 
 
@@ -43,12 +44,12 @@ def boot_id(root: Path = Path("/")) -> str | None:
 
 
 def clocksource(root: Path = Path("/")) -> str | None:
-    """What the system takes the time from."""
+    """The clock source that the kernel uses."""
     return _line(f"{root}/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def identity(root: Path = Path("/")) -> Identity:
-    """The first CPU of /proc/cpuinfo: on hybrids all types share family and model."""
+    """The identity of the first CPU in /proc/cpuinfo; a hybrid's types share family and model."""
     fields = _first_record(root)
     return Identity(
         vendor=_clean(fields.get("vendor_id") or fields.get("CPU implementer", "")),
@@ -61,10 +62,10 @@ def identity(root: Path = Path("/")) -> Identity:
 
 
 def virtualisation(root: Path = Path("/")) -> str | None:
-    """The hypervisor's name, "hypervisor" where it hides it, None on bare metal.
+    """The hypervisor's name, "hypervisor" where it hides its name, None on bare metal.
 
-    DMI alone proves nothing on x86: a bare-metal EC2 machine says "Amazon EC2" too. So there the
-    CPU's own flag decides and DMI only names. /sys/hypervisor exists under Xen alone.
+    DMI alone proves nothing: a bare-metal EC2 machine says "Amazon EC2" too. The CPU's own flag
+    decides, and DMI gives the name. /sys/hypervisor exists under Xen alone.
     """
     kind = _line(f"{root}/sys/hypervisor/type")
     if kind:
@@ -81,7 +82,7 @@ def virtualisation(root: Path = Path("/")) -> str | None:
 
 
 def records(root: Path) -> list[dict[str, str]]:
-    """All of /proc/cpuinfo, a map for each CPU; a dear read on a big machine."""
+    """All of /proc/cpuinfo, a map for each CPU. The read is slow on a big machine."""
     text = head(f"{root}/proc/cpuinfo", ALL_RECORDS) or ""
     return [fields for block in text.split("\n\n") if (fields := _fields(block))]
 
@@ -101,7 +102,7 @@ def _fields(block: str) -> dict[str, str]:
 
 
 def _line(path: str) -> str | None:
-    """A name that will stand on a terminal: the first line, printable, of sane length."""
+    """The first line of a file, printable and at most 256 characters: it goes to a terminal."""
     content = text(path)
     return (_clean(content.strip().partition("\n")[0]) or None) if content else None
 
@@ -109,6 +110,3 @@ def _line(path: str) -> str | None:
 def _clean(name: str) -> str:
     printable = "".join(c for c in name if c.isprintable() and c != "\ufffd")
     return " ".join(printable.split())[:256]
-
-
-# --- small files ----------------------------------------------------------------------------------

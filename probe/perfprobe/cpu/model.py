@@ -1,6 +1,6 @@
-"""What the CPU at hand can count: the model's row of the table, fitted to its CPUID.
+"""What this CPU can count: the model's row in the table, fitted to the CPU's CPUID.
 
-An unknown model gets what CPUID announces and nothing else.
+An unknown model gets only what CPUID announces.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def find(
     leaves: Leaves = cpuid.unreadable,
     core_type: str | None = None,
 ) -> Uarch:
-    """What one CPU can count. On hybrids ask for each core type, with leaves read on such a CPU;
-    `core_type` as in the topology, for where leaves cannot tell.
+    """What one CPU can count. On hybrids call it for each core type, with leaves read on a CPU of
+    that type; `core_type`, as in the topology, serves where leaves do not tell.
 
-    Events, methods and registers that CPUID denies are left out already.
+    Events, methods and registers that CPUID denies are left out.
     """
     core_type = core_type or cpuid.core_type(leaves)
     side = _side(core_type, leaves)
@@ -48,14 +48,14 @@ def of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
 
 
 def preferring(uarch: Uarch, method: str | None) -> Uarch:
-    """With one SMT method only, where the user asked for it and the CPU has it."""
+    """The same with one SMT method, if the user asked for one and the CPU has it."""
     if method is None or method not in uarch.methods:
         return uarch
     return replace(uarch, methods=(method,))
 
 
 def _side(core_type: str | None, leaves: Leaves) -> str | None:
-    """Of a hybrid model's rows; its parts without E cores are no hybrids to CPUID."""
+    """Which of a hybrid model's rows applies. CPUID does not call parts without E cores hybrids."""
     if core_type is not None:
         return "P" if core_type == "P" else "E"
     bare = cpuid.has(leaves, "hypervisor") is False
@@ -68,7 +68,7 @@ def _perfmon_v2(leaves: Leaves) -> bool | None:
 
 
 def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
-    """Architectural events and registers alone."""
+    """A model that is not in the table: architectural events and registers only."""
     found = cpuid.perfmon(leaves)
     events: dict[str, Event] = {}
     if found is not None:

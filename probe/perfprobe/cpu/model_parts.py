@@ -1,4 +1,4 @@
-"""Events and registers that models share: what `uarch_tables` is put together from.
+"""Events and registers that several models share; `model_tables` combines them.
 
 Sources: events from Intel's perfmon event lists; MSRs from Linux msr-index.h and turbostat, except
 where a table names its own.
@@ -58,12 +58,12 @@ DISTRIBUTED = {
     "one_thread": one_thread("crystal"),
     "distributed": Event(0x3C, 0x08, "crystal"),
 }
-# From Golden Cove on two units under one event code: 0x3C/0x01 at the TSC's rate (REF_TSC_P, and
-# Linux lets it run on fixed counter 2), the others still at the crystal's.
+# From Golden Cove on one event code has two rates: 0x3C/0x01 runs at the TSC's (REF_TSC_P, which
+# Linux may put on fixed counter 2), the other umasks still at the crystal's.
 GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}
 TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
 
-# Reused for something else on later cores: never by default.
+# Later cores use these codes for other events, so no base row has them.
 LEVELS = {
     "license_0": Event(0x28, 0x07, counters=4),
     "license_1": Event(0x28, 0x18, counters=4),
@@ -143,7 +143,7 @@ TRL_E = Turbo("per-count", (0x650,))
 TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
 TRL_KNL = Turbo("knl", (0x1AD,))
 
-# Linux events/intel/cstate.c and turbostat: what either of them has.
+# The union of Linux events/intel/cstate.c and turbostat.
 C1 = Residency("c1", "core", 0x660)
 C3 = Residency("c3", "core", 0x3FC)
 C6 = Residency("c6", "core", 0x3FD)

@@ -1,8 +1,8 @@
-"""What each CPU model can count. Data only; `uarch` finds a row and fits it to the CPU at hand.
+"""What each CPU model can count. Data only; `model` finds a row and fits it to the CPU.
 
-Sources: models from Linux intel-family.h and Intel's mapfile.csv, what they count from Intel's
-perfmon event lists, counters from CPUID dumps (InstLatx64), the rest from turbostat, which has
-tsc_tweak and the crystals too.
+Sources: models from Linux intel-family.h and Intel's mapfile.csv, events from Intel's perfmon event
+lists, counters from CPUID dumps (InstLatx64), the rest from turbostat, tsc_tweak and the crystals
+included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INTEL = Uarch(
 _NEHALEM = replace(
     _INTEL,
     methods=("any-thread", *parts.SOFT),
-    # The post on the method has REF_P at the TSC's rate, Intel's list at 133 MHz: to be calibrated.
+    # Sources disagree about REF_P: the TSC's rate or 133 MHz. Calibration decides.
     # CPUID denies the architectural event; this one is the model's own.
     events=parts.ANY_ONLY,
     budget=Budget(4, 3),
@@ -73,7 +73,7 @@ _SKX = replace(
     crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
     uses_base_clock_for_aperf=False,
 )
-# No event list of its own; between Skylake and Ice Lake all have the crystal and one-thread.
+# It has no event list of its own; all models from Skylake to Ice Lake have crystal and one-thread.
 _CANNON = replace(
     _SKYLAKE, residencies=(parts.C1, parts.C3, parts.C6, parts.C7, *parts.PC_DEEP), crystals_hz=()
 )
@@ -146,7 +146,7 @@ _GOLDMONT_PLUS = replace(
     events=parts.UNSTATED,
     budget=Budget(4, 3),
     turbo=parts.TRL,
-    # turbostat adds C7, which the kernel has not: perhaps it is in C6 as on other small cores.
+    # turbostat adds C7, the kernel does not: C6 may include it, as on other small cores.
     residencies=(parts.C1, parts.C3, parts.C6, *parts.PC_DEEP),
     rapl=parts.RAPL,
     bclk_hz=100e6,
@@ -221,7 +221,7 @@ _ZEN1 = Uarch(
     events={"cycles": Event(0x76), "instructions": Event(0xC0)},
     budget=Budget(6, 0, 48, 0),
     bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301, 0xC0000300),
-    clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only: nobody can reset them
+    clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only, so no tool can reset them
     rapl=Rapl(0xC0010299, package=0xC001029B, core=0xC001029A),
 )
 _ZEN2 = replace(
@@ -229,13 +229,13 @@ _ZEN2 = replace(
     events={**_ZEN1.events, "smi": Event(0x2B)},
     clocks=Clocks(0xC00000E7, 0xC00000E8, irperf=0xC00000E9),  # Zen 1: erratum 1054
 )
-# The P0 rate, which is the TSC's.
+# The event counts at the P0 rate, which is the TSC's.
 _ZEN4 = replace(_ZEN2, events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc")})
 
 _ALL = range(0x100)
 
-# No list of AMD's models is at hand. Of family 17h Linux's erratum 1054 parts Zen 1 from 2; of 19h
-# PerfMonV2 parts Zen 3 from 4, unless a hypervisor hides it.
+# There is no list of AMD's models to go by. In family 17h Linux's erratum 1054 separates Zen 1 from
+# Zen 2; in 19h PerfMonV2 separates Zen 3 from Zen 4, unless a hypervisor hides it.
 _AMD_ROWS = (
     replace(_row(_ZEN1, "Zen 1", *range(0x30)), family=0x17),
     replace(_row(_ZEN2, "Zen 2", *range(0x30, 0x100)), family=0x17),

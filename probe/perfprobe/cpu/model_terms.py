@@ -1,4 +1,4 @@
-"""The terms in which `uarch_tables` says what a CPU model can count."""
+"""The terms in which `model_tables` says what a CPU model can count."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal
 from perfprobe.cpu.cpuid import Feature
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
-"""What one count is: a core cycle, a TSC tick, one of the core crystal, of the 100 MHz bus clock;
-unknown where sources disagree or are silent."""
+"""What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus
+clock; unknown where sources disagree or say nothing."""
 METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
-"""Ways to tell the SMT states, and the counter each of them needs."""
+"""Ways to tell the SMT states, and the counter that each needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,20 @@ class Event:
     tick: Tick = "core"
     any_thread: bool = False
     fixed: int | None = None
-    """The fixed counter that counts it too; it alone does where the code is 0."""
+    """The fixed counter that can count it; the only one if the code is 0."""
     counters: int | None = None
-    """Only the first so many general counters can."""
+    """Number of general counters, from the first on, that can count it; None: all."""
 
     @property
     def config(self) -> int:
-        """As perf's raw config and PERFEVTSEL have it, without ring and enable bits."""
+        """The bits in perf's raw config and in PERFEVTSEL, without ring and enable bits."""
         low, high = self.code & 0xFF, self.code >> 8
         return low | self.umask << 8 | self.any_thread << 21 | high << 32
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Counters of one thread while SMT is on."""
+    """The counters that one thread has while SMT is on, and their widths."""
 
     gp: int
     fixed: int
@@ -45,9 +45,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Turbo:
-    """per-count: byte i of `ratios` is the ratio with i+1 active cores, 0: none. groups: byte i of
-    `ratios` holds up to byte i of `counts` cores. knl: one register, bucket 1 in [7:1] cores and
-    [15:8] ratio, then bytes of 5-bit core and 3-bit ratio delta."""
+    """Registers with turbo ratios. per-count: byte i of `ratios` is the ratio with i+1 active
+    cores, 0: no entry. groups: byte i of `ratios` holds for up to byte i of `counts` active cores.
+    knl: one register with cores in [7:1] and ratio in [15:8] for bucket 1, then a byte a bucket
+    with a 5-bit core delta and a 3-bit ratio delta."""
 
     layout: Literal["per-count", "groups", "knl"]
     ratios: tuple[int, ...]
@@ -64,7 +65,8 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limit reasons of a package. Bit i is `parts[i]` now; bit i+16, sticky, is never cleared."""
+    """Limit reasons of a package. Bit i is the present state of `parts[i]`; bit i+16 is sticky and
+    never cleared."""
 
     msr: int
     parts: tuple[str, ...]
@@ -77,7 +79,8 @@ class Thermal:
     tjmax: int | None
     """TjMax in bits 23:16; bits 22:16 of the status are degrees below it."""
     bits: tuple[tuple[int, str, Feature], ...]
-    """Status bit, name, what announces it. The next bit is its sticky log."""
+    """Status bit, name, and the feature that announces it. The next higher bit is its sticky
+    log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Rapl:
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """The general counters' MSRs: number n is at `select + step*n` and `counter + step*n`."""
+    """The general counters' MSRs: counter n is at `select + step*n` and `counter + step*n`."""
 
     select: int
     counter: int
@@ -115,9 +118,9 @@ class Uarch:
     name: str
     vendor: str
     smt: int | None
-    """Threads of a core as designed; None: not known."""
+    """Threads that a core has by design; None: unknown."""
     methods: tuple[str, ...]
-    """Of telling the SMT states, best first."""
+    """Ways to tell the SMT states, best first."""
     events: Mapping[str, Event]
     """By counter key: ref, ref_p (reference on a general counter), cycles, instructions,
     one_thread, any_thread, distributed, smi."""
@@ -127,16 +130,16 @@ class Uarch:
     clocks: Clocks | None = None
     turbo: Turbo | None = None
     residencies: tuple[Residency, ...] = ()
-    """Tables disagree and not all parts have all: what can be read and moves is to be believed."""
+    """Tables disagree and not all parts have all of them, so each is read before it is used."""
     limits: Limits | None = None
     thermal: Thermal | None = None
     rapl: Rapl | None = None
     bclk_hz: float | None = None
-    """MSR CEH bits 15:8 x this is the base frequency."""
+    """Bus clock: the base frequency is MSR CEH bits 15:8 times this."""
     crystals_hz: tuple[float, ...] = ()
-    """Core crystals that such parts have, likeliest first."""
+    """Core crystals of such parts, likeliest first."""
     uses_base_clock_for_aperf: bool = False
-    """MPERF runs at the nominal base frequency, not at the TSC's (turbostat's tsc_tweak)."""
+    """MPERF runs at the nominal base frequency instead of the TSC's (turbostat's tsc_tweak)."""
     core_type: str | None = None
 
 
@@ -148,4 +151,4 @@ class Row:
     steppings: frozenset[int] | None = None
     core_type: str | None = None
     perfmon_v2: bool | None = None
-    """Of AMD's rows: None fits all."""
+    """Whether PerfMonV2 must be present (AMD); None: either fits."""

@@ -1,6 +1,6 @@
 """What the power control unit of Xeons counts, by model. Source: Intel's uncore event lists.
 
-Ticks are its own clock's, 800 MHz or 1 GHz: a share is a count over `pcu_ticks`.
+Counts are ticks of its own clock, 800 MHz or 1 GHz. Count / `pcu_ticks` is a share of time.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 COUNTERS = 4
-"""Of a unit. With more events the kernel would take turns every few ms, and so wake a CPU of each
-package that often."""
+"""Counters of one unit. With more events the kernel would rotate them every few ms, and wake a CPU
+of each package each time."""
 TICKS = "pcu_ticks"
 SECOND_SET = 0x100
-"""Added to codes of the extension set: the PMU's format has a ninth bit for it, or not."""
+"""Added to codes of the extension set. Some PMUs have a ninth bit for it in their format."""
 
 _SANDY = {
     TICKS: 0x00,
@@ -35,9 +35,9 @@ _SKYLAKE = {
     "pcu_prochot_internal": 0x09,
     "pcu_vr": 0x42,
 }
-_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # which is another event from Skylake on
+_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on the code is another event
 _ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
-# Its cores have no events for SIMD levels, and of heat thermal_throttle knows too.
+# Its cores have no events for SIMD levels, and thermal_throttle tells of heat too: licences first.
 _SAPPHIRE = {
     TICKS: 0x01,
     **{key: _ICE[key] for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")},
@@ -60,7 +60,7 @@ _BY_MODEL: Mapping[int, Mapping[str, int]] = {
 
 
 def events(vendor: str, family: int | None, model: int | None) -> Mapping[str, int]:
-    """Codes by counter key, the most telling first; none for other models."""
+    """Codes by counter key, the most informative first; empty for other models."""
     if vendor != "GenuineIntel" or family != 6 or model is None:
         return {}
     return _BY_MODEL.get(model, {})

@@ -1,8 +1,8 @@
-"""What CPUs there are and how they hang together, from /sys; from /proc where /sys says nothing.
+"""The CPUs of the machine and their cores, packages, caches and nodes: from /sys, else from /proc.
 
-Nothing here raises on what a file holds. Ids are the kernel's own: a core is (package, die, core).
-Lists of siblings are better evidence than ids (some kernels repeat core ids within a package), so
-they are believed first, but only where both sides agree.
+No content of a file raises. Ids are the kernel's own: a core is (package, die, core). Lists of
+siblings are better evidence than ids, because some kernels repeat core ids within a package. They
+take precedence, but only where the lists of both siblings agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLASS_STEP = 0.9
 
 
 def read(root: Path = Path("/")) -> list[Cpu]:
-    """One row for each present CPU, in ascending order; empty if the tree knows of none."""
+    """One row for each present CPU, ascending; empty if the tree names none."""
     base = f"{root}/{files.CPUS}"
     present = _present(root, base)
     online = _online(root, base, present)
@@ -41,15 +41,15 @@ def read(root: Path = Path("/")) -> list[Cpu]:
 
 
 def nothing(root: Path) -> str:
-    """What to say where no CPU can be found."""
+    """The message for a tree that names no CPU."""
     return f"no CPUs can be found below {root}: there is no readable /proc or /sys"
 
 
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     """CPUs of each core, in order of (package, die, core).
 
-    Every CPU that is online or of which something is known is in exactly one, however garbled the
-    lists are. A CPU that is off and of which the kernel says nothing is in none.
+    Every CPU that is online, or that the kernel tells anything about, is in exactly one core, even
+    if the lists are garbled. An offline CPU that the kernel tells nothing about is in none.
     """
     by_cpu = {row.cpu: row for row in rows}
     mates = _mates(by_cpu)
@@ -68,7 +68,7 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
 
 
 def packages(rows: Sequence[Cpu]) -> list[list[int]]:
-    """CPUs of each package, in order. Those of no known package (ids of -1) are one, the last."""
+    """CPUs of each package, in order. CPUs without a known package (id -1) form the last one."""
     by_cpu = {row.cpu: row for row in rows}
     groups = cores(rows)
     placed = {cpu for group in groups for cpu in group}
@@ -140,7 +140,7 @@ def _from_cpuinfo(root: Path, rows: list[Cpu]) -> list[Cpu]:
 
 
 def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
-    """CPU, package, core of each record."""
+    """CPU, package and core of each record in /proc/cpuinfo."""
     found = []
     for record in identity.records(root):
         names = ("processor", "physical id", "core id")
@@ -151,7 +151,7 @@ def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
 
 
 def _with_threads(rows: list[Cpu]) -> list[Cpu]:
-    """Rows with their place in the core; siblings are completed, or cut, to what is in the core."""
+    """Rows with their thread number; `siblings` becomes a subset of the core, or all of it."""
     by_cpu = {row.cpu: row for row in rows}
     for group in cores(rows):
         for thread, cpu in enumerate(group):
@@ -165,7 +165,7 @@ def _with_threads(rows: list[Cpu]) -> list[Cpu]:
 
 
 def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
-    """For each CPU that is in a core, the others that may be in it, seen from both sides."""
+    """For each CPU in a core, the others that may share it: neither of the two denies it."""
     same: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:
@@ -186,12 +186,12 @@ def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
 
 
 def _agree(row: Cpu, other: Cpu) -> bool:
-    """Whether `other` does not deny being a sibling of `row`. Lists forget CPUs that are off."""
+    """Whether `other` may be a sibling of `row` by its own list. Lists omit offline CPUs."""
     return not other.siblings or row.cpu in other.siblings or not row.online
 
 
 def _together(a: Cpu, b: Cpu) -> bool:
-    """Whether two CPUs can be in one core: no core spans packages or dies."""
+    """Whether two CPUs may share a core: no core spans packages or dies."""
     pairs = ((a.package, b.package), (a.die, b.die))
     return all(x is None or y is None or x == y for x, y in pairs)
 
@@ -214,7 +214,7 @@ def _first(numbers: Iterable[int | None]) -> int | None:
 
 
 def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
-    """The L3 group of each CPU. A group's list is read from its first CPU only."""
+    """The L3 group of each CPU. Only the first CPU of a group is asked for the list."""
     package = {row.cpu: row.package for row in rows if row.online}
     groups: list[tuple[int | None, list[int]]] = []
     placed: set[int] = set()
@@ -239,7 +239,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
                 break
         else:
             groups.append((ident, [cpu]))
-    # Some firmware counts ids anew in each package: then the lowest CPU names the group.
+    # Some firmware restarts ids in each package; then the lowest CPU names the group.
     names = [min(members) if ident is None else ident for ident, members in groups]
     if len(set(names)) < len(names):
         names = [min(members) for _, members in groups]
@@ -248,7 +248,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
 
 
 def _l3_of(base: str, cpu: int) -> str | None:
-    for index in (3, 2, 1, 0, 4):  # on x86 it is index3, if there is one
+    for index in (3, 2, 1, 0, 4):  # usually index3
         at = f"{base}/cpu{cpu}/cache/index{index}"
         if files.number(f"{at}/level") == 3:
             kind = (files.text(f"{at}/type") or "").strip()
@@ -270,7 +270,7 @@ def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
 
 
 def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
-    """The type of each CPU of a hybrid: as its PMUs tell, else by strength."""
+    """The core type of each CPU of a hybrid: by its PMUs, else by capacity or base clock."""
     types: dict[int, str] = {}
     for pmu, name in _PMUS:
         for cpu in files.cpus(f"{root}/sys/devices/{pmu}/cpus"):
@@ -292,7 +292,7 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
 
 
 def _classes(values: set[int]) -> dict[int, str]:
-    """A type for each strength; none if all are alike, or if there are more kinds than names."""
+    """A type for each capacity; empty if all are alike, or if there are more kinds than names."""
     tops: list[int] = []
     classes: dict[int, int] = {}
     for value in sorted(values, reverse=True):
