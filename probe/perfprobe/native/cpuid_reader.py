@@ -1,4 +1,4 @@
-"""CPUID of this machine: by the kernel's driver, else by the instruction on the CPU itself."""
+"""CPUID of this machine: from the kernel's driver, else by executing it on the CPU itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def of(cpu: int) -> Leaves:
 
 
 class Executed:
-    """CPUID is a trap in guests (microseconds): once at the start, never when sampling."""
+    """Executes CPUID on the CPU and keeps the result. In guests it traps and takes microseconds, so
+    it must not run while sampling."""
 
     def __init__(self, cpu: int) -> None:
         self._cpu = cpu

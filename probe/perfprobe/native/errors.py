@@ -1,4 +1,4 @@
-"""How the C helper tells of failure: its functions return -errno."""
+"""How functions of the C helper fail (they return -errno), and what cannot be had at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 
 def checked(result: int) -> int:
-    """What such a function returned, where it is no error. Raises OSError."""
+    """The result if it is no error. Raises OSError for -errno."""
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
 
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """The source asked for cannot be had here; the text names the blocker and the mend."""
+    """The machine cannot do what was asked; the text names the blocker and the remedy."""

@@ -1,4 +1,4 @@
-"""Where the rows of blocks lie in one flat frame of u64 words."""
+"""Where the rows of each block lie in one flat frame of u64 words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfprobe.native.sampler import RowPlan, Slot
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block's regions, in words."""
+    """A block's regions in the frame; offsets in words."""
 
     block: wire.Block
     rows: int
@@ -31,7 +31,7 @@ class Place:
         )
 
     def data(self, frame: memoryview) -> wire.Rows:
-        """Views into the frame: to be used before the frame changes."""
+        """Views into the frame, valid until the frame changes."""
         return wire.Rows(
             frame[8 * self.head : 8 * self.valid],
             frame[8 * self.valid : 8 * self.values],
@@ -40,7 +40,8 @@ class Place:
 
 
 def place(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]:
-    """One after the other, with the number of rows of each; and how many words that takes."""
+    """Places the blocks, given with their numbers of rows, one after the other. Also returns the
+    length of the frame in words."""
     places = []
     at = 0
     for block, rows in blocks:

@@ -24,17 +24,18 @@ FIELD = lib.PP_FIELD
 """Slot kind: some bits of a register (Field.address) of an open /dev/cpu/N/msr."""
 
 FLAGS = lib.PP_FLAGS
-"""Slot kind: one poll of bits of a register (Flags.address): the polls, then those of each bit."""
+"""Slot kind: one poll of register bits (Flags.address). Columns: polls, then polls that saw each
+bit set."""
 
 PERF = lib.PP_PERF
-"""Slot kind: all columns of the group at address arg (perfevent.Group)."""
+"""Slot kind: all columns of the group at address arg (perf_events.Group)."""
 
 TRACED = lib.PP_TRACED
-"""Slot kind, plus a PP_IDLE_ one: that value of core or CPU `fd` (idletrace.IdleTrace.base)."""
+"""Slot kind, plus a PP_IDLE_ kind: that value of core or CPU `fd` (idle_trace.IdleTrace.base)."""
 
-WAKE_NS = 1_000_000  # what lanes usually need from the deadline to the push
+WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000
-PATIENCE_NS = 100_000_000  # for lanes that are late, if the period does not end it before
+PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +43,16 @@ class Slot:
     kind: int
     column: int
     fd: int
-    """Stays the caller's; to be closed only after detach or close."""
+    """Owned by the caller, who may close it only after detach or close."""
     arg: int = 0
     count: int = 1
-    """Columns it fills, from `column` on."""
+    """Number of columns that it fills, from `column` on."""
 
 
 class Field:
-    """`width` bits of a register from bit `shift` on; with `below`, how far they are below it.
-    Valid only while bit `enable` is set, if that is not 0. Must outlive the lane that reads it."""
+    """`width` bits of a register from bit `shift` on; with `below`, that number minus the bits. If
+    `enable` is not 0, the value is valid only while that bit is set. Must outlive the lane that
+    reads it."""
 
     def __init__(
         self, register: int, shift: int, width: int, *, below: int = 0, enable: int = 0
@@ -60,7 +62,7 @@ class Field:
 
 
 class Flags:
-    """Counts of what polls saw; the lane that reads it writes them, so it must outlive that."""
+    """Counts of polls and of the bits they saw. The lane writes them, so this must outlive it."""
 
     def __init__(self, register: int, mask: int) -> None:
         self._memory: Any = ffi.new("pp_flags *", (register, mask))
@@ -86,12 +88,12 @@ class Drained:
     delivered: int
     """Lanes whose sample is in the frame."""
     missing: int
-    """Lanes that were given up for this round."""
+    """Lanes that were not waited for any longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Cumulative for the CPU, over detaching and attaching again. Fields as in perfprobe.h."""
+    """Cumulative for the CPU, across detach and attach. perfprobe.h explains the fields."""
 
     samples: int
     overruns: int
@@ -113,7 +115,8 @@ class Sampler:
         proof: bool = True,
         ring: int = 64,
     ) -> None:
-        """`proof` off: CPU numbers are made up, rows are valid wherever they were read."""
+        """With `proof` off, CPU numbers are fictitious and rows are valid wherever they were
+        read."""
         self.stamp: Literal["tsc", "raw"] = stamp
         """What stamps count: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
@@ -133,9 +136,9 @@ class Sampler:
         self._cpus: set[int] = set()
         self._closed = False
         self.late = 0
-        """Rounds without a frame: no lane had a sample, or nobody drained them in time."""
+        """Rounds without a frame: no lane had a sample, or they were not drained in time."""
         self.frame = memoryview(ffi.buffer(self._buffer, 8 * words)).cast("B")
-        """The round drained last; the first drain of the next one clears it."""
+        """The last drained round; the first drain of the next round clears it."""
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +147,7 @@ class Sampler:
         self.close()
 
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
-        """Starts the CPU's thread. That it cannot be pinned is no error: see `stats`."""
+        """Starts the CPU's thread. It is no error if the thread cannot be pinned: see `stats`."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
         slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
@@ -154,7 +157,7 @@ class Sampler:
         self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:
-        """Returns when the thread has ended."""
+        """Ends the CPU's thread and waits for its end."""
         checked(lib.pp_detach(self._open(), cpu))
         self._cpus.discard(cpu)
 
@@ -165,11 +168,11 @@ class Sampler:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def due(self) -> float:
-        """When the next drain is worth its call, in seconds."""
+        """Seconds of CLOCK_MONOTONIC before which a drain is not worth the call."""
         return max(self._deadline(self._round) + self._wake_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> Drained | None:
-        """The next round, if all lanes came to it or their time is over (`force`: is over now)."""
+        """The next round if all lanes delivered it or their time is over; `force` ends it now."""
         sampler = self._open()
         self._skip(time.monotonic_ns())
         while (now := time.monotonic_ns()) >= (deadline := self._deadline(self._round)):
@@ -188,7 +191,7 @@ class Sampler:
         return None
 
     def stats(self, cpu: int) -> Stats:
-        """OSError (ENOENT) for a CPU that never was attached."""
+        """Raises OSError (ENOENT) for a CPU that was never attached."""
         out: Any = ffi.new("pp_stats *")
         checked(lib.pp_get_stats(self._open(), cpu, out))
         return Stats(
@@ -217,7 +220,7 @@ class Sampler:
         return self._start_ns + round_ * self._period_ns
 
     def _skip(self, now_ns: int) -> None:
-        """Gives up what the rings cannot hold any more; what they hold is drained in order."""
+        """Skips the rounds that the rings have overwritten; the rest is drained in order."""
         current = (now_ns - self._start_ns) // self._period_ns
         if current - self._round >= self._ring:
             self.late += current - self._round

@@ -1,4 +1,4 @@
-"""How fast the TSC runs, by this machine's own clock."""
+"""The frequency of the TSC, measured against this machine's clock."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ TRIES = 9
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
-    """TSC ticks in a second of CLOCK_MONOTONIC_RAW. The error is what the brackets allow."""
+    """TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the error.
+    Sleeps for `span_s`."""
     start = bracket()
     time.sleep(span_s)
     return between(start, bracket())
 
 
 def between(start: tuple[int, int, int], end: tuple[int, int, int]) -> Rate:
-    """The same from two brackets, however far apart."""
+    """The rate between two brackets."""
     (raw0, tsc0, width0), (raw1, tsc1, width1) = start, end
     elapsed = raw1 - raw0
     hz = (tsc1 - tsc0) / elapsed * 1e9
@@ -29,8 +30,8 @@ def between(start: tuple[int, int, int], end: tuple[int, int, int]) -> Rate:
 
 
 def bracket() -> tuple[int, int, int]:
-    """Raw ns, the TSC at that moment and the width in ticks of the narrowest bracket of a few: a
-    clock read that was interrupted has a wide one."""
+    """Raw ns, the TSC at that moment and the bracket's width in ticks. The narrowest of TRIES is
+    taken, because an interrupted read has a wide bracket."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
         before = lib.pp_stamp()
@@ -42,6 +43,6 @@ def bracket() -> tuple[int, int, int]:
 
 
 def asleep_ns() -> int:
-    """For how long this machine was suspended since its boot: the other clocks stood still then."""
+    """How long the machine has been suspended since boot; the other clocks stood still then."""
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic
