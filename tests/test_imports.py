@@ -153,6 +153,11 @@ def test_what_draws_no_screen_needs_no_textual() -> None:
     assert not loaded(f"import {', '.join(sorted({*found} - drawing))}") & {"textual", "rich"}
 
 
+def test_the_first_paint_does_not_wait_for_numpy() -> None:
+    """What is drawn until the monitor is there."""
+    assert "numpy" not in loaded("import perftop.tui.app, perftop.tui.command_app")
+
+
 def test_the_probe_is_small() -> None:
     """Nothing but sim imports numpy; psutil waits until a task is looked at."""
     found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}

@@ -27,7 +27,7 @@ from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
 from perftop.tui.playhead import Playhead
 from perftop.tui.screen.messages import Jumped, Marked, Refreshed
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.opening import Opening
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 
@@ -48,7 +48,7 @@ class PerfTopApp(App[None]):
     TITLE = "perftop"
     CSS_PATH = "perftop.tcss"
     ENABLE_COMMAND_PALETTE = False
-    DEFAULT_MODE = "monitor"
+    DEFAULT_MODE = "opening"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
 
     def __init__(
@@ -85,8 +85,9 @@ class PerfTopApp(App[None]):
         self.theme = config.theme if config.theme in themes else themes[0]
         self.animation_level = "none"
         self.set_keymap(config.keys)
-        choice = Choice(units=config.units, columns=config.columns, ascii=ascii_)
-        self.add_mode("monitor", lambda: Monitor(choice, config.keys))
+        self._config, self._ascii = config, ascii_
+        self._entering = asyncio.Lock()
+        self.add_mode("opening", lambda: Opening(config.keys, ascii_=ascii_))
 
     @property
     def interval(self) -> Interval | None:
@@ -110,9 +111,13 @@ class PerfTopApp(App[None]):
         self._tell()
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys behind the one that quits have no screen any more that could take them."""
-        if not (self._exit and isinstance(event, events.InputEvent)):
-            await super().on_event(event)
+        """Keys behind the one that quits have no screen any more that could take them; keys from
+        before the monitor wait for it."""
+        if self._exit and isinstance(event, events.InputEvent):
+            return
+        if isinstance(event, events.Key):
+            await self._enter_monitor()
+        await super().on_event(event)
 
     def _signalled(self, number: signal.Signals) -> None:
         self._signal = number
@@ -124,23 +129,45 @@ class PerfTopApp(App[None]):
         assert self._open is not None
         try:
             async with self._open() as stream:
-                await self._painted.wait()  # what comes now brings numpy
+                await self._opened()
                 async for message in stream:
                     self._take(message)
             self._end(Failed("the probe has ended", 0))
         except Failed as failed:
             self._end(failed)
 
+    # --- the door: all that brings numpy is imported here, behind the first paint
+
+    async def _opened(self) -> None:
+        await self._painted.wait()
+        await self._enter_monitor()
+
+    async def _enter_monitor(self) -> None:
+        """From the opening screen to the monitor, unless that is where we are."""
+        async with self._entering:
+            if self.current_mode != "opening" or self._exit:
+                return
+            from perftop.tui.screen.monitor import Monitor
+
+            config = self._config
+            choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
+            self.add_mode("monitor", lambda: Monitor(choice, config.keys))
+            await self.switch_mode("monitor")
+            self._tell()
+
+    def _begin(self, hello: wire.Hello) -> None:
+        from perftop.recording.background import Deck
+        from perftop.session.history import History
+        from perftop.session.session import Session
+
+        self._session = Session(hello, History(hello))
+        self._deck = Deck(self._session)
+
+    # --- what comes
+
     def _take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
-            from perftop.recording.background import (
-                Deck,  # brings numpy, while the probe takes its first
-            )
-            from perftop.session.history import History
-            from perftop.session.session import Session
-
-            self._session = Session(message, History(message))
-            self._deck = Deck(self._session)
+            self._begin(message)
             return
         session = self._session
         assert session is not None

@@ -86,7 +86,7 @@ class AroundApp(PerfTopApp):
         assert self._open is not None
         try:
             async with self._open() as stream:
-                await self._painted.wait()  # what comes now brings numpy
+                await self._opened()
                 from perftop.output.live_measurement import Beside
                 from perftop.process.run_notes import RunNotes
 
@@ -169,7 +169,7 @@ class AroundApp(PerfTopApp):
         self._unseen = (self._unseen + data)[-MOST_UNSEEN:]
 
     def _look(self) -> None:
-        if self._unseen and self.screen_stack:
+        if self._unseen and self.current_mode == "monitor":
             self._unseen = b""
             self._printout.settle()
             self.screen_stack[0].post_message(Printed(self._printout))

@@ -6,9 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from perftop.base.arrays import Ints
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
@@ -44,7 +42,7 @@ class Playhead:
     def go(self, time_ns: int, span_ns: int) -> None:
         """Stand still at this moment, or the nearest one that is kept."""
         times = self._times()
-        if self._session is None or not len(times):
+        if self._session is None or times is None or not len(times):
             return
         near = max(int(times[0]), min(int(times[-1]), time_ns))
         interval = self._session.at(near, span_ns)
@@ -54,7 +52,7 @@ class Playhead:
     def step(self, by: int, span_ns: int) -> None:
         """To the sample before or after."""
         times = self._times()
-        if self.shown is not None and len(times):
+        if self.shown is not None and times is not None and len(times):
             at = int(times.searchsorted(self.shown.time_ns)) + by
             self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
 
@@ -62,10 +60,7 @@ class Playhead:
         if self.shown is not None:
             self.go(self.shown.time_ns + round(seconds * 1e9), span_ns)
 
-    def _times(self) -> NDArray[np.int64]:
+    def _times(self) -> Ints | None:
         """Raw ns at which the samples that are kept were taken."""
-        if self._session is None or self._session.history is None:
-            import numpy as np
-
-            return np.zeros(0, np.int64)
-        return self._session.history.times()
+        history = self._session and self._session.history
+        return history.times() if history else None

@@ -68,7 +68,7 @@ class ReplayApp(PerfTopApp):
 
     @work(exclusive=True)
     async def _feed(self) -> None:
-        await self._painted.wait()
+        await self._opened()
         await self._go(self._reach_ns[0])
         while True:
             await self._playing.wait()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from perftop.tui.core_page.layout import LABEL, Panel
 from perftop.tui.core_page.numbers import Scene, beside
 from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
-
-if TYPE_CHECKING:
-    from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.time_axis import Axis
 
 _SHAPES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
 _RANGE = (*_SHAPES, (theme.UNKNOWN, "unknown"))

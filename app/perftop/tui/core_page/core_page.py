@@ -4,24 +4,24 @@ both siblings beside them, and in words what is wrong or not known."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.binding import BindingType
 
 from perftop.base.times import duration
 from perftop.draw.strips import Run
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.core_page import charts, numbers, values
+from perftop.tui.core_page.charts import Charts, Scales
 from perftop.tui.core_page.layout import Known, Page, page
+from perftop.tui.core_page.lines import above, notes
+from perftop.tui.core_page.values import Track
 from perftop.tui.shared import canvas, time_axis
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings, caption
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Place
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.core_page.charts import Charts, Scales
-    from perftop.tui.core_page.values import Track
 
 
 class CorePage(Canvas):
@@ -74,8 +74,6 @@ class CorePage(Canvas):
 
     def _draw(self) -> None:
         """All lines: what is to be seen in them changes with time."""
-        from perftop.tui.core_page import charts, numbers, values  # numpy
-
         assert self._seen is not None
         assert self._laid is not None
         (session, interval), (place, page_), choice = self._seen, self._laid, self.choice
@@ -111,8 +109,6 @@ class CorePage(Canvas):
 
 def lines(charts: Charts, keys: Mapping[str, str], width: int) -> list[list[Run]]:
     """The whole page; what is told of its window is what is seen of it."""
-    from perftop.tui.core_page.lines import above, notes
-
     scene, time = charts.scene, charts.time
     window = duration(time.bins * time.bin_ns / 1e9)
     return [

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
-from typing import TYPE_CHECKING
 
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, fit, foreign, width
 from perftop.samples import smt
+from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.core_page import values
 from perftop.tui.core_page.layout import NAME, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
@@ -21,11 +23,6 @@ from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE, INVOLUNTARY, STEAL
 from perftop.tui.shared.sheet_reader import DROP
-
-if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 _BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),

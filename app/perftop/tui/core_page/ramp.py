@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from perftop.base.format import ClockUnit
-
-if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
-    from perftop.tui.shared.time_axis import Axis
+from perftop.samples.episode import Episode
+from perftop.tui.shared.time_axis import Axis
 
 _TIMES = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
 """What is reached, by how long it took."""

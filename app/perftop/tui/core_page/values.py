@@ -4,21 +4,18 @@ the session does."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.smt import STATES, bounds
+from perftop.session.interval import Interval
+from perftop.session.sample_history import Times
+from perftop.session.session import Session
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.sheet_reader import joint
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.sample_history import Times
-    from perftop.session.session import Session
-    from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.time_axis import Axis
 
 _WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz",
             "kernel_instructions": "net_hz"}  # fmt: skip

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.message import Message
 
 from perftop.base.times import when
 from perftop.draw.strips import Run, fit
+from perftop.samples.episode import Episode
+from perftop.session import episode_navigation
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.episodes import lines
 from perftop.tui.shared import canvas, episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
-
-if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 
 class Episodes(Cursor):
@@ -164,8 +163,6 @@ class Episodes(Cursor):
 
     def open(self) -> bool:
         """To its moment, on one of its cores: the selected one if it is among them."""
-        from perftop.session import episode_navigation
-
         session, episode = self._session, self._chosen
         if session is None or episode is None:
             return False

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perftop.base.times import length, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where
+from perftop.samples.episode import Episode
+from perftop.session.session import Session
 from perftop.tui.shared import episode_style
-
-if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
-    from perftop.session.session import Session
 
 ORDERS = ("start", "length", "depth", "kind")
 """By start those that run come first; all begin with the newest, longest, deepest or worst."""

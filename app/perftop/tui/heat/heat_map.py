@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -10,18 +10,16 @@ from textual.binding import BindingType
 from perftop.base.text import ranges
 from perftop.draw import theme
 from perftop.draw.strips import Run
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.heat import cells, layout
 from perftop.tui.heat.layout import Part, Plan
 from perftop.tui.heat.lines import foot, heading, legend, title
+from perftop.tui.heat.values import Heat, HeatReader
 from perftop.tui.shared import canvas
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.heat.values import Heat, HeatReader
 
 HEADS, FOOT = 2, 1
 _NOTHING = Plan(layout.Cell(1, 1, 0, halves=True), [])
@@ -50,8 +48,6 @@ class HeatMap(Canvas):
         changed = self.settle(session) or self._session is None
         self._session, self._interval = session, interval
         if changed:
-            from perftop.tui.heat.values import HeatReader  # brings numpy
-
             self._reader = HeatReader(session)
             # What there was is of other places, and there may be no room for a new plan yet.
             self._plan, self._row, self.count = _NOTHING, {}, 0

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perftop.session.session import Session
-    from perftop.tui.shared.places import Places
+from perftop.session.session import Session
+from perftop.tui.shared.places import Places
 
 APART = 2
 """Columns between blocks of one package."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan
-from typing import TYPE_CHECKING
 
 from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Run, fit, foreign, shed, spread, task, width
+from perftop.samples.metrics import INDEX
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.heat.layout import Cell
+from perftop.tui.heat.values import Heat
 from perftop.tui.shared.places import Place, Places
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.heat.values import Heat
 
 Piece = tuple[int, list[Run]]
 """How important (the highest number goes first), and what."""
@@ -133,8 +131,6 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
 
 def _over(interval: Interval, rows: list[int], *keys: str) -> list[float]:
     """Metrics of these CPUs together."""
-    from perftop.samples.metrics import INDEX  # brings numpy
-
     values = interval.values.group(rows)
     return [float(values[INDEX[key]]) for key in keys]
 

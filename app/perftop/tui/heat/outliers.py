@@ -7,17 +7,14 @@ Brings numpy, as the session does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared.fields import Field
 from perftop.tui.shared.sheet import AWAKE
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 FEWEST = 4
 """Cores of which one can be said to be unlike the others."""

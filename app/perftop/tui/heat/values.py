@@ -5,21 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, nan
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw.heat_ramp import OFF
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Field, Scale, fields, scale
 from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.sheet_reader import DROP
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)

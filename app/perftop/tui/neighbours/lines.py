@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING
 
 from perftop.base.format import MISSING, ClockUnit, many, percent
 from perftop.base.text import ranges
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, number, shed
-
-if TYPE_CHECKING:
-    from perftop.tui.neighbours.values import Job, Runner, Victim
+from perftop.tui.neighbours.values import Job, Runner, Victim
 
 WHY = 120
 """Cells of a line from which on there is room for what a loss rests on."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from perftop.base.format import clock_unit
 from perftop.base.times import when
 from perftop.draw import theme
 from perftop.draw.strips import Run
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.neighbours import lines as words
+from perftop.tui.neighbours.values import Neighbourhood, Runner, Victim, waits
 from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.neighbours.values import Neighbourhood, Runner, Victim
-
-    Row = list[Run] | Victim | Runner
-    """A line: one that only tells something, a CPU that loses, a thread of the job."""
+Row = list[Run] | Victim | Runner
+"""A line: one that only tells something, a CPU that loses, a thread of the job."""
 
 
 class Neighbours(Cursor):
@@ -61,8 +59,6 @@ class Neighbours(Cursor):
     # --- lines
 
     def _read(self) -> None:
-        from perftop.tui.neighbours.values import Neighbourhood
-
         assert self._session is not None
         here = Neighbourhood(self._session, self._interval, self.choice.mask)
         base = self._session.hello.base_hz
@@ -88,15 +84,11 @@ class Neighbours(Cursor):
         return [words.heading(self._victims), *ordered]
 
     def _arranged(self, runners: list[Runner]) -> list[Runner]:
-        from perftop.tui.neighbours.values import waits
-
         if self.choice.order == "worst first":
             runners.sort(key=lambda one: -waits(one.moved))
         return runners[::-1] if self.choice.reverse else runners
 
     def line(self, y: int) -> canvas.Line:
-        from perftop.tui.neighbours.values import Victim
-
         row, chosen = self._rows[y], y == self._line
         if isinstance(row, list):
             return row, "calm"
@@ -117,8 +109,6 @@ class Neighbours(Cursor):
 
     def _named(self, y: int) -> object:
         """What a line tells of, whatever it says of it now."""
-        from perftop.tui.neighbours.values import Victim
-
         row = self._rows[y]
         if isinstance(row, list):
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import isnan, nan
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from perftop.output.episode_words import told, where
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
 from perftop.samples.running_tasks import Task, task
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 LEAST_NS = 1_000_000_000
 """What the numbers of threads cover at least: a thread runs in slices, and sleeps between them."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isnan, nan
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from perftop.base.format import GHZ, clock_unit
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.layout import known, layout, titles
 from perftop.tui.overview.lines import Picture, row
+from perftop.tui.overview.recent_use import Recent
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet import STEAL
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.shared.sheet_reader import Reader
+from perftop.tui.shared.sheet_reader import (
+    Reader,
+)
 
 TALLEST = 12
 """Lines that a CPU may take where there are few of them."""
@@ -67,8 +68,6 @@ class CoreGrid(Cursor):
         if not wide or session is None or interval is None:
             picture.recent = None
             return
-        from perftop.tui.overview.recent_use import Recent
-
         picture.recent = Recent(session, interval, wide)
         lines = self._lines[self.top : self.top + self.height]
         picture.recent.fetch(
@@ -76,10 +75,6 @@ class CoreGrid(Cursor):
         )
 
     def _begin(self, session: Session) -> None:
-        from perftop.tui.shared.sheet_reader import (
-            Reader,  # brings numpy, which the first paint can spare
-        )
-
         self._session = session
         self._reader = Reader(session, self.places)
         self._picture = None

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from perftop.session.session import Session
 from perftop.tui.shared.places import Places, spans
-
-if TYPE_CHECKING:
-    from perftop.session.session import Session
 
 STRIP = 8
 """Cells of a sibling's history at the least: fewer are no picture."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan
-from typing import TYPE_CHECKING
 
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
 from perftop.draw.strips import QUIET, Run, fit, number, task
 from perftop.tui.overview.layout import Column
+from perftop.tui.overview.recent_use import Recent
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import INVOLUNTARY, STEAL, Sheet
-
-if TYPE_CHECKING:
-    from perftop.tui.overview.recent_use import Recent
 
 
 @dataclass(slots=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import nan
-from typing import TYPE_CHECKING
 
 from perftop.session.history import edges
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 
 class Recent:

@@ -3,16 +3,15 @@ moment to which."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual.screen import Screen
 
+from perftop.session import episode_navigation
+from perftop.tui.episodes.episode_list import Episodes
+from perftop.tui.screen.menu import columns, ordered, sorting
 from perftop.tui.screen.messages import Jumped, Refreshed, Sought
+from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
-
-if TYPE_CHECKING:
-    from perftop.tui.episodes.episode_list import Episodes
-    from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.fields import fields
 
 
 class Choosing(Screen[None]):
@@ -45,8 +44,6 @@ class Choosing(Screen[None]):
         """The one with this key, or so many further on."""
         if self.last.session is None:
             return
-        from perftop.tui.shared.fields import fields
-
         known = [field.key for field in fields(self.last.session)]
         if isinstance(which, int):
             at = known.index(self.choice.metric) if self.choice.metric in known else 0
@@ -72,8 +69,6 @@ class Choosing(Screen[None]):
         self.again()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.screen.menu import sorting
-
         def chosen(key: str | None) -> None:
             if key is not None:
                 self.action_sort(key)
@@ -82,8 +77,6 @@ class Choosing(Screen[None]):
             self.app.push_screen(sorting(self.last.session, self.choice, self.view), chosen)
 
     def action_columns(self) -> None:
-        from perftop.tui.screen.menu import columns, ordered
-
         session, choice = self.last.session, self.choice
 
         def chosen(found: set[str] | None) -> None:
@@ -100,8 +93,6 @@ class Choosing(Screen[None]):
         session, interval, choice = self.last.session, self.last.interval, self.choice
         if session is None or interval is None:
             return
-        from perftop.session import episode_navigation
-
         cpus: list[int] | None = None
         if self.view.id == "core":
             cpus = next((core for core in session.splitter.cores if choice.cpu in core), [])

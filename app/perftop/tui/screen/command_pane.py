@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.screen.choosing import Choosing
 from perftop.tui.screen.messages import Printed
-
-if TYPE_CHECKING:
-    from perftop.tui.frame.command_output import Extent, Output
 
 NEXT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 
@@ -22,8 +19,6 @@ class Paned(Choosing):
 
     async def on_printed(self, message: Printed) -> None:
         if self.output is None:
-            from perftop.tui.frame.command_output import Output
-
             caption = self.captions["output"]
             self.output = Output(message.printout, caption, ascii_=self.choice.ascii)
             await self.mount(self.output, after=self.view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -17,10 +17,11 @@ from textual.widgets import Static
 from perftop.draw import theme
 from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign
+from perftop.samples.metrics import METRICS
+from perftop.session.filter import HELP
+from perftop.session.missing import missing_text
+from perftop.session.session import Session
 from perftop.tui.shared import keys
-
-if TYPE_CHECKING:
-    from perftop.session.session import Session
 
 _SHAPES: tuple[tuple[str, str, str], ...] = (
     (theme.BOTH, "both", "both siblings of the core are active"),
@@ -99,8 +100,6 @@ def page(session: Session | None, bindings: list[Binding]) -> list[Run]:
 
 
 def _filters() -> list[Run]:
-    from perftop.session.filter import HELP
-
     runs: list[Run] = [("\n Filters\n", "bright")]
     for example, what in HELP:
         runs += [(f"   {example:<22}", "key"), (f"{what}\n", "text")]
@@ -108,8 +107,6 @@ def _filters() -> list[Run]:
 
 
 def _metrics(session: Session) -> list[Run]:
-    from perftop.samples.metrics import METRICS
-
     runs: list[Run] = [
         ("\n Numbers", "bright"),
         ("  of a core: its CPUs; halts: the worse one\n", "dim"),
@@ -123,8 +120,6 @@ def _metrics(session: Session) -> list[Run]:
 
 
 def _missing(session: Session) -> list[Run]:
-    from perftop.session.missing import missing_text
-
     lines = missing_text(session)
     runs: list[Run] = [("\n Not known here\n", "bright")] if lines else []
     for line in lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,12 +14,12 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from perftop.draw import theme
+from perftop.session.columns import Tabular
+from perftop.session.session import Session
+from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.fields import fields
 from perftop.tui.shared.keys import bindings
-
-if TYPE_CHECKING:
-    from perftop.session.session import Session
-    from perftop.tui.shared.canvas import Canvas
 
 Found = TypeVar("Found")
 Options = Sequence[tuple[str, str]]
@@ -138,8 +138,6 @@ class Chooser(_List[set[str]]):
 
 def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
     """By what the lines of this view can be sorted; only the table knows all of it."""
-    from perftop.tui.shared.fields import fields
-
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
         table, known = view.id == "table", {field.key for field in fields(session)}
@@ -166,6 +164,4 @@ def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[s
 
 
 def _columns(session: Session) -> list[tuple[str, str]]:
-    from perftop.session.columns import Tabular
-
     return [(column.key, column.label) for column in Tabular(session).columns()]

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perftop.base.times import duration, when
+from perftop.session.interval import Interval
+from perftop.session.parse_time import typed
 from perftop.tui.frame.key_line import KeyLine
+from perftop.tui.frame.prompt import Prompt
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
-from perftop.tui.screen import views
 from perftop.tui.screen.command_pane import Paned
+from perftop.tui.screen.help import Help
 from perftop.tui.screen.messages import Jumped, Marked, Refreshed
 from perftop.tui.screen.narrowing import Narrowing
+from perftop.tui.screen.views import VIEWS
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import called
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.tui.frame.prompt import Prompt
 
 SHORT = 12
 """Lines below which the head of the screen makes room for rows."""
@@ -41,7 +41,7 @@ class Monitor(Paned):
     def __init__(self, choice: Choice, keymap: Mapping[str, str]) -> None:
         super().__init__()
         self.choice = choice
-        self.view = views.make("overview", choice)
+        self.view = VIEWS["overview"](choice, id="overview")
         self._views = {"overview": self.view}
         self._before = "overview"
         """Where Esc leads from the page of a core."""
@@ -115,7 +115,7 @@ class Monitor(Paned):
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
             return
         if name not in self._views:
-            made = self._views[name] = views.make(name, self.choice)
+            made = self._views[name] = VIEWS[name](self.choice, id=name)
             made.bare = self.view.bare
             await self.mount(made, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
@@ -147,8 +147,6 @@ class Monitor(Paned):
 
     async def _ask(self, what: str, text: str, hint: str) -> None:
         if self._prompt is None:
-            from perftop.tui.frame.prompt import Prompt
-
             self._prompt = Prompt(ascii_=self.choice.ascii)
             await self.mount(self._prompt, before=self._keys)
         self._prompt.ask(what, text, hint)
@@ -190,8 +188,6 @@ class Monitor(Paned):
             elif prompt.asked == "mark":
                 prompt.tell(when(session.unix(self._mark_ns)))
             elif self._jump_from is not None:
-                from perftop.session.parse_time import typed
-
                 replay = self.last.status.replay
                 reach_ns = None if replay is None else replay.reach_ns
                 self._jump_ns = typed(text, session, self._jump_from, reach_ns)
@@ -226,7 +222,5 @@ class Monitor(Paned):
         self.again()
 
     def action_help(self) -> None:
-        from perftop.tui.screen.help import Help
-
         bindings = [active.binding for active in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from perfprobe.wire import Cpu
 from perftop.draw.strips import fit, foreign
+from perftop.session.filter import Filter, parse
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice
-
-if TYPE_CHECKING:
-    from perfprobe.wire import Cpu
-    from perftop.session.filter import Filter
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 SHOWN = 24
 """Characters of a filter that are shown beside other things."""
@@ -33,8 +29,6 @@ class Narrowing:
 
     def to(self, text: str) -> None:
         """As it reads by now. FilterError: it does not, and nothing changes."""
-        from perftop.session.filter import parse
-
         self._choice.filter = parse(text)
         self._choice.cpu = self._before[1]  # for want of it another one may have been selected
         self._choice.mask = self._of = None  # so that views look whether it is there

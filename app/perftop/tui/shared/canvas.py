@@ -6,7 +6,7 @@ as long as their runs stay the same, and only those that changed are painted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
@@ -15,12 +15,10 @@ from textual.strip import Strip
 from perftop.draw import theme
 from perftop.draw.ansi_strip import Ready, ink, line
 from perftop.draw.strips import Run, foreign
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.places import ORDERS, Places
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 Line = tuple[list[Run], theme.Mood]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from perftop.base.format import ClockUnit, clock_unit
 from perftop.draw.theme import HEAT
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 _STATES = {"both": "both active", "lp0": "lp0 only", "lp1": "lp1 only", "neither": "neither"}
 _NAMES = {

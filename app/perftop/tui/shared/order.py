@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isnan, nan
-from typing import TYPE_CHECKING
 
 from perftop.base.format import clock_unit
+from perftop.session.columns import ALL, Tabular
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import ORDERS, Places
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
+from perftop.tui.shared.sheet_reader import Reader
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
@@ -22,8 +21,6 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
     if choice.order == "CPU number":
         rows.sort(key=lambda row: places.places[row].cpus[0])
     elif choice.order == "worst first":
-        from perftop.tui.shared.sheet_reader import Reader
-
         rows.sort(key=Reader(session, places).read(interval).score)
     elif choice.order == "task":
         names = [_name(place.cpus, interval) for place in places.places]
@@ -41,15 +38,11 @@ def called(order: str) -> str:
     """In the words of headings."""
     if order in ORDERS:
         return order
-    from perftop.session.columns import ALL
-
     return next((column.label for column in ALL if column.key == order), order)
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
     """Of each row the highest of its CPUs, as the table shows it."""
-    from perftop.session.columns import ALL, Tabular
-
     column = next((column for column in ALL if column.key == key), None)
     if column is None:
         return [nan] * len(places.places)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from perftop.session.session import Session
+from perftop.session.session import Session
 
 ORDERS = ("topology", "CPU number", "worst first")
 

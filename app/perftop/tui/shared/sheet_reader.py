@@ -6,17 +6,13 @@ its idle and steal the mean over them, its involuntary halts those of the worse 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, Sheet
-
-if TYPE_CHECKING:
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 DROP = 0.05
 """Of the ceiling, or of the other cores' clock: nearer than this is what averaging over idle

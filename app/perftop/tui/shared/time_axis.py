@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
+from perftop.samples.episode import Episode
+from perftop.session.history import edges
+from perftop.session.sample_history import Times
+from perftop.session.session import Session
 from perftop.tui.shared import episode_style
-
-if TYPE_CHECKING:
-    from perftop.samples.episode import Episode
-    from perftop.session.sample_history import Times
-    from perftop.session.session import Session
 
 Unix = Callable[[int], float]
 """From raw ns to Unix time, as a session knows it."""
@@ -55,8 +53,6 @@ class Axis:
 
     @property
     def edges(self) -> Times:
-        from perftop.session.history import edges
-
         found = edges(self.end_ns, self.bin_ns, self.bins)
         found[-1] = self.now_ns
         return found

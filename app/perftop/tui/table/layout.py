@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from perftop.base.format import ClockUnit
+from perftop.session.columns import Column
 from perftop.tui.shared.sheet import INVOLUNTARY, STEAL
-
-if TYPE_CHECKING:
-    from perftop.base.format import ClockUnit
-    from perftop.session.columns import Column
 
 VALUE = 6
 """Cells of a number, at the least: 100.0 with a sign before it."""

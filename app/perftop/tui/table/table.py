@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
 from textual import events
 from textual.binding import BindingType
 
+from perftop.base.arrays import Ints
 from perftop.base.format import clock_unit
+from perftop.session.columns import Column, Tabular
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.sheet_reader import Reader
 from perftop.tui.table import layout, lines
-
-if TYPE_CHECKING:
-    from perftop.base.arrays import Ints
-    from perftop.session.columns import Column, Tabular
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.shared.sheet_reader import Reader
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
 """What sorting by a column that stays is called in other views."""
@@ -71,11 +70,6 @@ class Table(Cursor):
         self.paint()
 
     def _begin(self, session: Session) -> None:
-        import numpy as np
-
-        from perftop.session.columns import Tabular
-        from perftop.tui.shared.sheet_reader import Reader
-
         self._tabular, self._reader = Tabular(session), Reader(session, self.places)
         mask, shown = self.choice.mask, frozenset(session.shown)
         wanted = shown if mask is None else shown & mask

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
 from perftop.draw.strips import Run
 from perftop.samples.smt import STATES
+from perftop.session.session import Session
 from perftop.tui.shared.fields import Field, Scale, scale
-
-if TYPE_CHECKING:
-    from perftop.session.session import Session
-    from perftop.tui.shared.places import Place
-    from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.time_axis import Axis
 
 _KNOWN = theme.HEAT + 1
 """What one half of a cell may be: unknown, or a step of the ramp."""

@@ -7,25 +7,24 @@ the siblings of a core are the halves of its cells.
 from __future__ import annotations
 
 from math import isnan, nan
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from perftop.base.format import ClockUnit
 from perftop.base.text import ranges
 from perftop.base.times import duration
 from perftop.draw import theme
+from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
+from perftop.samples.episode import Episode
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.shared import canvas, time_axis
 from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import Field, fields
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line
+from perftop.tui.timeline.lanes import Lanes, marked
 from perftop.tui.timeline.layout import NUMBER, Plan, Slot, label, planned, titles
-
-if TYPE_CHECKING:
-    from perftop.base.format import ClockUnit
-    from perftop.samples.episode import Episode
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
-    from perftop.tui.shared.fields import Field
-    from perftop.tui.timeline.lanes import Lanes
 
 HEADS = 3
 
@@ -73,8 +72,6 @@ class Past(Cursor):
         session = self._session
         if session is None or not self.size.width:
             return
-        from perftop.tui.shared.fields import fields
-
         known = fields(session)
         keys = [field.key for field in known]
         at = keys.index(self.choice.metric) if self.choice.metric in keys else 0
@@ -109,8 +106,6 @@ class Past(Cursor):
 
     def _look(self, session: Session) -> None:
         """What there was up to this moment."""
-        from perftop.tui.timeline.lanes import Lanes
-
         plan, interval, choice = self._plan, self._interval, self.choice
         self._right = plan.right if self.width > plan.label + plan.right else 0  # no cut numbers
         room = max(1, self.width - plan.label - self._right)
@@ -172,8 +167,6 @@ class Past(Cursor):
         ]
 
     def _legend(self) -> list[Run]:
-        from perftop.draw.heat_ramp import ramp
-
         assert self._lanes is not None
         name, per, digits = self._unit
         digits = 0 if self._field.unit == "ratio" else digits
@@ -242,8 +235,6 @@ class Past(Cursor):
         return sum(there) / len(there) if there else nan
 
     def _row(self, slot: Slot, *, chosen: bool) -> list[Run]:
-        from perftop.tui.timeline.lanes import marked
-
         plan, lanes, row = self._plan, self._lanes, slot.line.row
         assert lanes is not None
         if row not in lanes:
