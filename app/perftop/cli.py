@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfprobe import stream_options
 from perftop.arguments import (
     COMMAND,
     PANE,
@@ -110,10 +111,7 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
 
     replay = verbs.add_parser("replay", help="the terminal app on a recording")
     replay.add_argument("file", type=Path, metavar="FILE", help="what record has written")
-    replay.add_argument(
-        "-i", "--interval", type=span_ns, metavar="TIME", default=LIVE_INTERVAL_NS,
-        help="what the numbers cover: 100ms, 1s, 2",
-    )  # fmt: skip
+    _add_interval(replay, LIVE_INTERVAL_NS)
     replay.set_defaults(verb=_replay)
     for screen in (live, replay):
         screen.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
@@ -167,19 +165,16 @@ def _add_export(verbs: Any) -> None:
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """What to read, and how often."""
     options = argparse.ArgumentParser(add_help=False, parents=[machine])
-    for names, kind, metavar, text in (
-        (["--source"], str, "NAME",
-         "auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),
-        (["-i", "--interval"], span_ns, "TIME", "what the numbers cover: 100ms, 1s, 2"),
-        (["--sample"], span_ns, "TIME", "how often the probe reads (default: 100ms at most)"),
-        (["-c", "--cpus"], str, "LIST", "0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
-        (["--smt-method"], str, "NAME",
-         "only this one: one-thread, any-thread, distributed, traced, bounds"),
-        (["--watch"], str, "PID|COMM", "follow the threads of a process, or of all with this name"),
-    ):  # fmt: skip
-        options.add_argument(*names, type=kind, metavar=metavar, help=text)
-    options.set_defaults(source="auto")
+    _add_interval(options)
+    stream_options.add(options, span_ns)
     return options
+
+
+def _add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
+    parser.add_argument(
+        "-i", "--interval", type=span_ns, metavar="TIME", default=default_ns,
+        help="what the numbers cover: 100ms, 1s, 2",
+    )  # fmt: skip
 
 
 def _stream(options: argparse.Namespace, sample_ns: int, job: Job | None = None) -> list[str]:

@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfprobe import __version__, wire
+from perfprobe import __version__, stream_options, wire
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources import Source
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
-METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
 
@@ -48,9 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    root = argparse.ArgumentParser(add_help=False)
-    root.add_argument("--sysroot", type=Path, default=Path("/"), metavar="DIR",
-                      help="read /proc, /sys and /dev below DIR, and nothing else")  # fmt: skip
+    root = stream_options.sysroot()
 
     _add_stream(verbs, root)
 
@@ -86,14 +83,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
     stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
-    stream.add_argument("--source", default="auto", metavar="NAME")
-    stream.add_argument("--sample", type=float, default=0.1, metavar="SECONDS")
-    stream.add_argument("--cpus", metavar="LIST")
-    stream.add_argument("--smt-method", metavar="NAME")
-    watch = stream.add_mutually_exclusive_group()
-    watch.add_argument("--watch", metavar="PID|COMM")
+    watch = stream_options.add(stream, float)
     watch.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
-    stream.set_defaults(verb=_stream)
+    stream.set_defaults(verb=_stream, sample=0.1)
 
 
 def _stream(options: argparse.Namespace) -> int:
@@ -125,8 +117,8 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
 def _open(options: argparse.Namespace) -> Source:
     name, sample_ns = options.source, round(options.sample * 1e9)
     method = options.smt_method
-    if method is not None and method not in METHODS:
-        raise ValueError(f"--smt-method {method}: there are {', '.join(METHODS)}")
+    if method is not None and method not in stream_options.METHODS:
+        raise ValueError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
     if name == "sim" or name.startswith("sim:"):
         if options.sysroot != Path("/"):
             raise ValueError("--sysroot is for real sources: a simulated machine has no files")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from perfprobe import stream_options
+
 Answer = dict[str, Any]
 SUDO = "run the probe, and only it, as root"
 
@@ -20,10 +22,8 @@ class Draw(Protocol):
 
 def machine_options() -> argparse.ArgumentParser:
     """Which machine, and with which rights."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument(
-        "--sysroot", metavar="DIR", help="read /proc, /sys and /dev below DIR and nothing else"
-    )
+    options = stream_options.sysroot()
+    options.set_defaults(sysroot=None)
     options.add_argument("--sudo", action="store_true", help=SUDO)
     return options
 
@@ -49,7 +49,7 @@ def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
 
     if options.sudo:
         launch.authorize()
-    below = [] if options.sysroot is None else ["--sysroot", options.sysroot]
+    below = [] if options.sysroot is None else ["--sysroot", str(options.sysroot)]
     return launch.probe_command(*arguments, *below, sudo=options.sudo)
 
 
