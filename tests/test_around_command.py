@@ -9,15 +9,13 @@ import re
 import signal
 import struct
 import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from command import argv
-
-WAIT_S = 20.0
+from waiting import wait
 
 
 class Terminal:
@@ -39,17 +37,22 @@ class Terminal:
         try:
             self.drawn += os.read(self._fd, 1 << 16).decode(errors="replace")
         except BlockingIOError:
-            time.sleep(0.005)
+            pass
         except OSError:
             return False
         return True
 
     def sees(self, pattern: str, since: int = 0) -> int:
         """Where that ends which it draws."""
-        end = time.monotonic() + WAIT_S
-        while not (found := re.compile(pattern).search(self.drawn, since)):
-            assert time.monotonic() < end, f"waited in vain for {pattern}: {self.drawn[-2000:]!r}"
-            assert self.read(), f"it has ended: {self.said}"
+        wanted = re.compile(pattern)
+
+        def seen() -> re.Match[str] | None:
+            assert wanted.search(self.drawn, since) or self.read(), f"it has ended: {self.said}"
+            return wanted.search(self.drawn, since)
+
+        wait(seen, f"it draws {pattern}")
+        found = wanted.search(self.drawn, since)
+        assert found
         return found.end()
 
     def type(self, keys: str) -> None:
@@ -60,9 +63,7 @@ class Terminal:
         return self._said.read_text(encoding="utf-8")
 
     def ended(self) -> int:
-        end = time.monotonic() + WAIT_S
-        while self.read():
-            assert time.monotonic() < end, f"it does not end: {self.said}"
+        wait(lambda: not self.read(), "it ends")
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
@@ -135,10 +136,13 @@ def test_ctrl_c_reaches_it_on_the_screen_and_after(tmp_path: Path, *, screen: bo
 
 def until_cooked(terminal: Terminal) -> None:
     """A ^C makes a signal again."""
-    end = time.monotonic() + WAIT_S
-    while not termios.tcgetattr(terminal._fd)[3] & termios.ISIG or "runs on" not in terminal.said:
-        assert time.monotonic() < end
+
+    def cooked() -> bool:
         terminal.read()
+        isig = termios.tcgetattr(terminal._fd)[3] & termios.ISIG
+        return bool(isig) and "runs on" in terminal.said
+
+    wait(cooked, "a terminal that makes signals")
 
 
 def test_who_ends_us_ends_it(tmp_path: Path) -> None:

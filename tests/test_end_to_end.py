@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import command
 import pytest
 from command import Line
+from waiting import wait
 
 SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbour", "warmup",
              "halts", "hybrid", "idle", "jitter"]  # fmt: skip
@@ -109,7 +109,7 @@ BURN = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile
 def burning(cpu: int) -> Iterator[None]:
     process = subprocess.Popen([sys.executable, "-c", BURN, str(cpu)])
     try:
-        time.sleep(0.3)  # it pins itself first
+        wait(lambda: os.sched_getaffinity(process.pid) == {cpu}, "it is pinned")
         yield
     finally:
         process.kill()
@@ -185,10 +185,7 @@ def gone(pid: int) -> bool:
 
 
 def wait_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while not gone(pid):
-        assert time.monotonic() < deadline, "the probe outlived its reader"
-        time.sleep(0.02)
+    wait(lambda: gone(pid), "the probe ends with its reader")
 
 
 def test_interrupt_sums_up_and_says_130() -> None:

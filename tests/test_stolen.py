@@ -9,6 +9,7 @@ from pathlib import Path
 import command
 import pytest
 import trees
+from waiting import wait
 
 TICK_S = 0.01
 STEAL_FROM_S, STEAL_TO_S, ALL_S = 1.0, 3.0, 4.5
@@ -51,9 +52,12 @@ def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
         command.argv(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as stat:
         begun = time.monotonic()
-        while stat.poll() is None and time.monotonic() - begun < command.TIMEOUT_S:
+
+        def ended() -> bool:
             guest.at(time.monotonic() - begun)
-            time.sleep(0.005)
+            return stat.poll() is not None
+
+        wait(ended, "the command ends", command.TIMEOUT_S)
         out, trouble = stat.communicate(timeout=10)
     assert stat.returncode == 0, trouble
     found = [e for e in command.lines(out, "episode") if e["kind"] == "steal"]

@@ -9,11 +9,11 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import WaitError, wait
 
 from fakekernel.client import FakeKernel, Msr, unavailable
 
@@ -40,9 +40,8 @@ def mounts(path: Path) -> bool:
 
 def gone(path: Path) -> bool:
     """Whether nothing is mounted there, or nothing any more within 5 s."""
-    end = time.monotonic() + 5
-    while mounts(path) and time.monotonic() < end:
-        time.sleep(0.01)
+    with contextlib.suppress(WaitError):
+        wait(lambda: not mounts(path), "nothing is mounted there", 5)
     return not mounts(path)
 
 

@@ -10,6 +10,7 @@ import time
 
 import made
 import pytest
+from waiting import wait
 
 from perfprobe import serve, wire
 from perfprobe.wire import Frame, Hello, Note
@@ -65,13 +66,6 @@ class Reader(threading.Thread):
         return data
 
 
-def until(condition: object, what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.005)
-
-
 def messages(data: bytes) -> list[wire.Message]:
     return list(wire.Decoder().feed(data))
 
@@ -79,7 +73,7 @@ def messages(data: bytes) -> list[wire.Message]:
 def test_everything_arrives_in_order() -> None:
     reader = Reader(Fake(frames=200))
     reader.start()
-    until(lambda: reader.source.given == 200, "200 frames")
+    wait(lambda: reader.source.given == 200, "200 frames")
     os.close(reader.stdin_w)
     found = messages(reader.rest())
     assert isinstance(found[0], Hello)
@@ -90,7 +84,7 @@ def test_everything_arrives_in_order() -> None:
 def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
     reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the queue holds 8
     reader.start()
-    until(lambda: reader.source.given == 300, "300 frames")
+    wait(lambda: reader.source.given == 300, "300 frames")
     data = b""
     while not data.endswith(BIG[:100]) or messages(data)[-1].seq < 300:  # type: ignore[union-attr]
         data += os.read(reader.out_r, 1 << 20)
@@ -108,7 +102,7 @@ def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
 def test_it_ends_when_nobody_wants_it(how: str) -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
-    until(lambda: reader.source.given == 3, "3 frames")
+    wait(lambda: reader.source.given == 3, "3 frames")
     if how == "reader":
         os.close(reader.out_r)
     else:
@@ -121,7 +115,7 @@ def test_words_on_stdin_are_no_orders() -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
     os.write(reader.stdin_w, b"quit\n" * 100)
-    until(lambda: reader.source.given == 3, "3 frames")
+    wait(lambda: reader.source.given == 3, "3 frames")
     os.close(reader.stdin_w)
     assert len(messages(reader.rest())) == 4
 
@@ -131,5 +125,5 @@ def test_signals_become_readable_and_are_given_back() -> None:
     with serve.stop_signals() as fd:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)  # not ours: the terminal's, ignored
-        until(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
+        wait(lambda: os.read(fd, 10) == bytes([signal.SIGTERM]), "SIGTERM on the descriptor")
     assert signal.getsignal(signal.SIGTERM) == before

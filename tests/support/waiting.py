@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfprobe import wire
 
 if TYPE_CHECKING:
     from perfprobe.sources.os.source import Native
 
-MOST_S = 10.0
+T = TypeVar("T")
+MOST_S = 30.0
+"""Others may keep all CPUs busy; a wait that is in vain is rare, and may be slow."""
+OFTEN_S = 0.005
 SOON_S = 0.035
 """Textual lays out and paints what has changed 60 times a second, and may leave out one."""
+
+
+class WaitError(AssertionError):
+    """What was waited for never happened."""
+
+    def __init__(self, most_s: float, what: str) -> None:
+        super().__init__(f"waited {most_s} s in vain: {what}")
+
+
+def wait(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
+    """Until it holds, looked at often. For tests that have no event loop."""
+    end = time.monotonic() + most_s
+    while not condition():
+        if time.monotonic() > end:
+            raise WaitError(most_s, what)
+        time.sleep(OFTEN_S)
 
 
 async def until(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
@@ -22,8 +41,8 @@ async def until(condition: Callable[[], object], what: str, most_s: float = MOST
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"waited {most_s} s in vain: {what}")
-        await asyncio.sleep(0.005)
+            raise WaitError(most_s, what)
+        await asyncio.sleep(OFTEN_S)
 
 
 async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
@@ -41,12 +60,28 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
         await asyncio.sleep(0 if loop._ready else max(0.0, left_s))
 
 
+def whenever_due(
+    due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MOST_S
+) -> Iterator[T]:
+    """What there is to take each time it is due, as the probe waits; the caller ends it."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        time.sleep(max(0.0, min(0.05, due() - time.monotonic())))
+        yield take()
+    raise WaitError(most_s, what)
+
+
+def paced(times: int, each_s: float) -> Iterator[None]:
+    """So many looks at something, that far apart."""
+    for _ in range(times):
+        time.sleep(each_s)
+        yield
+
+
 def heard(source: Native, wanted: Callable[[wire.Frame], Any]) -> Any:
     """What the first frame gives that gives something."""
-    deadline = time.monotonic() + 30
-    while True:
-        assert time.monotonic() < deadline, "it was never told"
-        time.sleep(max(0, source.due() - time.monotonic()))
-        for message in source.poll():
+    for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
+        for message in messages:
             if isinstance(message, wire.Frame) and (found := wanted(message)):
                 return found
+    raise AssertionError  # it has raised

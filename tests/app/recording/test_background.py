@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fakes import Machine
 from made import SAMPLE_NS
 from playing import Run, play
 from textual.pilot import Pilot
-from waiting import until
+from waiting import until, wait
 
 from perfprobe import wire
 from perftop.recording import background, codec, writer
@@ -42,13 +41,6 @@ def read(path: Path) -> list[Timed]:
         return found
 
 
-def within(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
-
-
 class Played:
     """A session with a deck, without a screen."""
 
@@ -69,7 +61,7 @@ class Played:
 
     def ended(self) -> str:
         """What is said at last."""
-        within(lambda: self.deck.news(0.0)[0] is None)
+        wait(lambda: self.deck.news(0.0)[0] is None, "no task of the deck is left")
         return self.deck.news(0.0)[1]
 
 
@@ -103,7 +95,7 @@ def test_what_was_kept_and_what_comes_each_once(here: Path) -> None:
 
 
 def only_soon(directory: Path) -> Path:
-    within(lambda: list(directory.iterdir()))
+    wait(lambda: list(directory.iterdir()), "there is a file")
     return only(directory)
 
 
@@ -168,7 +160,7 @@ def test_a_disk_that_fails_is_told_and_costs_one_message(
     played = Played()
     played.frames(0, 20)
     played.deck.turn(0.0)
-    within(lambda: played.deck.news(0.0)[0] == "")
+    wait(lambda: played.deck.news(0.0)[0] == "", "the deck says that it is written")
     played.frames(20, 25)
     safe = f"0.6 s, 7 frames, {writer.size(only(here).stat().st_size)} are safe in {only(here)}"
     assert played.deck.news(5.0) == ("", f"cannot go on recording: broken; {safe}")
@@ -205,7 +197,7 @@ def test_a_directory_that_is_gone(here: Path) -> None:
     played.frames(0, 5)
     here.rmdir()
     played.deck.turn(0.0)
-    within(lambda: played.deck.news(0.0)[0] == "")
+    wait(lambda: played.deck.news(0.0)[0] == "", "the deck says that it is written")
     assert played.deck.news(0.0)[1].startswith("cannot record to h-2023")
     here.mkdir()  # pytest takes it away
 

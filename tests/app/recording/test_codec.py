@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pieces import FOUND, HELLO, messages, plain, recorded
 from roots import SUPPORT
+from waiting import wait
 
 from perfprobe import wire
 from perftop.recording.codec import BLOCK, Reader
@@ -106,9 +107,8 @@ def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path)
         with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()
-            size = 0
-            while size < 20_000 * (turn + 1):
-                size = path.stat().st_size
+            least = 20_000 * (turn + 1)
+            wait(lambda: path.stat().st_size >= least, "enough of it")  # noqa: B023
             os.kill(writer.pid, 9)
         reader = Reader()
         found = list(reader.feed(path.read_bytes()))

@@ -8,14 +8,14 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import made
 import pytest
 from command import argv, run
+from waiting import MOST_S, wait
 
 from perfprobe import wire
 from perftop.recording.codec import Timed
@@ -23,7 +23,6 @@ from perftop.recording.file import Recording
 from perftop.recording.writer import Tape, size
 
 SOURCE = ("--source", "sim:smt-mix,cpus=4")
-WAIT_S = 20.0
 
 
 def read(path: Path) -> tuple[list[Timed], str | None]:
@@ -54,16 +53,16 @@ def recording(path: Path, *more: str, speed: str = "1") -> Iterator[subprocess.P
             process.kill()
 
 
-def until(condition: object, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "waited in vain"
+def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    def holds() -> object:
         assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.005)
+        return condition()
+
+    wait(holds, "what is wanted of the file")
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=WAIT_S)
+    _, said = process.communicate(timeout=MOST_S)
     return process.returncode, said
 
 
@@ -152,7 +151,7 @@ def test_no_room_left_costs_nothing_that_was_there(tmp_path: Path) -> None:
         f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', '{SOURCE[1]},speed=max']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=MOST_S, check=False
     )
     found, damage = read(path)
     assert damage is None
@@ -257,7 +256,7 @@ def test_only_a_terminal_is_told_how_far_it_is(tmp_path: Path) -> None:
             except OSError:  # the other end is closed
                 break
             said += part
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(MOST_S) == 0
     os.close(ours)
     shown = said.decode().split("\r\x1b[K")
     assert shown[0] == ""

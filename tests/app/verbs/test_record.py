@@ -14,6 +14,7 @@ from pathlib import Path
 
 import made
 from command import argv, run
+from waiting import MOST_S, wait
 
 from perfprobe import wire
 from perftop.process.job import Job, raw_ns
@@ -22,7 +23,6 @@ from perftop.recording.file import Recording
 from perftop.verbs.record import Options, Record
 
 SIM = ("--source", "sim:smt-mix,cpus=4")
-WAIT_S = 20.0
 CLOCK = "import time; now = lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); a = now()"
 TELLING = f"{CLOCK}; sum(range(10**6)); print(a, now()); raise SystemExit(7)"
 
@@ -39,11 +39,11 @@ def notes(path: Path) -> dict[str, wire.Note]:
 
 
 def until_there(path: Path, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not path.exists():
-        assert time.monotonic() < end, f"waited in vain for {path.name}"
+    def there() -> bool:
         assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.005)
+        return path.exists()
+
+    wait(there, f"{path.name} is there")
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
         said = b""
         while part := _piece(ours):
             said += part
-        assert process.wait(WAIT_S) == 0
+        assert process.wait(MOST_S) == 0
     os.close(ours)
     assert said.startswith(b"perftop: recorded ")
     assert b"\x1b" not in said
@@ -183,7 +183,7 @@ def _piece(fd: int) -> bytes:
 def test_a_signal_is_the_commands(tmp_path: Path) -> None:
     with start(tmp_path / "a", "trap 'echo told; exit 9' TERM; while :; do sleep .05; done") as it:
         it.send_signal(signal.SIGTERM)
-        out, said = it.communicate(timeout=WAIT_S)
+        out, said = it.communicate(timeout=MOST_S)
     assert (it.returncode, out) == (9, "told\n")
     assert said.startswith("perftop: recorded ")
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
@@ -193,12 +193,9 @@ def test_marks_are_set_while_it_runs(tmp_path: Path) -> None:
     path, go = tmp_path / "a", tmp_path / "go"
     with start(path, f"until [ -e {go} ]; do sleep .05; done") as it:
         it.send_signal(signal.SIGUSR1)
-        end = time.monotonic() + WAIT_S
-        while "mark" not in notes(path):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait(lambda: "mark" in notes(path), "a mark in the file")
         go.touch()
-        assert it.wait(WAIT_S) == 0
+        assert it.wait(MOST_S) == 0
     assert list(notes(path)) == ["run-start", "mark", "run-end"]
 
 
@@ -228,7 +225,7 @@ def test_no_room_left_does_not_stop_it(tmp_path: Path) -> None:
         f" '--', 'sleep', '0.5']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=MOST_S, check=False
     )
     assert done.returncode == 1
     full, *summary = done.stderr.splitlines()
@@ -247,7 +244,7 @@ def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
         time.sleep(0.2)
         assert it.poll() is None
         go.touch()
-        _, said = it.communicate(timeout=WAIT_S)
+        _, said = it.communicate(timeout=MOST_S)
     assert it.returncode == 5
     assert said.splitlines()[-1] == "perftop: the probe ended by signal 9 without a word"
     assert notes(path)["run-end"].data["status"] == 5
@@ -261,7 +258,7 @@ def test_whatever_its_arguments_hold(tmp_path: Path) -> None:
     path, long = tmp_path / "a", "x" * 10_000
     command = argv("record", "-o", str(path), *SIM, "--", "true")
     command += [os.fsdecode(b"\xff\n"), long]
-    done = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=MOST_S, check=False)
     assert done.returncode == 0
     assert b"true '??' xxx" in done.stderr
     name, odd, cut = notes(path)["run-start"].data["argv"]

@@ -12,10 +12,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import MOST_S, WaitError, paced, wait
 
 from perfprobe.kernel.idle_trace import IdleTrace, States
 
@@ -24,7 +25,6 @@ TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
 ON_NS = 30_000_000, 40_000_000  # unlike, so that mixing them up shows: ideally .4 .2 .3 .1
 LOAD_NS = 3 * NS
-WAIT_S = 20
 POINTS = 0.02  # of the load test
 WAKE_NS = 15_000  # an interrupt that ends idling, at most, on average
 QUIET = 0.1  # foreign load, of one CPU, above which it says too little
@@ -69,21 +69,14 @@ def two() -> tuple[int, int]:
     return cpus[0], cpus[1]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, "never came"
-        time.sleep(0.01)
-
-
 def wait_idle(trace: IdleTrace, cpu: int) -> None:
     """Until the CPU has been seen to go idle; if others keep it busy all the time, no test."""
-    before, end = idle_ticks(cpu), time.monotonic() + WAIT_S
-    while not trace.entries(cpu):
-        if time.monotonic() >= end:
-            assert idle_ticks(cpu) <= before + 1, "idle, and not traced"
-            pytest.skip(f"CPU {cpu} was never idle")
-        time.sleep(0.01)
+    before = idle_ticks(cpu)
+    try:
+        wait(lambda: trace.entries(cpu), f"CPU {cpu} goes idle", 5)
+    except WaitError as error:
+        assert idle_ticks(cpu) <= before + 1, "idle, and not traced"
+        pytest.skip(str(error))
 
 
 def idle_ticks(cpu: int) -> int:
@@ -146,7 +139,7 @@ class Load:
             after = [t.states(0) for t in (plain, swapped, single)]
             self.end = time.monotonic_ns()
             idle = [TICK_NS * (idle_ticks(cpu) - s) for cpu, s in zip(cpus, stat, strict=True)]
-            spans = [json.loads(task.communicate(timeout=WAIT_S)[0]) for task in tasks]
+            spans = [json.loads(task.communicate(timeout=MOST_S)[0]) for task in tasks]
         self.length = self.end - self.start
         self.shares = [
             [part / self.length for part in minus(y, x)] for y, x in zip(after, before, strict=True)
@@ -197,8 +190,7 @@ def test_the_four_states_and_the_unknown_are_all_time(two: tuple[int, int]) -> N
     before = time.monotonic_ns()
     with IdleTrace({a: (7, 0), b: (7, 1)}) as trace:
         opened = time.monotonic_ns()
-        for _ in range(50):
-            time.sleep(0.005)
+        for _ in paced(50, 0.005):
             start, states, end = time.monotonic_ns(), trace.states(7), time.monotonic_ns()
             assert states.known
             # The kernel's fast clock may differ from ours by nanoseconds, hence 1 µs.
@@ -214,8 +206,7 @@ def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
             wait_idle(trace, cpu)
         base, base_busy = trace.states(0), [trace.busy(cpu) or 0 for cpu in two]
         slack = 100_000  # the base is not read at one moment
-        for _ in range(100):
-            time.sleep(0.005)
+        for _ in paced(100, 0.005):
             low = [trace.busy(cpu) for cpu in two]
             states = trace.states(0)
             high = [trace.busy(cpu) for cpu in two]
@@ -307,4 +298,4 @@ def test_4096_cpus() -> None:
     with IdleTrace(core_map, settle=False) as trace:
         assert not trace.states(2047).known
         assert trace.entries(4095) == 0
-        wait_for(lambda: trace.busy(0) is not None)
+        wait(lambda: trace.busy(0) is not None, "CPU 0 is known to be busy or idle")

@@ -10,16 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import MOST_S, wait
 
 from perfprobe.kernel import idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
 
-WAIT_S = 20
 NOBODY = 65534
 BPF = {"x86_64": 321, "aarch64": 280}.get(platform.machine())
 PROG_GET_FD_BY_ID = 13
@@ -39,13 +38,6 @@ def _rights() -> None:
         IdleTrace({0: (0, 0)}, settle=False).close()
     except OSError as error:
         pytest.skip(str(error))
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, "never came"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +100,7 @@ def test_nothing_stays_after_close() -> None:
         assert loaded(program)
     assert programs("self") == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    wait_for(lambda: not loaded(program))
+    wait(lambda: not loaded(program), "the program is gone")
 
 
 @pytest.fixture
@@ -125,8 +117,8 @@ def test_nothing_stays_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
     (program,) = programs(holder.pid)
     assert loaded(program)
     holder.send_signal(signal.SIGKILL)
-    holder.wait(WAIT_S)
-    wait_for(lambda: not loaded(program))
+    holder.wait(MOST_S)
+    wait(lambda: not loaded(program), "the program is gone")
 
 
 SHOW = """

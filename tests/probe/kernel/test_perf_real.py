@@ -7,13 +7,13 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import command
 import pytest
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.cpu import topology
@@ -104,15 +104,13 @@ def test_a_real_group_through_the_sampler(group: OpenGroup, cpu: int) -> None:
     seen: list[list[int]] = []
     with Sampler(PERIOD_NS, n) as sampler:
         sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
-        deadline = time.monotonic() + 20
-        while len(seen) < 4 and time.monotonic() < deadline:
-            time.sleep(max(0.0, sampler.due() - time.monotonic()))
-            if sampler.drain() is not None:
-                row = words(sampler, n)
-                if row[4] & ~wire.ROW_WIDE == wire.ROW_SAMPLED:
-                    seen.append(row)
+        for drained in whenever_due(sampler.due, sampler.drain, "four rows that were read"):
+            row = words(sampler, n)
+            if drained is not None and row[4] & ~wire.ROW_WIDE == wire.ROW_SAMPLED:
+                seen.append(row)
+            if len(seen) == 4:
+                break
         assert sampler.stats(cpu).slot_errno == 0
-    assert len(seen) == 4
     for a, b in itertools.pairwise(seen):
         assert a[wire.HEAD] == mask(1, 2, 3, 6, 8)
         enabled, running, clock, faults, ticks = (
@@ -201,13 +199,12 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
     assert [m.what for m in parts[0].missing] == ["ref"]
     source = Native(Path("/"), 20_000_000, rows, None, parts)
     session = Session(source.hello)
-    deadline = time.monotonic() + 20
-    while session.frames < 12 and time.monotonic() < deadline:
-        time.sleep(max(0.0, source.due() - time.monotonic()))
-        for message in source.poll():
+    for messages in whenever_due(source.due, source.poll, "12 frames"):
+        for message in messages:
             session.apply(message)
+        if session.frames >= 12:
+            break
     source.close()
-    assert session.frames >= 12
     table = session.run.tables["cpu"]
     seconds = table.ticks / session.counters.stamp_hz
     column = {key: session.counters.columns[key].first for key in session.counters.columns}

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait
 
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.process_stat import Stat, parse, read
@@ -105,16 +106,19 @@ def test_a_tree_is_followed_and_a_daemon_of_it() -> None:
 
 
 def test_of_a_tree_all_threads_in_bounds(tmp_path: Path) -> None:
-    begun = time.monotonic()
     child = subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30 & wait"])
     watch = Watch(Path("/"), str(child.pid), tree=True)
     try:
         tasks = Tasks(Path("/"), [0], watch)
         told: set[str] = set()
-        while len(told) < 3 and time.monotonic() < begun + 20:
+
+        def all_told() -> bool:
             tasks.work()
-            told |= set(watch.take(time.monotonic_ns()).get("watched", {}).get("threads", {}))
-            time.sleep(0.01)
+            found = watch.take(time.monotonic_ns()).get("watched", {})
+            told.update(found.get("threads", {}))
+            return len(told) >= 3
+
+        wait(all_told, "three threads")
         assert len(told) == 3
         assert str(child.pid) in told
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import whenever_due
 
 import perfprobe.native.sampler
 from perfprobe import wire
@@ -20,7 +21,6 @@ from perfprobe.native.sampler import FILE, Drained, RowPlan, Sampler, Slot
 PERIOD_NS = 5_000_000
 ROW = wire.HEAD + 1 + 2  # words: head, valid, two columns
 NO_CPU = 5000
-WAIT_S = 20
 
 
 @pytest.fixture
@@ -46,13 +46,10 @@ def flags(sampler: Sampler, row: int) -> int:
 
 def drain(sampler: Sampler, until: Callable[[Drained], bool] = lambda _: True) -> Drained:
     """Drains as a caller does, sleeping until `due`, to the first round that is as wanted."""
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        time.sleep(max(0.0, sampler.due() - time.monotonic()))
-        drained = sampler.drain()
+    for drained in whenever_due(sampler.due, sampler.drain, "such a round"):
         if drained is not None and until(drained):
             return drained
-    pytest.fail("no such round came")
+    raise AssertionError  # it has raised
 
 
 def test_two_cpus_one_frame(fd: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait
 
 from perfprobe.registers import journal
 from perfprobe.registers.counter_plan import Change
@@ -221,7 +222,7 @@ def test_who_is_alive() -> None:
     assert journal.start_time(os.getpid()) == journal.start_time(os.getpid()) != None  # noqa: E711
     assert journal.start_time(2**22 + 1) is None
     child = subprocess.Popen([sys.executable, "-c", ""])
-    while Path(f"/proc/{child.pid}/stat").read_text().split()[2] != "Z":
-        pass
+    stat = Path(f"/proc/{child.pid}/stat")
+    wait(lambda: stat.read_text().split()[2] == "Z", "it has ended")
     assert journal.start_time(child.pid) is None
     child.wait()

@@ -7,7 +7,6 @@ import contextlib
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from command import Line, argv, lines, run
 from fakekernel.client import FakeKernel, unavailable
+from waiting import WaitError, wait
 
 from perfprobe import wire
 from perfprobe.cpu import identity
@@ -175,9 +175,8 @@ def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wi
 
 def settle(kernel: FakeKernel) -> dict[int, dict[int, tuple[int, int]]]:
     """What is still changed after the probe had time to end."""
-    end = time.monotonic() + 10
-    while kernel.changed() and time.monotonic() < end:
-        time.sleep(0.02)
+    with contextlib.suppress(WaitError):
+        wait(lambda: not kernel.changed(), "all registers are as they were", 10)
     return kernel.changed()
 
 

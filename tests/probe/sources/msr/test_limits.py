@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.native.sampler import Flags
@@ -42,13 +42,12 @@ def frames(source: Msr, n: int) -> list[Frame]:
     decoder = wire.Decoder()
     list(decoder.feed(wire.encode(source.hello)))
     found: list[Frame] = []
-    deadline_s = time.monotonic() + 30
-    while len(found) < n and time.monotonic() < deadline_s:
-        time.sleep(max(0.0, min(0.05, source.due() - time.monotonic())))
-        for message in source.poll():
+    for messages in whenever_due(source.due, source.poll, f"{n} whole frames"):
+        for message in messages:
             found += [m for m in decoder.feed(wire.encode(message)) if isinstance(m, Frame)]
         found = [frame for frame in found if whole(source.hello, frame)]
-    assert len(found) >= n
+        if len(found) >= n:
+            break
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.sources.msr.source import open_msr
@@ -26,11 +26,12 @@ def drops(scene: PowerLimitDrop, root: Path, seconds: float) -> tuple[Session, l
         try:
             session, decoder = Session(source.hello), wire.Decoder()
             list(decoder.feed(wire.encode(source.hello)))
-            while session.frames < seconds * 1e9 / SAMPLE_NS:
-                time.sleep(max(0.0, min(0.05, source.due() - time.monotonic())))
-                for message in source.poll():
+            for messages in whenever_due(source.due, source.poll, f"{seconds} s", 60):
+                for message in messages:
                     for told in decoder.feed(wire.encode(message)):
                         session.apply(told)
+                if session.frames >= seconds * 1e9 / SAMPLE_NS:
+                    break
         finally:
             source.close()
     found = [*session.ended, *session.detector.running]

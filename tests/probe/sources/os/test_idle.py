@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.kernel.idle_trace import IdleTrace
@@ -60,11 +61,12 @@ def measure(seconds: float) -> tuple[Session, Interval]:
     session = Session(source.hello)
     end = time.monotonic() + seconds
     try:
-        while time.monotonic() < end:
-            time.sleep(max(0, source.due() - time.monotonic()))
-            for message in source.poll():
+        for messages in whenever_due(source.due, source.poll, f"{seconds} s"):
+            for message in messages:
                 data = wire.encode(source.hello) + wire.encode(message)
                 session.apply(list(wire.Decoder().feed(data))[1])
+            if time.monotonic() > end:
+                break
     finally:
         source.close()
     return session, session.take()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trees
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.sources.os.source import Native, open_os
@@ -57,15 +57,14 @@ def source(tmp_path: Path) -> Iterator[Native]:
 
 def values(source: Native, after: int = 1, off: int = 0) -> Values:
     """Of the so-manyth frame from now in which all rows were read, but those of so many CPUs."""
-    deadline = time.monotonic() + 20
-    while after:
-        assert time.monotonic() < deadline, "no frame"
-        time.sleep(max(0, source.due() - time.monotonic()))
-        for message in source.poll():
+    for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
+        for message in messages:
             if isinstance(message, Frame):
                 found = dict(_read(source.hello, message))
                 whole = found["max_hz"].count(None) == off and None not in found["core_throttles"]
                 after -= whole
+        if after <= 0:
+            break
     return found
 
 

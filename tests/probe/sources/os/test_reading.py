@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import trees
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.cpu import topology
@@ -66,17 +66,16 @@ class Rig:
         self.last: wire.Frame | None = None
 
     def until(self, ready: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 20
-        while not ready():
-            assert time.monotonic() < deadline, f"never: {what}"
-            time.sleep(max(0, self.source.due() - time.monotonic()))
-            for message in self.source.poll():
+        for messages in whenever_due(self.source.due, self.source.poll, what):
+            for message in messages:
                 decoder = wire.Decoder()
                 greeting = wire.encode(self.source.hello)
                 _, arrived = decoder.feed(greeting + wire.encode(message))
                 self.session.apply(arrived)
                 if isinstance(arrived, wire.Frame):
                     self.last = arrived
+            if ready():
+                return
 
     def frames(self, n: int) -> None:
         goal = self.session.frames + n
