@@ -48,9 +48,14 @@ def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
     guest = Guest(tmp_path)
     arguments = ["stat", "--json", "--sysroot", str(tmp_path), "--sample", sample, "-i", "500ms",
                  "--duration", f"{ALL_S}"]  # fmt: skip
-    with subprocess.Popen(
-        command.argv(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as stat:
+    out = tmp_path / "out"
+    with (
+        out.open("w") as file,
+        subprocess.Popen(
+            command.argv(*arguments), stdout=file, stderr=subprocess.PIPE, text=True
+        ) as stat,
+    ):
+        wait(lambda: out.stat().st_size or stat.poll() is not None, "it has begun")
         begun = time.monotonic()
 
         def ended() -> bool:
@@ -58,16 +63,16 @@ def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
             return stat.poll() is not None
 
         wait(ended, "the command ends", command.TIMEOUT_S)
-        out, trouble = stat.communicate(timeout=10)
+        _, trouble = stat.communicate(timeout=10)
     assert stat.returncode == 0, trouble
-    found = [e for e in command.lines(out, "episode") if e["kind"] == "steal"]
+    found = [e for e in command.lines(out.read_text(), "episode") if e["kind"] == "steal"]
     assert len(found) == 1
     (episode,) = found
     assert episode["cpus"] == [1]
     assert episode["cause"] == "hypervisor"
     assert episode["depth"] == pytest.approx(0.4, abs=0.1)
     assert episode["end"] - episode["start"] == pytest.approx(STEAL_TO_S - STEAL_FROM_S, abs=1.1)
-    (summary,) = command.lines(out, "summary")
+    (summary,) = command.lines(out.read_text(), "summary")
     assert summary["episodes"]["steal"] == {"hypervisor": 1}
     assert summary["cpus"][1]["steal"]["max"] > 0.3
     assert summary["cpus"][0]["steal"]["max"] == 0

@@ -42,7 +42,7 @@ def frames(source: Msr, n: int) -> list[Frame]:
     decoder = wire.Decoder()
     list(decoder.feed(wire.encode(source.hello)))
     found: list[Frame] = []
-    for messages in whenever_due(source.due, source.poll, f"{n} whole frames"):
+    for messages in whenever_due(source.due, source.poll, f"{n} whole frames", 100):
         for message in messages:
             found += [m for m in decoder.feed(wire.encode(message)) if isinstance(m, Frame)]
         found = [frame for frame in found if whole(source.hello, frame)]

@@ -112,12 +112,17 @@ def test_utilisation_is_what_is_left(machine: Machine) -> None:
     started = session.now_ns
     drive(source, session, lambda: session.now_ns - started >= span_s * 1e9, "0.1 s")
     machine.idle(0, 10_005, 10**9 + 20_000, 10**12)  # 10 ms polling, 20 ms idle
-    frames(source, session, 3)
+    drive(
+        source,
+        session,
+        lambda: (moved(session, "poll_s")[0], moved(session, "idle_s")[0]) == (0.01, 0.02),
+        "both are read",
+    )
+    elapsed = session.run.tables["cpu"].ticks[0] / session.counters.stamp_hz  # its own
     interval = session.take()
     source.close()
-    elapsed = interval.elapsed_s
-    assert interval.values["util"][0] == pytest.approx(1 - 0.030 / elapsed, rel=0.05)
-    assert interval.values["idle"][0] == pytest.approx(0.020 / elapsed, rel=0.15)
+    assert interval.values["util"][0] == pytest.approx(1 - 0.030 / elapsed, rel=0.01)
+    assert interval.values["idle"][0] == pytest.approx(0.020 / elapsed, rel=0.01)
     assert interval.values["util"][1] == 1.0
 
 
