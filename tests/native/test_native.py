@@ -93,8 +93,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(
     scope="session",
-    params=[(cc, build) for cc in ("cc", "clang") for build in BUILDS],
-    ids="-".join,
+    params=[
+        pytest.param(
+            (cc, build), id=f"{cc}-{build}", marks=pytest.mark.nightly if cc != "cc" else ()
+        )
+        for cc in ("cc", "clang")
+        for build in BUILDS
+    ],
 )
 def programs(request: pytest.FixtureRequest, shared: Path) -> Path:
     """Where the programs of a build are. The first worker that needs them makes them."""

@@ -26,7 +26,12 @@ def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int
 
 @pytest.mark.parametrize(
     ("sample_ns", "cpus", "packages", "seed"),
-    [(10 * MS, 8, 1, 1), (13 * MS, 32, 2, 77), (100 * MS, 8, 1, 77), (100 * MS, 32, 2, 1)],
+    [
+        pytest.param(10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
+        (13 * MS, 32, 2, 77),
+        (100 * MS, 8, 1, 77),
+        pytest.param(100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
+    ],
 )
 def test_every_ramp_is_found_and_nothing_else(
     sample_ns: int, cpus: int, packages: int, seed: int
@@ -77,7 +82,15 @@ def test_what_a_sample_of_a_second_shows_of_60_ms_is_a_bound() -> None:
     assert not any(parts[true["start"]] < 0.4 for true in seen)
 
 
-@pytest.mark.parametrize("scenario", ["idle", "jitter", "smt-mix", "turbo-drop"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "jitter",
+        "turbo-drop",
+        pytest.param("idle", marks=pytest.mark.nightly),
+        pytest.param("smt-mix", marks=pytest.mark.nightly),
+    ],
+)
 def test_loads_that_come_and_go_have_none(scenario: str) -> None:
     _, episodes = found(f"{scenario},cpus=16", 10 * MS, 8.0)
     assert ramps(episodes) == []

@@ -13,6 +13,8 @@ from perftop.session.history import History
 from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
+OTHERS = "license", "throttle", "warmup", "halts"
+"""Scenarios whose episodes take the same way as those of `turbo-drop`."""
 
 
 def capture(spec: str, seconds: float) -> bytes:
@@ -46,7 +48,12 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
 
 @pytest.mark.parametrize(
     "scenario",
-    ["turbo-drop", "license", "throttle", "neighbour", "warmup", "halts", "hotplug"],
+    [
+        "turbo-drop",
+        "neighbour",
+        "hotplug",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS),
+    ],
 )
 def test_a_capture_has_the_episodes_of_the_live_run(scenario: str) -> None:
     data = capture(f"sim:{scenario}", 40)

@@ -344,7 +344,7 @@ CONTENTS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(FILES), CONTENTS))
 def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -162,10 +162,10 @@ def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
             "space", "l", "k", "home", "end", "shift+left", "shift+right", "n", "N"]  # fmt: skip
 
     async def act(run: Run) -> None:
-        for turn, view in enumerate(("1", "2", "3", "4", "5", "6", "enter") * 2):
+        for turn, view in enumerate(("1", "2", "3", "4", "5", "6", "enter")):
             await run.pilot.press("escape", "escape", view)
             await run.pilot.resize_terminal(*next(sizes))
-            await run.pilot.press(*keys[turn:], *keys[:turn])
+            await run.pilot.press(*keys[5 * turn :], *keys[: 5 * turn])
             await run.intervals(1)
             look = monitor(run).view
             lines = [look.render_line(y) for y in range(look.size.height)]
