@@ -184,3 +184,14 @@ def test_this_test_can_tell_distances(
     """Pairs of Sharma, Wu and Dalal, "The CIEDE2000 Color-Difference Formula", 2005."""
     assert ciede2000(one, other) == pytest.approx(far, abs=1e-4)
     assert distance("#58a6ff", "#bc8cff", "deuteranopia") < 3  # blue and violet of the dark theme
+
+
+def test_themes_keep_the_order_of_luminance() -> None:
+    for dark in (True, False):
+        styles = theme.styles("perftop-dark" if dark else "perftop-light")
+        colors = [styles[f"heat{i}"].color for i in range(theme.HEAT)]
+        light = [
+            0.2126 * t.red + 0.7152 * t.green + 0.0722 * t.blue
+            for t in (c.get_truecolor() for c in colors if c is not None)
+        ]
+        assert light == sorted(light, reverse=not dark)
