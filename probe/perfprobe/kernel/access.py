@@ -14,7 +14,7 @@ STATUS = 1 << 14  # bytes read of our own status: many groups, and lists of many
 
 
 def capable(root: Path, *capabilities: int) -> bool:
-    """The effective set has one of these (or the one that stands for all)."""
+    """Whether the effective set has one of these capabilities."""
     try:
         effective = int(status(root, "CapEff")[0], 16)
     except (IndexError, ValueError):
@@ -23,12 +23,12 @@ def capable(root: Path, *capabilities: int) -> bool:
 
 
 def filtered(root: Path) -> bool:
-    """By a container, as to which calls of the system it may make."""
+    """Whether a container's seccomp filter restricts our system calls."""
     return status(root, "Seccomp") == ["2"]
 
 
 def status(root: Path, field: str) -> list[str]:
-    """The words of a field of our own status."""
+    """The words of a field in /proc/self/status."""
     for line in (files.text(f"{root}/proc/self/status", STATUS) or "").splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
@@ -36,7 +36,7 @@ def status(root: Path, field: str) -> list[str]:
 
 
 def no_pmu(root: Path) -> tuple[str, str | None]:
-    """Why the kernel offers no core PMU, and what would mend it."""
+    """Why the kernel offers no core PMU, and the remedy."""
     guest = identity.virtualisation(root)
     if guest is None:
         return "the kernel offers no core PMU", None
@@ -46,7 +46,7 @@ def no_pmu(root: Path) -> tuple[str, str | None]:
 
 
 def hidden_tasks(root: Path) -> tuple[str, str] | None:
-    """Why some processes do not show in /proc, and the mend; None: all of them do."""
+    """Why some processes are not visible in /proc, and the remedy; None: all are visible."""
     with suppress(OSError):
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             why = "in a PID namespace: processes outside this container are hidden"
@@ -54,7 +54,7 @@ def hidden_tasks(root: Path) -> tuple[str, str] | None:
     options = ""
     for line in (files.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
         place, _, about = line.partition(" - ")
-        if place.split()[4:5] == ["/proc"]:  # what was mounted there last is what is seen
+        if place.split()[4:5] == ["/proc"]:  # the last mount on a place hides earlier ones
             options = about.split()[-1] if about else ""
     given = dict(option.partition("=")[::2] for option in options.split(","))
     level = given.get("hidepid", "off")

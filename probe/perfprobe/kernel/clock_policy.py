@@ -1,4 +1,4 @@
-"""What cpufreq tells the clock to do: how to follow the load, and whether with turbo."""
+"""The policy that cpufreq applies to clocks: the governor, and whether turbo is on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfprobe.cpu.files import CPUS, number, text
 
 
 def turbo_on(root: Path) -> bool | None:
-    """As it is now: by intel_pstate, or by the boost switch of the others. None: neither says."""
+    """Whether turbo is on now, by intel_pstate or the boost switch; None: there is neither."""
     off = number(f"{root}/{CPUS}/intel_pstate/no_turbo")
     boost = number(f"{root}/{CPUS}/cpufreq/boost")
     if off is None and boost is None:
@@ -17,5 +17,5 @@ def turbo_on(root: Path) -> bool | None:
 
 
 def governor(root: Path, cpu: int) -> str:
-    """Empty: there is none to be seen."""
+    """The CPU's governor; empty where cpufreq names none."""
     return (text(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()

@@ -1,11 +1,11 @@
 """Exact busy times and SMT states, counted in the kernel at its idle transitions.
 
-Everything is in ns of CLOCK_MONOTONIC, cumulative and up to the moment of the call. "Busy" is the
-operating system's view: not idle, so interrupts and wake-ups count, and time that a hypervisor took
-away as well. A reader is busy on its own CPU while it reads.
+All values are ns of CLOCK_MONOTONIC, cumulative up to the moment of the call. "Busy" is the
+operating system's view: not idle. It includes interrupts, wake-ups and time that a hypervisor took.
+A reader keeps its own CPU busy while it reads.
 
-A value can step back by nanoseconds when a transition was under way as it was read (idle.h says
-why): take differences signed, below zero as zero.
+A value can step back by nanoseconds if a transition was under way during the read (idle.h says
+why): take signed differences, and negative ones as zero.
 """
 
 from __future__ import annotations
@@ -21,46 +21,48 @@ from typing import Any, Self
 from perfprobe._native import ffi, lib
 from perfprobe.native.errors import checked
 
-LOG_BYTES = 1 << 16  # the verifier's words; the kernel says ENOSPC but keeps what fits
+LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """ns of a core with: no CPU busy, only LP 0, only LP 1, both."""
+    """ns for which no CPU of the core was busy, only LP 0, only LP 1, or both."""
 
     neither: int
     lp0: int
     lp1: int
     both: int
     unknown: int
-    """Time in which a CPU's state was not known: with the four, all since the start."""
+    """ns for which the state of one of the CPUs was unknown. The five add up to the time since the
+    start."""
     known: bool
-    """Both CPUs' state is known now."""
+    """The states of both CPUs are known now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Cumulative, over all CPUs. All 0 but for the first two on a machine that works."""
+    """Cumulative, over all CPUs. On a working machine only the first two are not 0."""
 
     clamped: int
-    """Transitions whose clock was behind that of the core's other CPU ..."""
+    """Transitions whose clock was behind the clock of the core's other CPU."""
     clamped_ns: int
-    """... and by how much: by this `lp0 + both` of a core and `busy` of its CPU may differ."""
+    """By how much they were behind: `lp0 + both` of a core and `busy` of its CPU may differ by
+    this."""
     dropped: int
-    """Updates given up; the core counts as unknown until that CPU's next transition."""
+    """Updates that were given up; the core is unknown until that CPU's next transition."""
     missed: int
-    """Runs of the program that the kernel suppressed: busy times are wrong by them."""
+    """Runs of the program that the kernel suppressed; each makes busy times wrong."""
 
 
 class IdleTrace:
-    """The program is in the kernel until close, or until the process ends in whatever way."""
+    """The program stays in the kernel until close or the end of this process."""
 
     def __init__(self, core_map: Mapping[int, tuple[int, int]], *, settle: bool = True) -> None:
-        """`core_map`: for each CPU its core, numbered freely, and 0 or 1 within it.
+        """`core_map`: for each CPU its core, numbered freely, and its LP, 0 or 1. A CPU of a core
+        with one thread, or with more than two, must be LP 0 of a core of its own.
 
-        CPUs of cores with one thread or with more than two: each LP 0 of a core of its own.
-        OSError: why it cannot be had, with the verifier's log as a note if there is one.
+        Raises OSError with the reason, and the verifier's log as a note if there is one.
         """
         places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
         if not all(0 <= n < 4096 for place in places for n in place):
@@ -83,9 +85,9 @@ class IdleTrace:
         self.close()
 
     def settle(self, cpus: Iterable[int] | None = None) -> None:
-        """Makes states known, by running on each CPU once (the calling thread; moves it back).
+        """Makes states known: the calling thread runs on each CPU once, then goes back.
 
-        A CPU that cannot be run on stays unknown until its first transition.
+        A CPU where it may not run stays unknown until its first transition.
         """
         before = os.sched_getaffinity(0)
         try:
@@ -97,18 +99,19 @@ class IdleTrace:
             os.sched_setaffinity(0, before)
 
     def offline(self, cpu: int) -> None:
-        """The CPU went offline: idle from here on. The kernel itself reports nothing then."""
+        """The CPU went offline and counts as idle from now on; the kernel does not report that."""
         checked(lib.pp_idle_offline(self._open(), cpu))
 
     def states(self, core: int) -> States:
-        """OSError ENOENT: no such core; EAGAIN: a CPU stood still in the midst of an update."""
+        """Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU was stopped during an
+        update."""
         out: Any = ffi.new("pp_idle_states *")
         checked(lib.pp_idle_read(self._open(), core, out))
         neither, lp0, lp1, both = out.ns
         return States(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
 
     def busy(self, cpu: int) -> int | None:
-        """None: the CPU's state is not known yet."""
+        """Busy ns of the CPU; None: its state is not known yet."""
         out: Any = ffi.new("uint64_t *")
         result = lib.pp_idle_busy(self._open(), cpu, out)
         if result == -errno.ENODATA:
@@ -117,7 +120,7 @@ class IdleTrace:
         return int(out[0])
 
     def entries(self, cpu: int) -> int:
-        """How often it went idle, into whichever state."""
+        """How often the CPU went idle, into any state."""
         out: Any = ffi.new("uint64_t *")
         checked(lib.pp_idle_get(self._open(), lib.PP_IDLE_ENTRIES, cpu, out))
         return int(out[0])
@@ -128,7 +131,7 @@ class IdleTrace:
         return Stats(out.clamped, out.clamped_ns, out.dropped, out.missed)
 
     def base(self) -> int:
-        """Address of the rows, for slots of the sampler; valid until close."""
+        """Address of the rows for slots of the sampler; valid until close."""
         return int(ffi.cast("uintptr_t", lib.pp_idle_base(self._open())))
 
     def close(self) -> None:
@@ -147,7 +150,7 @@ def _text(log: Any) -> str:
 
 
 def _failure(number: int, log: str) -> OSError:
-    """`log` begins with the call that failed; what follows is the verifier's."""
+    """`log` begins with the call that failed; the rest is the verifier's log."""
     call, _, words = log.partition("\n")
     error = OSError(number, reason(number, call))
     if words.strip():
@@ -156,7 +159,7 @@ def _failure(number: int, log: str) -> OSError:
 
 
 def reason(number: int, call: str) -> str:
-    """What to tell a user, by the error and the call it came from."""
+    """The message for the user, by errno and the call that failed."""
     what = f"idle transitions cannot be traced ({call}): "
     if number in {errno.EPERM, errno.EACCES}:
         try:

@@ -1,13 +1,13 @@
-"""The threads of a watched job: where each is, how long it ran, and waited for a CPU.
+"""The threads of a watched job: where each is, how long it has run and waited for a CPU.
 
-A job is one process, by its PID, or all of one name, those that start later too, or a tree: a
-process with all that descends from it. Its threads are found by the scan that finds who runs where
-(tasks.py), about once a second: who lived between two scans is not seen. Outside a tree a child is
-another job, unless it has the name. The files of a thread stay open: that halves the cost of a
-look, and they never become those of a later thread with its number.
+A job is one process, by its PID; or all processes of one name, later ones included; or a tree: a
+process and all its descendants. The scan that finds running tasks (tasks.py) also finds the job's
+threads, about once a second; a thread that lives between two scans is not seen. Outside a tree a
+child belongs to the job only if it has the name. The files of a thread stay open: that halves the
+cost of a look, and an open file never refers to a later thread with the same number.
 
-The kernel counts from a thread's birth. It adds running time when its CPU's clock ticks and when
-the thread gives way, waiting when it is let run again: either may lag behind the frame.
+The kernel counts from a thread's birth. It adds running time at ticks of the CPU's clock and when
+the thread gives way, and waiting time when the thread runs again. Both may lag behind the frame.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from perfprobe.native.errors import Unavailable
 from perfprobe.wire import Missing
 
 MOST = 256
-"""Threads that are followed; the rest is counted."""
+"""Upper bound of threads that are followed; the others are only counted."""
 LOOK_NS = 3_125_000
-"""One look at a thread in this time: it takes some 20 us, 0.6 % of a CPU. So 32 threads are told of
-every 100 ms, and MOST within a second."""
+"""Time for each look at a thread. A look takes some 20 us, so looks cost 0.6 % of a CPU; 32 threads
+are reported every 100 ms, and MOST within a second."""
 MOST_NAME = 15  # bytes: the kernel cuts names
 FILES = ("stat", "schedstat", "status")
-MOST_STATUS = 1 << 15  # it has a mask of all CPUs and one of all nodes before what we want
-NO_WAITS = b"0 0 0"  # from a kernel that does not account them
+MOST_STATUS = 1 << 15  # bytes: masks of all CPUs and all nodes come before the switches
+NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
 
 
 class Watch:
-    """Raises ValueError for what is no name, Unavailable for a PID that there is not."""
+    """Raises ValueError for text that cannot be a name, Unavailable for a PID that does not
+    exist."""
 
     def __init__(self, root: Path, text: str, *, tree: bool = False) -> None:
         self.text = text
@@ -52,12 +53,12 @@ class Watch:
             self._family = Family(self._pid, self._start)
         self.missing = self._missing(root)
         self._threads: dict[str, _Thread] = {}
-        """By number; in the order of their turns."""
+        """By thread id, in the order of their turns."""
         self._more = 0
         self._told_ns = 0
 
     def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
-        """From now on the threads of those that match. It may pause wherever it yields."""
+        """Follows the threads of the processes that match. The caller may pause at each yield."""
         found: dict[str, str] = {}
         number = 0
         for pid, process in self._job(processes):
@@ -72,7 +73,7 @@ class Watch:
         self._more = max(0, (number if cut else len(found)) - len(self._threads))
 
     def take(self, now_ns: int) -> dict[str, Any]:
-        """The record of the threads whose turn it is; none if it is nobody's yet."""
+        """The record of the threads whose turn it is; empty if no thread is due."""
         due = round((now_ns - self._told_ns) / LOOK_NS)
         if self._threads and not due:
             return {}
@@ -134,7 +135,7 @@ class Watch:
         return found
 
     def _waits(self) -> bool:
-        """Whether the kernel tells it of anybody; yes also where there is nobody to tell it of."""
+        """Whether the kernel accounts for waiting. True also where no process can be asked."""
         known = [pid for pid in (self._pid, "1", "self") if pid is not None]
         there = [pid for pid in known if files.text(f"{self._proc}/{pid}/stat", LIMIT)]
         texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in there]
@@ -142,7 +143,7 @@ class Watch:
 
 
 def wanted_pid(text: str) -> str | None:
-    """None: it is a name. ValueError: it is neither."""
+    """The PID in the text; None: it is a name. Raises ValueError if it is neither."""
     if text.isascii() and text.isdigit():
         return text.lstrip("0") or "0"
     size = len(text.encode(errors="replace"))
@@ -154,7 +155,7 @@ def wanted_pid(text: str) -> str | None:
 
 
 class _Thread:
-    """The open files of one. OSError: it is gone, or may not be looked at."""
+    """The open files of one thread. Raises OSError if it has ended or may not be read."""
 
     def __init__(self, path: str, pid: int) -> None:
         self._pid = pid
@@ -164,7 +165,7 @@ class _Thread:
                 self._files[name] = opened(f"{path}/{name}")
 
     def look(self) -> list[Any] | None:
-        """Its entry in the record; None: it is gone."""
+        """The thread's entry in the record; None: it has ended."""
         stat = parse(self._read("stat", LIMIT))
         if stat is None:
             return None
@@ -184,7 +185,7 @@ class _Thread:
 
 
 def _times(schedstat: bytes) -> tuple[int, int] | None:
-    """How long it ran and waited; None: that is not accounted, or it never ran."""
+    """Ns that the thread ran and waited; None: not accounted, or it never ran."""
     fields = schedstat.split()
     if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_WAITS:
         return None
@@ -192,7 +193,7 @@ def _times(schedstat: bytes) -> tuple[int, int] | None:
 
 
 def _switches(status: bytes) -> tuple[int | None, int | None]:
-    """How often it gave way of its own will, and by force: the last two lines, as a rule."""
+    """Voluntary and involuntary switches: usually the last two lines of the file."""
     _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
     voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
     numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]

@@ -1,4 +1,4 @@
-"""perf events: how they are opened, grouped and tried, and why one was refused."""
+"""perf events: opening, grouping and trying them, and why the kernel refuses one."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class Event:
     kernel: bool = False
     """Count in the kernel only."""
     role: str = ""
-    """Of several events of one role the first that opens is used; empty: the key."""
+    """The first event of a role that opens is used. Empty: the key is the role."""
     core: bool = True
-    """Of a core's PMU: has rings and guests to leave out, and a limited number of counters."""
+    """It belongs to a core's PMU: it can exclude rings and guests, and takes one of few
+    counters."""
 
     @property
     def part(self) -> str:
@@ -42,19 +43,19 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a group counted while a thread pinned to its CPU ran for a while."""
+    """What a group counted while a thread pinned to its CPU was busy."""
 
     counts: list[int]
     running: float
-    """Share of the time for which the group was on the counters; 1 where that is not told."""
+    """Share of the time that the group was on the counters; 1 if the group is not timed."""
     ticks: int
-    """Of the TSC, elapsed."""
+    """Elapsed TSC ticks."""
     own: float
-    """Share of it for which the thread ran."""
+    """Share of the elapsed time that the thread ran."""
 
 
 class Group(Protocol):
-    """Reads its events at once. A slot refers to it by its address."""
+    """Events that are read together. A slot refers to it by its address."""
 
     @property
     def address(self) -> int: ...
@@ -62,23 +63,23 @@ class Group(Protocol):
     def columns(self) -> int: ...
     @property
     def direct(self) -> bool:
-        """By RDPMC, without a system call."""
+        """It can be read by RDPMC, without a system call."""
 
     def place(self, columns: Sequence[int]) -> None:
-        """Which columns, after the times, its events fill: ascending. At first one after the
-        other. Not while a thread reads it."""
+        """Says which columns, after the times, the events fill: ascending. Until it is called they
+        fill the first ones. Must not be called while a thread reads the group."""
 
     def close(self) -> None: ...
 
 
 class Kernel(Protocol):
-    """The calls; tests have one of their own. All raise OSError."""
+    """The system calls; tests replace them. All raise OSError."""
 
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int: ...
     def enable(self, leader: int) -> None: ...
     def close(self, fd: int) -> None: ...
     def group(self, fds: Sequence[int], *, timed: bool) -> Group:
-        """The descriptors are the group's from now on."""
+        """The group takes over the descriptors."""
 
     def trial(self, group: Any, cpu: int, own_ns: int) -> Trial: ...
 
@@ -102,7 +103,7 @@ class OpenGroup:
         self.columns = lib.pp_perf_columns(self.handle)
 
     def read(self) -> list[int]:
-        """All columns; those that no event fills hold anything."""
+        """All columns. Columns that no event fills have undefined values."""
         values = ffi.new("uint64_t[64]")
         checked(lib.pp_perf_read(self.handle, values))
         return [values[i] for i in range(self.columns)]
@@ -141,7 +142,8 @@ class System:
 
 
 def raise_limit() -> None:
-    """A thousand CPUs with ten events each need more descriptors than a process starts with."""
+    """Raises the limit of open files to the hard one: a thousand CPUs with ten events each need
+    more descriptors than a process has by default."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -183,7 +185,7 @@ _REASONS: Mapping[int, Trouble] = {
 
 
 def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
-    """What a failed open means, and what to do about it."""
+    """The meaning of a failed open, and the remedy."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
         return _forbidden(number, root)
@@ -195,7 +197,7 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 
 def _forbidden(number: int, root: Path) -> Trouble:
-    """The kernel's own check answers EACCES, and a container's filter EPERM."""
+    """Why it is forbidden. The kernel's own check returns EACCES, a container's filter EPERM."""
     level = (files.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
     filtered = access.filtered(root)
     by_kernel = not (filtered and number == errno.EPERM)
@@ -212,7 +214,7 @@ def _forbidden(number: int, root: Path) -> Trouble:
 
 
 def shortage(free: int, root: Path = Path("/")) -> Trouble:
-    """Fewer counters than events."""
+    """The trouble when there are fewer counters than events."""
     watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
     why = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:

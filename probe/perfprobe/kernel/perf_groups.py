@@ -1,7 +1,8 @@
-"""One group of events on one CPU: opened, tried, and cut down until it counts.
+"""One group of events on one CPU: opened, tried, and reduced until it counts.
 
-A group goes on the counters as a whole or not at all. Where the counters do not suffice, events are
-dropped in the order of DROPPED until the rest runs; what exists but does not count is dropped too.
+The kernel puts a group on the counters as a whole or not at all. If there are too few counters,
+events are dropped in the order of DROPPED until the rest runs. Events that exist but do not count
+are dropped as well.
 """
 
 from __future__ import annotations
@@ -25,32 +26,33 @@ from perfprobe.kernel.perf_events import (
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 DROPPED = (*LICENSES, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
-"""By role, first to last. The SMT states are what no other tool shows: of what needs a general
-counter they go last. SIMD levels go first, the lowest last, which most SIMD code stays in."""
+"""Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
+last, because most SIMD code stays in it. The SMT event goes after all others that need a general
+counter, because no other tool shows it."""
 SPINS_NS = (2_000_000, 10_000_000)
-"""The second only if the group was not on the counters in the first: the kernel takes turns with
-what others count every 4 ms."""
+"""Durations of the trials. The second is run only if the group was not on the counters during the
+first: the kernel rotates groups every 4 ms."""
 MAY_REST = frozenset({"one_thread", "smi", *LICENSES})
-"""These may well stand still for a while."""
+"""Keys whose counters may stand still during a trial."""
 STILL = Trouble("the counter is there but does not count")
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What one CPU counts in the end."""
+    """What one CPU counts."""
 
     events: list[Event] = field(default_factory=list)
     missing: dict[str, Trouble] = field(default_factory=dict)
-    """By key; of a role nothing of which is there, the first."""
+    """By key; for a role without any event, the key of its first event."""
     group: Group | None = None
     host_only: bool = False
     tried: bool = False
-    """It was seen to count; without, the CPU is none that we may run on."""
+    """It was seen to count. False: we may not run on that CPU."""
 
 
 class Short(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """The group would not fit the counters even if they were all free."""
+    """The group would not fit even if all counters were free."""
 
 
 def settle(
@@ -61,7 +63,7 @@ def settle(
     timed: bool,
     root: Path = Path("/"),
 ) -> Settled:
-    """The largest group that counts. Its events are in the order of `wanted`."""
+    """The largest group that counts, its events in the order of `wanted`."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
     dropped: list[str] = []
@@ -94,8 +96,8 @@ def settle(
 
 
 class Opening:
-    """One attempt: a leader that is disabled, its siblings, then the group enabled - siblings that
-    join a leader which is running already count zeros without any error."""
+    """One attempt: a disabled leader, its siblings, then the group is enabled. Siblings that join a
+    running leader would count zeros without any error."""
 
     def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
         self.events: list[Event] = []
@@ -105,7 +107,7 @@ class Opening:
         self._fds: list[int] = []
 
     def group(self, *, timed: bool) -> Group | None:
-        """None: no event could be opened. Raises Short."""
+        """The enabled group; None: no event could be opened. Raises Short."""
         try:
             self._open_all()
             if not self._fds:
@@ -143,7 +145,8 @@ class Opening:
             self.events.append(event)
 
     def _again_for_host(self) -> None:
-        """Where guests own the PMU while they run, only what leaves them out can be counted."""
+        """Opens all again without guests: where guests own the PMU while they run, only events
+        that exclude them can be counted."""
         self.close()
         self.events, self.refused, self.host_only = [], {}, True
         self._open_all()
@@ -167,7 +170,7 @@ class Opening:
 
 
 def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
-    """None: we may not run on that CPU."""
+    """Runs on the CPU and compares; None: we may not run there."""
     trial = None
     for own_ns in SPINS_NS:
         with contextlib.suppress(OSError):
@@ -178,7 +181,7 @@ def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
 
 
 def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
-    """What did not move as it must while somebody ran."""
+    """Events whose counts are implausible for a busy CPU."""
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
@@ -198,7 +201,7 @@ def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
 
 
 def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
-    """Without the next role to drop; none if there is no more to drop."""
+    """The events without the next role to drop; empty if none is left to drop."""
     for role in DROPPED:
         gone = [event.key for event in events if event.part == role]
         if gone and len(gone) < len(events):
@@ -209,7 +212,8 @@ def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
 
 
 def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
-    """Most CPUs have too few counters for all the SIMD levels: that is nobody's fault."""
+    """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
+    counters for all of them."""
     found = dict.fromkeys(dropped, shortage(free, root))
     return {key: TAKEN if key in LICENSES else why for key, why in found.items()}
 
@@ -221,7 +225,7 @@ def _counters(events: Sequence[Event]) -> int:
 def _left(
     missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
 ) -> dict[str, Trouble]:
-    """A key is not missing if another event has its role."""
+    """The missing keys whose role no other event serves, one for each role."""
     served = {event.part for event in events}
     lacking: dict[str, Trouble] = {}
     roles: set[str] = set()

@@ -1,4 +1,4 @@
-"""What the kernel counts with: the PMUs of /sys/bus/event_source, and their events by name."""
+"""The kernel's PMUs in /sys/bus/event_source, and their events by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfprobe.kernel.perf_events import Refused, Trouble
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
-"""A machine has the first, a hybrid the others."""
+"""Names and core types. A hybrid has the ones with a type, other machines the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +22,21 @@ class Pmu:
     path: str
     type: int
     cpus: frozenset[int] | None
-    """Those that it counts on, or those that are to be asked for their core or package; None: all
+    """The CPUs that it counts on, or the ones to ask for their whole core or package; None: all
     CPUs, each for itself."""
     hybrid: str | None = None
-    """Core type; generic events must then name the PMU."""
+    """The core type on a hybrid, where generic events must name the PMU."""
 
     def serves(self, cpu: int) -> bool:
         return self.cpus is None or cpu in self.cpus
 
     @property
     def extended(self) -> int:
-        """What the config of a generic event has besides its number."""
+        """The bits that the config of a generic event needs besides its number."""
         return self.type << 32 if self.hybrid else 0
 
     def indirect(self) -> Trouble:
-        """Why RDPMC cannot read what it counts."""
+        """Why RDPMC cannot read its counters."""
         if files.number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
         return Trouble("RDPMC may not read it: its page cannot be had, or does not allow it")
@@ -60,7 +60,7 @@ def core_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
 
 
 def core_at(root: Path, cpu: int) -> Pmu:
-    """Raises Refused where there is none."""
+    """The core PMU of a CPU. Raises Refused if there is none."""
     pmu = core_of(cores(root), cpu)
     if pmu is None:
         raise Refused(Trouble(*access.no_pmu(root)))
@@ -74,8 +74,8 @@ _FORMAT = re.compile(r"config:([0-9,-]+)")
 
 
 def config(pmu: Pmu, event: str) -> int | None:
-    """attr.config of an event that the PMU names; None: it has none of that name, or one that
-    needs more than config."""
+    """attr.config of an event that the PMU names; None: there is no such event, or it needs more
+    than config."""
     text = (files.text(f"{pmu.path}/events/{event}") or "").strip()
     if not text:
         return None
@@ -90,7 +90,8 @@ def config(pmu: Pmu, event: str) -> int | None:
 
 
 def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
-    """A value where attr.config has the term; None: the PMU has no such term, or it is narrower."""
+    """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, or the
+    value does not fit."""
     bits = _bits(pmu, term)
     if bits is None or value >> len(bits):
         return None
@@ -98,7 +99,7 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
 
 
 def _bits(pmu: Pmu, term: str) -> list[int] | None:
-    """Where a term's bits go, lowest first: "config:0-7,32-35"."""
+    """Bits of attr.config for a term, lowest first, from a format such as "config:0-7,32-35"."""
     match = _FORMAT.fullmatch((files.text(f"{pmu.path}/format/{term}") or "").strip())
     if match is None:
         return None
@@ -112,7 +113,7 @@ def _bits(pmu: Pmu, term: str) -> list[int] | None:
 
 
 def scale(pmu: Pmu, event: str) -> float:
-    """What one count is in the unit of the event; 1 where that is not said."""
+    """One count in the event's unit; 1 where the PMU does not say."""
     try:
         value = float((files.text(f"{pmu.path}/events/{event}.scale") or "").strip())
     except ValueError:

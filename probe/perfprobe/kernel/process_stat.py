@@ -1,4 +1,4 @@
-"""/proc/PID/stat and its like: small files of processes that come and go."""
+"""/proc/PID/stat and similar files of processes, which may end at any time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-BATCH = 64  # files in a row without a look at the time: below 1 ms
+BATCH = 64  # entries a step: they take less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-LIMIT = 1024  # of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
+LIMIT = 1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
 MOST_COMM = 64
 GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
 class Stat(NamedTuple):
-    """What is needed of /proc/PID/stat."""
+    """The fields of /proc/PID/stat that are used."""
 
     comm: str
     ticks: int
-    """User and system time."""
+    """User and system time, in clock ticks."""
     threads: int
     start: int
-    """Ticks from boot to birth: they tell a task from a later one with its number."""
+    """Birth in ticks since boot; it tells a task from a later one with the same number."""
     cpu: int
     parent: int = 0
 
 
 def parse(data: bytes) -> Stat | None:
-    """None: it is no stat file. The name may hold any bytes, also parentheses and newlines."""
+    """The fields of a stat file; None: it is not one. The name may hold any bytes, parentheses and
+    newlines included."""
     first, last = data.find(b"("), data.rfind(b")")
     if not 0 <= first < last:
         return None
@@ -44,20 +45,20 @@ def parse(data: bytes) -> Stat | None:
 
 
 def numbers(directory: str) -> Iterator[list[str]]:
-    """Entries that are PIDs or thread ids, some at a time: the kernel takes 1 us for each."""
+    """Yields entries that are PIDs or thread ids, a batch at a time; each takes the kernel 1 us."""
     with suppress(OSError), os.scandir(directory) as entries:
         while some := list(islice(entries, BATCH)):
             yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
 
 
 def opened(path: str) -> int:
-    """A descriptor to read from."""
+    """A descriptor for reading. Raises OSError."""
     # NONBLOCK: under a sysroot a fifo may stand where a file is expected.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def read(path: str) -> bytes:
-    """As much as a stat file has."""
+    """The first LIMIT bytes: all of a stat file that is needed. Raises OSError."""
     fd = opened(path)
     try:
         return os.read(fd, LIMIT)

@@ -1,4 +1,4 @@
-"""A process and all that descends from it."""
+"""A process and all its descendants."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from perfprobe.kernel.process_stat import Stat
 
 
 class Family:
-    """Whoever was once of it remains, also when the one that started him has ended and the kernel
-    names another as his parent. `start`: ticks from boot to its birth, as in Stat."""
+    """A process that was once a member remains one, even if its parent has ended and the kernel
+    names another one. `start` is the birth of `pid`, as in Stat."""
 
     def __init__(self, pid: str, start: int) -> None:
         self._known = {pid: start}
 
     def among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
-        """Its members there are now, the first ones first."""
+        """The members among these processes, ancestors first."""
         there = dict(processes)
         children: dict[str, list[str]] = {}
         for pid, process in there.items():
@@ -24,7 +24,7 @@ class Family:
         todo = list(found)
         for parent in todo:
             for child in children.get(parent, ()):
-                # Who is older had another parent with that number.
+                # An older process had an earlier parent with the same number.
                 if child not in found and there[child].start >= found[parent]:
                     found[child] = there[child].start
                     todo.append(child)

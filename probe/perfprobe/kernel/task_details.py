@@ -1,4 +1,4 @@
-"""What psutil tells of the few tasks that are shown: user, command, threads, affinity."""
+"""What psutil tells about the few tasks that are shown: user, command, threads, affinity."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from perfprobe.cpu import cpu_sets
 
 MOST_COMMAND = 200
 AGAIN_NS = 60_000_000_000
-"""Then they are told anew: frames get lost, threads and affinities change."""
-AT_ONCE = 32  # in one record: each costs some 0.1 ms
+"""After this they are sent again: frames get lost, and threads and affinities change."""
+AT_ONCE = 32  # details in one record: each costs some 0.1 ms
 
 Who = tuple[int, int, str]
-"""PID, birth and name of a process: of one, before it runs another program."""
+"""PID, birth and name of a process. The name changes when it executes another program."""
 
 
 class Told:
-    """Of whom something was told, and when."""
+    """The processes whose details were sent, and when."""
 
     def __init__(self) -> None:
         self._at_ns: dict[Who, int] = {}
 
     def wanted(self, shown: Iterable[Who], now_ns: int) -> list[Who]:
-        """Those of whom nothing was, or not lately; they count as told now."""
+        """The ones whose details were not sent within AGAIN_NS. They count as sent from now on."""
         self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < AGAIN_NS}
         new = [who for who in dict.fromkeys(shown) if who not in self._at_ns][:AT_ONCE]
         self._at_ns |= dict.fromkeys(new, now_ns)
@@ -34,7 +34,7 @@ class Told:
 
 
 def describe(pid: int) -> dict[str, str | int]:
-    """What cannot be told is left out; the kernel's threads have no command."""
+    """Details of a process; unknown ones are left out. Kernel threads have no command."""
     import psutil
 
     troubles = (psutil.Error, OSError, ValueError, LookupError)
@@ -56,7 +56,7 @@ def describe(pid: int) -> dict[str, str | int]:
 
 @functools.lru_cache(maxsize=256)
 def _user(uid: int) -> str:
-    """Kept, because a directory service may have to be asked."""
+    """The user's name; cached, because the look-up may ask a directory service."""
     try:
         return _sendable(pwd.getpwuid(uid).pw_name)
     except KeyError:
@@ -64,5 +64,5 @@ def _user(uid: int) -> str:
 
 
 def _sendable(text: str) -> str:
-    """Without the surrogates that stand for bytes which are no text: they cannot be encoded."""
+    """The text without surrogates, which stand for undecodable bytes and cannot be encoded."""
     return text.encode(errors="replace").decode()

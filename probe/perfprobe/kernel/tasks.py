@@ -1,12 +1,12 @@
-"""Who runs where: on each CPU the tasks that ran most since the last scan, from /proc.
+"""The tasks that ran most on each CPU since the last scan, from /proc.
 
-A scan looks at all processes about once a second, in slices between frames. Most sleep, and their
-files need no reading: a process whose CPU clock stands still has not run, and to ask that clock is
-one system call. Threads are looked at where their process used noticeable time. So what wakes up
-is told by the next scan; by the one after it, if it has several threads.
+A scan looks at all processes about once a second, in slices between frames. Most processes sleep,
+and their files are not read: a process whose CPU clock stands still has not run, and asking that
+clock is one system call. Threads are looked at only if their process used noticeable time. So the
+next scan reports a process that wakes up, and the scan after it if the process has several threads.
 
-Not seen is what was born after the last scan or ended before this one. All of a task's time is put
-down to the CPU on which it last ran.
+Tasks that were born after the last scan or ended before this one are not seen. All of a task's time
+is attributed to the CPU on which it last ran.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ from perfprobe.kernel.process_stat import GONE, TICK_NS, Stat, numbers, parse, r
 from perfprobe.kernel.task_details import Told, describe
 
 PERIOD_NS = 1_000_000_000
-"""From the end of a scan to the next one: in less, ticks of 10 ms are no measure."""
+"""From the end of a scan to the next one. In a shorter time ticks of 10 ms are too coarse."""
 COST = 100
-"""The next scan waits for so many times the CPU time of this one: 1 % of a CPU at most."""
-SLICE_NS = 2_000_000  # by which a frame may have to wait
+"""The pause after a scan is at least this many times its CPU time, so scans take 1 % of a CPU at
+most."""
+SLICE_NS = 2_000_000  # a frame may have to wait this long
 LEAST_SHARE = 0.02
-"""Tasks below are not told: of user and system time each is cut to ticks of 10 ms."""
+"""Tasks with a smaller share are left out: user and system time are each rounded to ticks of 10
+ms."""
 MOST_TOLD = 3
-"""Of each CPU: who runs there, and who else. It is shared by few that count."""
+"""Tasks that are reported for each CPU."""
 
 
 @dataclass(slots=True)
 class _Look:
-    """What the last look at a process or thread has shown."""
+    """What the last look at a process or thread showed."""
 
     at_ns: int
     clock_ns: int | None
     stat: Stat | None
     """None: it cannot be read."""
     share: float = 0.0
-    """Of the time since the look before; 0 also where that is not known."""
+    """Share of the time since the previous look that it ran; 0 if unknown."""
     threads: dict[str, _Look] = field(default_factory=dict)
 
     def rested(self, now_ns: int) -> None:
-        """It has not run: what was seen then is what would be seen now."""
+        """It has not run since, so the last look is still right."""
         self.at_ns = now_ns
         for thread in self.threads.values():
             thread.at_ns = now_ns
@@ -63,8 +65,8 @@ class _Runner(NamedTuple):
 
 
 class Tasks:
-    """`cpus`: those that may be told of. `watch` is shown all processes, scan by scan; it remains
-    the caller's. `spent_ns` is the CPU time of who calls `work`."""
+    """`cpus` are the CPUs to report. `watch` is shown all processes at each scan; the caller owns
+    it. `spent_ns` is the CPU time of the thread that calls `work`."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Tasks:
         self._proc = f"{root}/proc"
         self._cpus, self._watch = cpus, watch
         self._now_ns, self._spent_ns = now_ns, spent_ns
-        # A container may have the /proc of others: system calls do not know its numbers.
+        # In a container /proc may show another PID namespace, whose numbers system calls lack.
         self._ours = root == Path("/") and _link("/proc/self") == str(os.getpid())
         self._seen: dict[str, _Look] = {}
         self._told = Told()
@@ -87,17 +89,17 @@ class Tasks:
         self._ready: dict[str, Any] = {}
 
     def due(self) -> float:
-        """Seconds as of time.monotonic() when `work` will next be worth a call."""
+        """Seconds of time.monotonic() at which `work` should be called next."""
         return 0.0 if self._scan else self._next_ns / 1e9
 
     def work(self) -> None:
-        """A slice of a scan, if it is time for one."""
+        """Does a slice of a scan if it is time for one."""
         begun_ns, spent_ns = self._now_ns(), self._spent_ns()
         if self._scan is None:
             if begun_ns < self._next_ns:
                 return
             self._scan, self._cost_ns = self._scanning(), 0
-        first = not self._seen  # it reads everything, but only once
+        first = not self._seen  # the first scan reads all files, so its cost does not count
         for _ in self._scan:
             if self._now_ns() - begun_ns >= SLICE_NS:
                 break
@@ -109,14 +111,14 @@ class Tasks:
             self._next_ns = self._now_ns() + max(PERIOD_NS, rest_ns)
 
     def take(self) -> dict[str, Any]:
-        """The records of a scan that has ended since the last call."""
+        """The records of a scan that ended since the last call, else empty."""
         ready, self._ready = self._ready, {}
         return ready
 
     def close(self) -> None:
         self._scan = None
 
-    # --- a scan: it may pause wherever it yields ---------------------------------------------
+    # --- a scan: it may pause at each yield ----------------------------------------------------
 
     def _scanning(self) -> Iterator[None]:
         seen: dict[str, _Look] = {}
@@ -124,7 +126,7 @@ class Tasks:
         for names in numbers(self._proc):
             for name in names:
                 last = self._seen.get(name)
-                # Asked before the file is read: what it does in between shows in the next scan.
+                # The clock is asked before the file, so time used in between shows next time.
                 clock_ns = self._clock_ns(name)
                 if last is not None and clock_ns is not None and clock_ns == last.clock_ns:
                     seen[name] = last
@@ -135,7 +137,7 @@ class Tasks:
                         yield from self._choose(ran, name, look)
             yield
         if self._ours and not self._seen:
-            import psutil  # noqa: F401 - now, that no later scan bears what it costs
+            import psutil  # noqa: F401 - in the first scan, whose cost does not count
 
             yield
         if self._watch is not None:
@@ -145,7 +147,7 @@ class Tasks:
             yield from self._tell(ran)
 
     def _tell(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
-        """The records, with who ran most on each CPU first."""
+        """Makes the records; the task that ran most on a CPU comes first."""
         for runners in ran.values():
             runners.sort(key=lambda runner: -runner.share)
             del runners[MOST_TOLD:]
@@ -158,7 +160,7 @@ class Tasks:
         self._ready |= {"details": details} if details else {}
 
     def _clock_ns(self, pid: str) -> int | None:
-        """CPU time of all its threads. None: it is gone, or there is no such clock."""
+        """CPU time of all threads of a process; None: it has ended, or its clock cannot be read."""
         if not self._ours:
             return None
         try:
@@ -167,7 +169,7 @@ class Tasks:
             return None
 
     def _look(self, path: str, last: _Look | None, clock_ns: int | None = None) -> _Look | None:
-        """None: it is gone."""
+        """A look at a process or thread; None: it has ended."""
         try:
             stat = parse(read(path))
         except GONE:
@@ -183,7 +185,7 @@ class Tasks:
         return look
 
     def _choose(self, ran: dict[int, list[_Runner]], name: str, look: _Look) -> Iterator[None]:
-        """The process, or its threads, go to those who ran on their CPUs."""
+        """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
         last, process, found = self._seen[name], look.stat, [look]
         assert process is not None
         if process.threads > 1:
