@@ -1,7 +1,8 @@
-"""The counters of one CPU: which is to count what, whether somebody else counts, and the registers.
+"""The counters of one CPU: what each counts, whether somebody else uses them, and which registers
+must be written.
 
-Layouts: Linux asm/perf_event.h, msr-index.h. Counters themselves are never set: differences are
-what counts, at the width that CPUID gives.
+Layouts: Linux asm/perf_event.h, msr-index.h. Counter values are never written: only differences are
+used, at the width that CPUID gives.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from perfprobe.registers.msr import MsrError, Registers, name
 
 USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
 ALL_RINGS = USR | OS
-FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # of FIXED_CTR_CTRL: OS, USR, ANY, PMI a counter
+FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
 
 FIXED_COUNTER, FIXED_CONTROL, GLOBAL_CONTROL = 0x309, 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
 MOST_GENERAL = 8
-"""After eight selects other registers begin."""
+"""Other registers follow after eight selects."""
 SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
     range(0xC0010200, 0xC001020C, 2)
 )
@@ -43,24 +44,24 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What CPUs of one kind are to count."""
+    """What the CPUs of one kind count."""
 
     bank: Bank
     budget: Budget
     counted: tuple[Counted, ...]
     selects: Mapping[int, int]
-    """Register to value."""
+    """Value by register."""
     fixed: int
     """Bits of FIXED_CTR_CTRL to set."""
     enable: int
     """Bits of GLOBAL_CTRL to set."""
     short: tuple[str, ...]
-    """Keys for which no counter was left."""
+    """Keys without a counter, because none was left."""
     method: str | None
 
     @property
     def controls(self) -> list[int]:
-        """All registers that say what counts, in the order to be written."""
+        """All registers that control counters, in the order in which to write them."""
         bank = self.bank
         general = min(self.budget.gp, MOST_GENERAL)
         found = [bank.select + bank.step * n for n in range(general)]
@@ -83,9 +84,9 @@ Changes = dict[int, Change]
 
 
 def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
-    """None: nothing can be programmed. `any_thread`: the CPU says that AnyThread counts.
+    """What to program; None: nothing can be. `any_thread`: the CPU says that AnyThread counts.
 
-    Where counters are short the SMT event comes first, then kernel cycles, then kernel
+    If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
     instructions.
     """
     if uarch.bank is None or uarch.budget is None:
@@ -115,7 +116,7 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
 
 
 def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:
-    """The best way that the CPU's counters allow, and its key."""
+    """The best SMT method that the CPU's counters allow, and its key."""
     for method in uarch.methods:
         event = uarch.events.get(METHODS.get(method, ""))
         if event is not None and (any_thread or not event.any_thread):
@@ -131,7 +132,7 @@ class _Draft:
         self.fixed = self.enable = 0
 
     def add(self, key: str, event: Event, rings: int) -> bool:
-        """False: no counter is left for it."""
+        """Gives the event a counter; False: none is left for it."""
         bank, budget, number = self._bank, self._budget, event.fixed
         if number is not None and number < budget.fixed and rings == ALL_RINGS:
             self.fixed |= FIXED_RINGS << NIBBLE * number
@@ -154,13 +155,13 @@ class _Draft:
 
 
 def controls(registers: Registers, plan: Plan) -> dict[int, int]:
-    """What its control registers hold."""
+    """The content of the CPU's control registers."""
     return {register: registers.read(register) for register in plan.controls}
 
 
 def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
-    """Who counts there already, by register and value. A select that is not enabled globally is
-    left over, and so is a global bit without a select: neither is use."""
+    """Evidence, by register and value, that somebody else counts; None: nobody does. A select that
+    is not enabled globally, or a global bit without a select, is a leftover and no use."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {name(control)} = {enabled:X}H"
@@ -180,7 +181,8 @@ def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def evidence(registers: Registers) -> str:
-    """What the CPU itself says of its counters' use, for the text; it exists from version 4 on."""
+    """What the CPU itself says about the use of its counters, for a message. Exists from version 4
+    on."""
     try:
         return f" ({name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -188,7 +190,7 @@ def evidence(registers: Registers) -> str:
 
 
 def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
-    """What must be written, in order: what is to count before that it counts."""
+    """What must be written, in order: selects before the bits that enable them."""
     wanted = dict(plan.selects)
     if plan.fixed:
         mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
@@ -206,13 +208,14 @@ def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
 
 
 def program(registers: Registers, wanted: Changes) -> None:
-    """MsrError at the first write that does not take: the caller restores."""
+    """Writes the changes. Raises MsrError at the first one that fails; the caller restores."""
     for register, change in wanted.items():
         registers.write(register, change.ours)
 
 
 def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError]]:
-    """Gives the registers back, enabling bits first. Yields those that could not be."""
+    """Gives the registers back, enabling bits first. Yields the registers that could not be
+    restored."""
     for register, change in reversed(done.items()):
         try:
             now = registers.read(register)
@@ -224,7 +227,7 @@ def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError
 
 
 def given_back(register: int, change: Change, now: int) -> int:
-    """What the register is to hold. What somebody else has programmed meanwhile stays theirs."""
+    """The value to restore. A select that somebody else has programmed meanwhile is left alone."""
     mine = change.before ^ change.ours
     if register in SHARED:
         return now & ~mine | change.before & mine
@@ -233,7 +236,7 @@ def given_back(register: int, change: Change, now: int) -> int:
 
 
 def foreign(registers: Registers, done: Changes) -> str | None:
-    """What somebody else has written since, by register and value."""
+    """Evidence, by register and value, that somebody else has written since; None: nobody has."""
     for register, change in done.items():
         now = registers.read(register)
         mine = change.before ^ change.ours if register in SHARED else -1

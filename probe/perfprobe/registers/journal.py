@@ -1,10 +1,10 @@
-"""What registers held before perftop programmed them, in a file: for the next start, should this
-one be killed.
+"""A file with the values that registers had before perftop programmed them. The next start restores
+them if this process is killed.
 
-The file is written and on disk before the first register is. It lies in a directory that nobody
-else may write to; what is read from there is input all the same and is believed only as far as it
-goes: of this boot, of this machine, of registers that perftop programs, with values that these can
-hold. It needs no more than reading to tell whether its writer still runs.
+The file is on disk before the first register is written. It lies in a directory that nobody else
+may write to. Its content is checked all the same: it must be from this boot and this machine, and
+name only registers that perftop programs, with values that these can hold. Whether its writer still
+runs can be told by reading alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Entry:
 
     @property
     def live(self) -> bool:
-        """Its writer still runs: that process, not another one of its number."""
+        """Its writer still runs: the same process, not a later one with that PID."""
         return start_time(self.pid) == self.started
 
 
@@ -49,7 +49,7 @@ class Entry:
 class Found:
     entries: list[Entry]
     rejected: list[tuple[Path, str]]
-    """What cannot be used, and why."""
+    """Journals that cannot be used, and why."""
 
 
 # --- the directory --------------------------------------------------------------------------------
@@ -63,7 +63,8 @@ def directories() -> list[Path]:
 
 
 def prepare() -> Path:
-    """The first directory that is ours alone, made if need be. OSError: there is none."""
+    """The first directory that only we can write to, created if necessary. Raises OSError if there
+    is none."""
     trouble = FileNotFoundError("no directory for the journal")
     for directory in directories():
         try:
@@ -78,7 +79,7 @@ def prepare() -> Path:
 
 
 def _enter(directory: Path) -> int:
-    """A descriptor of the directory. OSError unless nobody else can write there, nor replace it."""
+    """A descriptor of the directory. Raises OSError if others could write there or replace it."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(directory, flags)
     own, above = os.fstat(fd), directory.parent.stat()
@@ -92,7 +93,7 @@ def _enter(directory: Path) -> int:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """One start at a time: looking for journals, programming and writing one's own."""
+    """Held while a start looks for journals, writes its own and programs: one start at a time."""
     fd = _enter(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -105,7 +106,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 class Journal:
-    """That of this process."""
+    """The journal of this process."""
 
     def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
         """Nothing is written yet."""
@@ -121,7 +122,7 @@ class Journal:
         }
 
     def write(self, cpus: Mapping[int, Changes]) -> None:
-        """All of it anew, on disk when this returns. OSError."""
+        """Replaces the file; it is on disk when this returns. Raises OSError."""
         table = {
             str(cpu): {
                 f"{reg:#x}": [f"{c.before:#x}", f"{c.ours:#x}"] for reg, c in changes.items()
@@ -132,7 +133,7 @@ class Journal:
         new = f".{self._name}.{os.getpid()}"
         directory = _enter(self._directory)
         try:
-            with contextlib.suppress(FileNotFoundError):  # of a namesake that was killed
+            with contextlib.suppress(FileNotFoundError):  # left by a killed process with our PID
                 os.unlink(new, dir_fd=directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(new, flags, 0o600, dir_fd=directory)
@@ -156,7 +157,7 @@ def _name(root: Path) -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in ticks since boot; None if there is none."""
+    """Birth of a process in ticks since boot; None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = text.rpartition(")")[2].split()
@@ -169,12 +170,12 @@ def start_time(pid: int) -> int | None:
 
 
 def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
-    """Journals of this boot and tree whose writer is gone: registers are still as it left them."""
+    """Journals of this boot and tree whose writer has ended without restoring the registers."""
     return [entry for entry in look(run_dir, boot_id, root).entries if not entry.live]
 
 
 def look(run_dir: Path, boot_id: str | None, root: Path) -> Found:
-    """The journals of this tree in a directory. Nothing is changed."""
+    """The journals of this tree in a directory. Changes nothing."""
     found = Found([], [])
     try:
         directory = _enter(run_dir)
@@ -207,7 +208,7 @@ def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found:
 
 
 def _content(directory: int, name: str) -> bytes:
-    """Of a plain file that is ours alone."""
+    """The content of a plain file that only we can write to. Raises OSError for any other."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
@@ -223,7 +224,7 @@ def _content(directory: int, name: str) -> bytes:
 
 
 def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
-    """Raises on whatever is not as this program writes it."""
+    """The entry in a journal. Raises on anything that this program would not write."""
     if about["format"] != FORMAT:
         raise ValueError(f"its format is {about['format']!r}")
     if about["boot_id"] != boot_id:
@@ -251,8 +252,8 @@ def _changes(table: Any) -> Changes:
 
 
 def plausible(register: int, change: Change) -> bool:
-    """Whether perftop may have made this change: only its own registers, and nothing that would
-    make a counter run or interrupt which did not before."""
+    """Whether perftop may have made this change: only to its own registers, and restoring it must
+    not start a counter or an interrupt."""
     values = (change.before, change.ours)
     if register in counter_plan.SELECTS:
         return (

@@ -1,7 +1,7 @@
 """One CPU's model-specific registers, through the kernel's msr driver.
 
-The driver takes a register's number as the offset and moves eight bytes. A write is believed only
-when the register says so: hypervisors exist that drop writes and report success.
+The driver takes a register's number as the offset and transfers eight bytes. Every write is read
+back, because some hypervisors drop writes and report success.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODULE_FIX = "sudo modprobe msr"
 
 
 class MsrError(Exception):
-    """What stands in the way, what that means and what helps, a line each."""
+    """The cause, its consequence and the remedy, a line each."""
 
     def __init__(
         self, cause: str, consequence: str, mend: str | None = None, code: int = 0
@@ -38,7 +38,7 @@ class MsrError(Exception):
         self.consequence = consequence
         self.mend = mend
         self.code = code
-        """The errno; 0: a write was accepted and not done."""
+        """The errno; 0: a write was accepted but had no effect."""
 
     @property
     def why(self) -> str:
@@ -46,13 +46,14 @@ class MsrError(Exception):
 
 
 def name(register: int) -> str:
-    """As manuals write it."""
+    """The register as manuals write it."""
     return f"MSR {register:X}H"
 
 
 class Registers:
     def __init__(self, root: Path, cpu: int, *, writable: bool = False) -> None:
-        """MsrError where the device cannot be opened. What is only read is opened read-only."""
+        """Raises MsrError if the device cannot be opened. It is opened read-only unless
+        `writable`."""
         self.cpu = cpu
         self._root = root
         # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
@@ -79,7 +80,8 @@ class Registers:
         return value
 
     def write(self, register: int, value: int) -> None:
-        """MsrError with code 0: the driver reported success, the register holds something else."""
+        """Raises MsrError; its code is 0 if the driver reported success but the register holds
+        something else."""
         try:
             os.pwrite(self.fd, _VALUE.pack(value), register)
         except OSError as error:
@@ -112,8 +114,8 @@ class Registers:
 
 
 def _no_driver(root: Path, what: str, code: int) -> MsrError:
-    """Modules are not below a sysroot, nor in a container, whose kernel may have them all the same;
-    a guest's kernel without them has none to load."""
+    """The error when the driver is absent. A sysroot or a container shows no modules, though the
+    kernel may have them; a guest's kernel without modules has none to load."""
     modules = Path(f"/lib/modules/{identity.kernel()}")
     found = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/msr.ko*"))
     if found or identity.virtualisation(root) is None:
@@ -144,7 +146,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:
-    """The kernel says the same for both its locks: ask it which one it is."""
+    """The kernel returns the same errno for lockdown and allow_writes; its files tell which."""
     code = error.errno or 0
     what = "registers can be read, not programmed"
     if code == errno.EBADF:
@@ -167,7 +169,8 @@ def _write_trouble(root: Path, error: OSError) -> MsrError:
 
 
 def tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
-    """Counted against CLOCK_MONOTONIC_RAW; a candidate only where it is surer than that."""
+    """Counted against CLOCK_MONOTONIC_RAW; a candidate that agrees and has a smaller error is
+    preferred."""
     raw0, tsc0, width0 = _bracket(device)
     time.sleep(SPAN_S)
     raw1, tsc1, width1 = _bracket(device)
@@ -181,7 +184,7 @@ def tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
 
 
 def _bracket(device: Registers) -> tuple[int, int, int]:
-    """Raw ns, the TSC at that moment and the width in ns of the narrowest of a few."""
+    """Raw ns, the TSC at that moment and the width in ns of the narrowest of TRIES brackets."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
         before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -1,7 +1,7 @@
-"""Programs the counters of all CPUs by hand, and gives every register back.
+"""Programs the counters of all CPUs through their registers, and gives every register back.
 
-Nothing is written before a journal with the old values is on disk. While it runs, a second one is
-refused; what one that was killed has left behind is restored first.
+Nothing is written before a journal with the old values is on disk. While one process programs, a
+second one is refused. Registers that a killed process left programmed are restored first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from perfprobe.registers.msr import MsrError, Registers
 
 
 class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
-    """Somebody else counts."""
+    """Somebody else uses the counters."""
 
 
 class Programmer:
     def __init__(self, root: Path, boot_id: str | None) -> None:
-        """Touches nothing."""
+        """Opens and writes nothing yet."""
         self._root, self._boot_id = root, boot_id
         self._plans: Mapping[int, Plan] = {}
         self._devices: dict[int, Registers] = {}
@@ -32,13 +32,13 @@ class Programmer:
         self.refused: dict[int, MsrError] = {}
         """CPUs that are not programmed."""
         self.notes: list[str] = []
-        """What the user should know, a line each."""
+        """Messages for the user, a line each."""
 
     # --- beginning ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
-        """Programs the CPUs that are online. InUse where somebody else counts on all of them;
-        another MsrError where registers cannot be written: all are as before then."""
+        """Programs the CPUs that are online. Raises InUse if somebody else counts on all of them,
+        another MsrError if registers cannot be written; all registers are then as before."""
         self._plans = plans
         try:
             self._begin(online)
@@ -66,7 +66,7 @@ class Programmer:
                 counter_plan.program(device, self._changes[cpu])
 
     def _survey(self, online: Iterable[int]) -> None:
-        """Opens the CPUs, looks who counts there, and decides what to write."""
+        """Opens the CPUs, looks whether somebody counts there, and decides what to write."""
         for cpu in online:
             plan = self._plans[cpu]
             try:
@@ -84,7 +84,7 @@ class Programmer:
         if self.refused and not self._devices:
             raise next(iter(self.refused.values()))
 
-    # --- what a killed one left --------------------------------------------------------------
+    # --- what a killed process left ----------------------------------------------------------
 
     def _recover(self, own: Journal) -> None:
         for directory in journal.directories():
@@ -132,7 +132,8 @@ class Programmer:
     # --- while it runs -----------------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """Of a CPU that is programmed; programs one that has come back. None: it is not."""
+        """The device of a programmed CPU; a CPU that came back is programmed now. None: the CPU is
+        not programmed."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
             try:
                 self._again(cpu)
@@ -158,7 +159,7 @@ class Programmer:
         counter_plan.program(device, self._changes[cpu])
 
     def check(self, cpu: int) -> str | None:
-        """Whether somebody else has programmed the CPU since."""
+        """A warning if somebody else has programmed the CPU since, else None."""
         device = self._devices.get(cpu)
         if device is None:
             return None
@@ -171,7 +172,7 @@ class Programmer:
     # --- ending ------------------------------------------------------------------------------
 
     def end(self) -> list[str]:
-        """Gives all registers back; may be called again. What could not be is told."""
+        """Gives all registers back and returns the failures as messages. May be called again."""
         left: dict[int, Changes] = {}
         told = []
         for cpu, changes in self._changes.items():
@@ -187,14 +188,14 @@ class Programmer:
         self._changes = left
         for cpu in list(self._devices):
             self.shut(cpu)
-        with contextlib.suppress(OSError):  # the old journal stays: it says more than is true
+        with contextlib.suppress(OSError):  # the old journal stays; it names too many registers
             self._save()
         self._changes = {}
         self._journal = None
         return told
 
     def _save(self) -> None:
-        """The journal as it must be now."""
+        """Writes the journal, or removes it if nothing is programmed."""
         if self._journal is None:
             return
         if self._changes:
@@ -203,7 +204,7 @@ class Programmer:
             self._journal.remove()
 
     def shut(self, cpu: int) -> None:
-        """The CPU is off. What its registers held is kept in mind."""
+        """Closes the device of a CPU that went off; its old values are kept."""
         device = self._devices.pop(cpu, None)
         if device is not None:
             device.close()

@@ -1,6 +1,6 @@
 """Tables of turbo ratios: how fast the cores of a package may run, by how many of them are active.
 
-What registers hold is the table for code of licence 0; those of wider SIMD code are in none.
+Registers hold the table for code of licence 0 only; no register has those of wider SIMD code.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from perfprobe.registers import msr
 from perfprobe.wire import Missing, Step
 
 Steps = Iterable[tuple[int, int]]
-"""So many active cores at most, and their ratio to the bus clock."""
+"""Upper bound of active cores, and the ratio of their clock to the bus clock."""
 
 SEMAPHORE = 0x80
-"""Bit 63 of the last register, on Ivy Bridge-EP and Haswell-EP: as a ratio it would be 12.8 GHz."""
+"""Bit 63 of the last register on Ivy Bridge-EP and Haswell-EP; as a ratio it would be 12.8 GHz."""
 
 
 def table(
     uarch: Uarch, read: Callable[[int], int | None], cpus: list[int] | None = None
 ) -> wire.Turbo | Missing:
-    """Of one core type. `read` answers None for a register that cannot be read."""
+    """The table of one core type. `read` returns None for a register that cannot be read."""
     turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
     if turbo is None:
         return Missing("turbo", f"no register is known that tells it ({uarch.name})", None, cpus)
@@ -46,7 +46,7 @@ def table(
 
 
 def steps(layout: str, ratios: Sequence[int], counts: int, bclk_hz: float) -> list[Step]:
-    """As the registers hold them, but each frequency once. What is 0 is no entry."""
+    """The steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
     if layout == "knl":
         entries: Steps = _deltas(ratios[0])
     elif layout == "groups":
@@ -69,7 +69,7 @@ def _bytes(words: Sequence[int]) -> bytes:
 
 
 def _deltas(word: int) -> Iterator[tuple[int, int]]:
-    """Of Knights Landing: the first group as it is, each other by what it differs from the last."""
+    """Knights Landing's groups: the first is absolute, the others are deltas to the one before."""
     cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
     yield cores, ratio
     for shift in range(16, 64, 8):
