@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains at exit
         if isinstance(error, BrokenPipeError):
             return 0
         print(f"perfprobe: cannot write stdout: {error.strerror or error}", file=sys.stderr)
@@ -96,16 +96,16 @@ def _stream(options: argparse.Namespace) -> int:
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
-        contextlib.suppress(serve.Ended),  # that the reader has had enough is no failure
+        contextlib.suppress(serve.Ended),  # it is no failure if the reader leaves
     ):
         hello = _with_method(source.hello, options.smt_method)
         serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello)
-    os.set_blocking(sys.stdout.fileno(), True)  # it may be shared with who started us
+    os.set_blocking(sys.stdout.fileno(), True)  # the parent may share the file
     return 0
 
 
 def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
-    """What hello says when the user wants one SMT method and no other."""
+    """The hello with only the SMT method that the user wants."""
     if method is None or hello.smt_methods == ["single"]:
         return hello
     if method not in hello.smt_methods:
@@ -187,7 +187,7 @@ def _doctor(options: argparse.Namespace) -> int:
         "virtualisation": identity.virtualisation(root),
         "checks": [dataclasses.asdict(check) for check in doctor.checks(root)],
     }
-    # And what a stream from here would say of itself.
+    # The same keys as in the hello of a stream from here.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:

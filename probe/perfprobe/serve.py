@@ -1,9 +1,9 @@
-"""The probe's main loop: what a source yields goes to one descriptor, until nobody wants it.
+"""The probe's main loop: it writes what a source yields to one descriptor until the reader leaves.
 
-The reader's speed is never the probe's: what does not fit into the pipe waits in a bounded queue,
-and the oldest frames are dropped from it and counted. The probe takes no orders. It ends when its
-stdin closes (its parent is gone), when a write fails, or on SIGTERM; sources give back what they
-took on the way out.
+A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
+from which the oldest frames are dropped and counted. The probe takes no orders. It ends when its
+stdin closes (its parent has ended), when a write fails, or on SIGTERM; the caller then closes the
+source, which gives back what it took.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from perfprobe import wire
 from perfprobe.sources import Source
 
 QUEUE_BYTES = 8 << 20
-"""Frames waiting for a slow reader; at least two whatever their size."""
+"""Limit of the queue for a slow reader; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
-"""A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds at first."""
+"""A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
 
 
 class Ended(Exception):  # noqa: N818 - an end, not an error
-    """The reader is gone or a signal came."""
+    """The reader has left or a signal came."""
 
 
 class Outbox:
@@ -41,9 +41,9 @@ class Outbox:
         self._limit = limit
         self._queue: deque[tuple[bool, bytes]] = deque()  # (may be dropped, bytes)
         self._bytes = 0
-        self._sent = 0  # of the first in the queue
+        self._sent = 0  # bytes of the first message in the queue
         os.set_blocking(fd, False)
-        with contextlib.suppress(OSError):  # not a pipe, or more than this user may have
+        with contextlib.suppress(OSError):  # not a pipe, or above this user's limit
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def __bool__(self) -> bool:
@@ -59,7 +59,7 @@ class Outbox:
         self._bytes += len(data)
 
     def _make_room(self) -> None:
-        first = 1 if self._sent else 0  # half sent already: dropping it would tear the stream
+        first = 1 if self._sent else 0  # dropping a message that is half sent would tear the stream
         while self._bytes > self._limit and len(self._queue) > first + 1:
             victim = next((i for i in range(first, len(self._queue)) if self._queue[i][0]), None)
             if victim is None:
@@ -69,7 +69,7 @@ class Outbox:
             self.lost += 1
 
     def flush(self) -> None:
-        """Write as much as goes without waiting."""
+        """Writes as much as possible without waiting."""
         while self._queue:
             data = self._queue[0][1]
             try:
@@ -87,8 +87,8 @@ class Outbox:
 def serve(
     source: Source, stdin: int, stdout: int, stop: int, hello: wire.Hello | None = None
 ) -> None:
-    """Until stdin closes, stdout cannot be written or `stop` becomes readable. `hello` stands in
-    for the source's own."""
+    """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
+    Ended. `hello` replaces the source's own."""
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
@@ -99,7 +99,7 @@ def serve(
     poller.register(stdout, 0)  # POLLERR: the reader closed its end
     while True:
         due = source.due()
-        eager = due is None and not outbox  # faster than time: the reader sets the pace
+        eager = due is None and not outbox  # a fast simulation: the reader sets the pace
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
             _heed(fd, event, stdin, stdout)
         if due is None and outbox:
@@ -129,8 +129,8 @@ def _heed(fd: int, event: int, stdin: int, stdout: int) -> None:
 
 
 def _can_close(fd: int) -> bool:
-    """stdin says that the parent is gone only if it is a pipe or socket that can hang up; a
-    terminal or /dev/null, when a person runs the probe by hand, says nothing."""
+    """Whether the end of the parent closes stdin: only a pipe or a socket does, not the terminal or
+    /dev/null of somebody who runs the probe by hand."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:
@@ -140,10 +140,10 @@ def _can_close(fd: int) -> bool:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[int]:
-    """A descriptor that becomes readable when we are asked to end: SIGTERM, and, where a person
-    runs the probe in a terminal, Ctrl-C. Otherwise the terminal's signals are for the program that
-    started us, which closes our stdin. Nothing is raised in the middle of other work: what a source
-    changes, it must be able to restore."""
+    """A descriptor that becomes readable when we are asked to end: by SIGTERM, and by Ctrl-C if the
+    probe was started in a terminal. Otherwise the terminal's signals are for the program that
+    started us, which closes our stdin. Signals raise nothing in the middle of other work, so that a
+    source can restore what it changed."""
     alone = sys.stdin is not None and sys.stdin.isatty()
     heeded = {signal.SIGTERM} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}

@@ -1,4 +1,4 @@
-"""Where counters come from. Each source yields raw frames; none computes a rate."""
+"""Sources of counters. Each yields raw frames and computes no rates."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Source(Protocol):
     def hello(self) -> Hello: ...
 
     def due(self) -> float | None:
-        """CLOCK_MONOTONIC seconds when `poll` will next be worth a call; None: always (a
-        simulation that runs faster than time, paced by its reader alone)."""
+        """CLOCK_MONOTONIC seconds at which `poll` should be called next; None: at any time (a
+        simulation that runs faster than time, paced by its reader)."""
 
     def poll(self) -> list[Frame | Note]:
         """What is ready by now, oldest first. Never blocks."""
 
     def close(self) -> None:
-        """Stop reading and give back what was taken. May be called twice."""
+        """Stops reading and gives back what was taken. May be called twice."""
