@@ -1,4 +1,5 @@
-"""Many whole numbers, most of them alike: where they lie, and on which grid."""
+"""Statistics of many whole numbers, most of them alike: spread, histogram, and the step of the
+clock that they were read from."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 TRIM = 0.05
-"""This share of the samples is left out at either end: an interrupt is no property of what it
-interrupted, and one in a million of them would be all of the variance."""
+"""Share of samples left out at either end: interrupts do not belong to the code that they
+interrupt, and one in a million would dominate the variance."""
 FAR = 10
-"""A sample of so many times the median was disturbed."""
+"""A sample beyond this multiple of the median was disturbed."""
 BINS = 24
 BEYOND = 0.01
-"""This share at the upper end is not drawn, only counted: it would press all others into one
-bin."""
+"""Share of samples at the upper end that is counted but not drawn: it would squeeze all others into
+one bin."""
 
 Counts = Counter[int]
 
@@ -26,7 +27,7 @@ class Spread:
     least: int
     median: float
     mean: float
-    """Trimmed, as sigma is."""
+    """Of the trimmed samples, as is sigma."""
     sigma: float
     mean_all: float
     far: float
@@ -81,12 +82,12 @@ class Histogram:
     width: int
     counts: list[int]
     beyond: int
-    """Samples after the last bin."""
+    """Number of samples above the last bin."""
 
 
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
-    """Up to BINS of equal width. A width that is no multiple of the grid's step would show teeth
-    that the samples do not have."""
+    """At most BINS bins of equal width, a multiple of the clock's step: another width would show
+    gaps that the samples do not have."""
     ordered = sorted(counts.items())
     total = counts.total()
     first, last = ordered[0][0], _at(ordered, total - 1 - int(BEYOND * total))
@@ -107,19 +108,19 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
 # --- the grid -------------------------------------------------------------------------------------
 
 DISTINCT = 4
-"""Fewer different differences lie on many grids."""
+"""Minimum number of different differences; fewer fit many grids."""
 LOOKED_AT = 500
 COARSEST = 3.0
-"""Finer grids than this, of no whole step, cannot be told from all whole numbers: each reading is
-rounded to one."""
+"""Minimum step that is no whole number. Finer ones cannot be told from 1, because readings are
+rounded to whole numbers."""
 
 
 def step(differences: Iterable[int]) -> float | None:
-    """How far apart the readings of a clock lie that moves in steps, from differences of readings;
-    1: no steps can be seen. None: too few of them differ.
+    """The step in which a clock moves, from differences of its readings; 1: no steps are visible,
+    None: too few differences are different.
 
-    A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks): readings are then
-    rounded, and a difference is within 1 of a multiple.
+    A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
+    rounded, and each difference is within 1 of a multiple.
     """
     distinct = sorted({abs(d) for d in differences} - {0})[:LOOKED_AT]
     if len(distinct) < DISTINCT:
@@ -135,12 +136,12 @@ def step(differences: Iterable[int]) -> float | None:
 
 
 def _fitting(distinct: list[int], parts: int) -> float | None:
-    """The step of which the smallest difference has `parts`, if all others fit."""
+    """The step if the smallest difference has `parts` of it and all others fit, else None."""
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
     for difference in distinct[1:]:
         fewest = math.floor((difference - 1) / high) + 1
         most = math.ceil((difference + 1) / low) - 1 if low > 0 else fewest + 1
-        if fewest == most:  # else it may be this many or that many
+        if fewest == most:  # else the number of steps is ambiguous
             low = max(low, (difference - 1) / fewest)
             high = min(high, (difference + 1) / fewest)
         if fewest > most or low >= high:
@@ -150,7 +151,8 @@ def _fitting(distinct: list[int], parts: int) -> float | None:
 
 
 def _fits(distinct: list[int], grid: float, error: float) -> bool:
-    """Whether all differences lie near multiples, as far as the error lets one tell."""
+    """Whether all differences lie near multiples. Only those whose error is below half a step can
+    tell, and at least DISTINCT of them must."""
     told = 0
     for difference in distinct:
         multiple = round(difference / grid)

@@ -1,7 +1,7 @@
-"""What this user may read on this machine, and why not: the facts behind `doctor`.
+"""What this user may read on this machine, and why not the rest: the checks of `doctor`.
 
-Every check looks and changes nothing. A fix works for a Python program: capabilities on a script
-do nothing, so there is no setcap among them.
+No check changes anything. Fixes must work for a Python program: capabilities on a script have no
+effect, so none of them is setcap.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Check:
     state: State
     why: str
     lost: str | None = None
-    """What perftop cannot show for want of it."""
+    """What perftop cannot show without it."""
     fix: str | None = None
 
 
 def checks(root: Path = Path("/")) -> list[Check]:
-    """All of them, in the order in which they matter."""
+    """All checks, the most important first."""
     return [
         _cpus(root),
         _perf(root),

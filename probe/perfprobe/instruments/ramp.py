@@ -1,9 +1,7 @@
-"""From idle to a steady clock: raw points of a few runs on one CPU. What they mean is the reader's
-to say.
+"""From idle to a steady clock: raw points of a few runs on one CPU. perftop interprets them.
 
 Each run sleeps, which lets the CPU go idle, and then works without a pause. Wide code runs in three
-phases - it, scalar code, and it again - so that both levels and both ways of changing are seen
-within one run.
+phases (wide, scalar, wide), so that one run shows both levels and both changes.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from perfprobe.wire import Cpu
 NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
 SHORTEST_S, LONGEST_S = 1.0, 60.0
 MOST_IDLE_S = 0.5
-"""Long enough for the deepest idle state and for governors to forget the last run."""
+"""Longest sleep before a run: enough for the deepest idle state, and for governors to forget the
+previous run."""
 
 _THREE = (
     "Nehalem", "Westmere", "Sandy Bridge", "Ivy Bridge", "Haswell", "Broadwell", "Skylake",
@@ -33,15 +32,17 @@ _THREE = (
     "Tiger Lake", "Rocket Lake", "Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Zen",
 )  # fmt: skip
 _THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
-"""Cores whose 64-bit multiplication takes STEP_CYCLES. Small cores take longer, some by model."""
+"""Names of cores whose 64-bit multiplication takes STEP_CYCLES. Small cores take longer, and not
+all equally long."""
 
 
 def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
-    """Raises ValueError for what cannot be, Unavailable for what is not here."""
+    """The answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no machine can
+    fulfil, Unavailable for those that this one cannot."""
     rows = _check(isa, seconds)
     here = chosen(asked, rows, os.sched_getaffinity(0))
     cpu = here.cpu
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # C does not look for Python's
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the C to return
     try:
         with affinity.pinned(cpu):
             return _measure(here, affinity.siblings(here, rows), workload(isa, seconds))
@@ -70,7 +71,7 @@ def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
 
 
 def workload(isa: str, seconds: float) -> Workload:
-    """All runs together take as long as asked."""
+    """One run's share of `seconds`: a sleep and its phases."""
     each = seconds / RUNS
     idle = min(MOST_IDLE_S, each / 2)
     load = each - idle
@@ -80,7 +81,7 @@ def workload(isa: str, seconds: float) -> Workload:
 
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
-    """Of a step of the chain, by the name of the microarchitecture; None: not known."""
+    """Cycles of a step of the chain, by the name of the microarchitecture; None: unknown."""
     known = name.startswith(_THREE) or (core_type == "P" and name.startswith(_THREE_ON_P))
     return STEP_CYCLES if known else None
 

@@ -1,5 +1,5 @@
-"""Runs from idle to load by the C, on the CPU that the caller is pinned to, with the counter of its
-cycles where there is one."""
+"""Runs from idle to load, measured by the C helper on the CPU that the caller is pinned to. They
+count cycles where a counter can be read fast enough."""
 
 from __future__ import annotations
 
@@ -27,34 +27,35 @@ from perfprobe.kernel.perf_events import (
 from perfprobe.native.errors import Unavailable
 
 ISAS = ("scalar", "avx2", "avx512")
-"""By number, as the C has them."""
+"""In the order of the PP_RAMP_ numbers."""
 RUNS = 5
 STEP_CYCLES = 3
-"""Of a step of the chain on most cores; how long a piece is goes by it on all."""
+"""Cycles of a step of the chain on most cores. Pieces have this many steps a time on all cores."""
 PIECE_S = 5e-6
-"""Of a piece at the TSC's rate; clocks are 0.3 to 2 times that. Known halts take 6 us and more."""
+"""Length of a piece if the clock runs at the TSC's rate; clocks are 0.3 to 2 times that. The
+shortest known halts take 6 us."""
 GROW, MOST_S = 100, 1e-3
-"""A chunk is at most a 100th of the time so far, and at most this long."""
+"""A chunk lasts at most a GROW-th of the time so far, and at most MOST_S."""
 DEAREST = 0.05
-"""Of a piece: what a stamp with the counter may take. It is subtracted, but not exactly. RDPMC with
-all that belongs to it takes some 40 ns, and ten times that where a hypervisor does it."""
+"""Maximum share of a piece that a stamp with the counter may take. It is subtracted, but not
+exactly. RDPMC and its overhead take some 40 ns, ten times that if a hypervisor emulates it."""
 OFF = 1e-3
-"""Of the load, for which the counter was not on: the clock would be as much too low."""
+"""Maximum share of the load for which the counter may be off; the clock would be too low by it."""
 TAKEN = Trouble("the kernel gave the counter to others while it was needed", "stop the other tool")
 MOMENTS = ("begin", "end", "longest_at")
 AMOUNTS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
 _FASTEST = 8
-"""No clock is as many times the TSC's rate: it bounds how many chunks there can be."""
+"""Upper bound of clock / TSC rate; it bounds the number of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """How long what takes, of one run."""
+    """The sleep and the phases of one run."""
 
     idle_ns: int
     phases: list[tuple[str, float]]
-    """ISA and seconds, one after the other."""
+    """ISA and seconds of each phase, in order."""
 
     @property
     def load_s(self) -> float:
@@ -64,12 +65,12 @@ class Workload:
 def measured(
     work: Workload, tsc_hz: float, cpu: int, others: Sequence[int]
 ) -> tuple[list[dict[str, Any]], Trouble | None]:
-    """All runs, and why none of them has cycles. All have them or none, so that clocks are of one
-    kind."""
+    """All runs, and why they have no cycles. Either all runs have them or none, so that their
+    clocks are comparable. `others` are the CPU's siblings."""
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
-        while len(runs) < RUNS and os.getppid() == parent:  # nobody waits for the rest
+        while len(runs) < RUNS and os.getppid() == parent:  # else nobody waits for the result
             runs.append(_run(work, tsc_hz, cpu, others, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = TAKEN
@@ -80,7 +81,7 @@ def measured(
 
 @contextlib.contextmanager
 def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
-    """The address of a group that counts cycles; 0 and the reason if there is none."""
+    """Yields the address of a group that counts cycles, or 0 and the reason."""
     try:
         group = opened(cpu)
     except Refused as refused:
@@ -94,7 +95,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 
 
 def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
-    """Why it cannot be read between pieces: one chunk shows it."""
+    """Why the counter cannot be read between pieces; None if it can. One chunk shows it."""
     _, _, result = _load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return TAKEN
@@ -142,12 +143,12 @@ def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
 
 
 def _blocks(tsc_hz: float) -> int:
-    """Of a piece."""
+    """Blocks of steps in a piece."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
 
 def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
-    """Ticks since the first stamp."""
+    """The chunks as columns. Moments are TSC ticks since the first stamp."""
     start = chunks[0].begin if count else 0
     some = [chunks[i] for i in range(count)]
     return {
@@ -157,8 +158,8 @@ def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
 
 
 def opened(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
-    """The CPU's counter of cycles, to be read by RDPMC: read(2) takes a microsecond, and what is
-    timed takes five. It counts, in all rings, from now until it is closed. Raises Refused."""
+    """The CPU's counter of cycles in all rings, running until it is closed. Raises Refused if RDPMC
+    cannot read it: read(2) takes a microsecond, and a piece takes only five."""
     pmu = perf_pmus.core_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
     settled = perf_groups.settle(kernel or System(), [event], cpu, timed=True, root=root)

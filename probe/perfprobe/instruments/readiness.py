@@ -1,6 +1,4 @@
-"""What makes a benchmark on this machine say something else the next time, as files tell.
-
-Nothing is changed here."""
+"""Conditions on this machine that make benchmarks vary, read from files. Changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from perfprobe.kernel import clock_policy
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
-"""Of the CPUs: less is what a quiet system does by itself."""
+"""Load per CPU; quiet systems stay below it."""
 
 State = Literal["ready", "matters", "unknown"]
 
@@ -25,13 +23,13 @@ class Item:
     state: State
     now: str
     effect: str | None = None
-    """What it does to measurements."""
+    """The effect on measurements."""
     change: str | None = None
-    """How the user may change it."""
+    """How the user can change it."""
 
 
 def items(root: Path = Path("/")) -> list[Item]:
-    """In the order in which they matter."""
+    """All items, the most important first."""
     return [
         _hypervisor(root),
         _governor(root),
@@ -169,7 +167,7 @@ def _watchdog(root: Path) -> Item:
 
 
 def _slack(root: Path) -> Item:
-    """Ours, which a benchmark started from the same shell has as well."""
+    """This process's timer slack, which a benchmark from the same shell inherits too."""
     slack = files.number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
         return Item("timer slack", "unknown", "/proc/self/timerslack_ns is not to be read")

@@ -1,4 +1,4 @@
-"""Measuring until it is enough: rounds of ever more samples, until their mean stands still."""
+"""Measures in rounds of growing size until the mean no longer moves."""
 
 from __future__ import annotations
 
@@ -8,47 +8,45 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 HELD = 3
-"""So many rounds in a row must leave the mean where it is: one may do so by chance."""
+"""Number of consecutive rounds that must leave the mean unchanged; one may do so by chance."""
 CONFIDENCE = 0.95
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
             2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)  # fmt: skip
-"""Student's t, two-sided, for CONFIDENCE and 1, 2, … degrees of freedom."""
+"""Two-sided Student's t for CONFIDENCE and 1, 2, … degrees of freedom."""
 _NORMAL = 1.96
 ANOTHER = math.sqrt(2)
-"""A second measurement errs as much as the first: by so much more the two may be apart."""
+"""Factor from the error of one mean to the difference of two means with that error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     seconds: float
-    """No round begins after them, and none that would not be over by then, but for one of
-    `first` samples."""
+    """Time for all rounds. Only a round of `first` samples may end later."""
     count: int
-    """Of samples in all."""
+    """Maximum number of samples in all rounds."""
     first: int = 64
-    """Samples in the first round; later ones have a multiple of them."""
+    """Samples in the first round; later rounds have a multiple of it."""
     growth: int = 4
     most: int = 4096
-    """Samples in a round: what is stored of one shall stay in the nearest cache."""
+    """Maximum number of samples in a round; their storage should stay in the L1 cache."""
     longest_s: float = math.inf
-    """Of a round, but for one of `first` samples: how rounds differ can only be told of several."""
+    """Maximum time of a round, except one of `first` samples: the error needs several rounds."""
     least_s: float = 0.0
-    """Before them a mean is not believed to stand still: what disturbs comes with the kernel's
-    timer, or slower."""
+    """Minimum time before a mean counts as settled: disturbances come at the rate of the kernel's
+    timer or slower."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
     mean: float
-    """Of all rounds, each weighted by its samples."""
+    """Mean of all rounds, weighted by their samples."""
     error: float | None
-    """Half of the interval around it that holds the truth with CONFIDENCE, from how the rounds
-    differ; not less than `epsilon`, below which nobody looked. None: of one round nobody can
-    say."""
+    """Half the width of the interval that holds the true mean with CONFIDENCE, from the differences
+    between rounds; at least `epsilon` of the mean. None: there was only one round."""
     count: int
     settled: bool
-    """The mean moved less than asked for. Else there was no more time, or there were enough
-    samples: then the error is all that can be said."""
+    """The mean stopped moving. False: time or samples ran out before, and only the error tells how
+    good it is."""
 
 
 def repeat(
@@ -57,8 +55,8 @@ def repeat(
     limits: Limits,
     clock: Callable[[], float] = time.monotonic,
 ) -> Repeated:
-    """`measure(n)` takes n samples and gives their mean. Until the weighted mean moves less than
-    `epsilon` of itself, or a limit is reached; always one round."""
+    """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
+    moves less than `epsilon` of itself or a limit is reached; at least once."""
     start = begun = clock()
     size, held, count = limits.first, 0, 0
     rounds: list[tuple[int, float]] = []
@@ -81,7 +79,7 @@ def repeat(
 
 
 def _room(limits: Limits, size: int, took: float, left: float) -> int:
-    """Samples for which there is time, at the pace of the last round."""
+    """Number of samples that fit into the time left, at the pace of the last round."""
     if left <= 0:
         return 0
     took = max(took, 1e-9)  # a clock may stand still for a short round
@@ -93,8 +91,8 @@ def _at_least(epsilon: float, mean: float, found: float | None) -> float | None:
 
 
 def together(parts: Sequence[Repeated]) -> Repeated:
-    """Of the same thing, measured again later: what drifts slowly shows between the parts only. The
-    error is how far another such mean may be from this one, as who repeats it will see."""
+    """Combines measurements of the same thing at different times; slow drift shows only between
+    them. The error is how far the mean of another such measurement may be from this one."""
     counted = [(part.count, part.mean) for part in parts]
     errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
     return Repeated(
@@ -111,15 +109,15 @@ def weighted(rounds: Sequence[tuple[int, float]]) -> float:
 
 
 def error(rounds: Sequence[tuple[int, float]]) -> float | None:
-    """Of the weighted mean: rounds are independent, and their own noise is not looked at, so what
-    moves from round to round (a clock, a neighbour) counts as well."""
+    """Error of the weighted mean from the differences between rounds, which are taken to be
+    independent. So it includes what changes from round to round (a clock, a neighbour)."""
     if len(rounds) < 2:
         return None
     mean = weighted(rounds)
     total = sum(size for size, _ in rounds)
     squares = math.fsum((size * (one - mean)) ** 2 for size, one in rounds)
     spread = math.sqrt(len(rounds) / (len(rounds) - 1) * squares) / total
-    # Of ever larger rounds the last few are nearly all that counts.
+    # Rounds grow, so the last few have nearly all the weight.
     effective = total**2 / sum(size**2 for size, _ in rounds)
     freedom = max(1, round(effective) - 1)
     return spread * (_STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL)

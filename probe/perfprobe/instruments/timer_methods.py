@@ -1,4 +1,4 @@
-"""The ways to ask for the time or for a count: what each promises, and whether it can be had."""
+"""Ways to read the time or a count: what order each guarantees, and whether it is available."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfprobe.registers import msr
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
 CPU_CLOCK = Event("cpu-clock", perf_events.SOFTWARE, 0)
 FEW = 8
-"""Calls in a sample, where one takes no longer than the stamps around it."""
+"""Calls in a sample for methods that take no longer than the stamps around them."""
 
 Answers = Literal["ticks", "ns", "count"]
 
@@ -29,7 +29,7 @@ class Method:
     name: str
     kind: int
     guarantees: str | None
-    """On the order of instructions. None: nobody states it."""
+    """The guaranteed order of instructions; None: not documented."""
     answers: Answers = "ticks"
     calls: int = 1
     clock: int = 0
@@ -63,21 +63,21 @@ METHODS = (
     Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", needs="perf"),
     Method("MSR read", lib.PP_TIMER_MSR, None, "count", needs="msr"),
 )  # fmt: skip
-"""In the order of the table. Those of clocks are clock_gettime's."""
+"""In the order of the printed table. The methods with a clock use clock_gettime."""
 BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Ready to run. It belongs to the stack that it was opened on."""
+    """A method that is ready to run. The stack on which it was opened owns its resources."""
 
     handle: Any
     note: str | None = None
-    """What it reads, where the name alone does not tell."""
+    """What it reads, if the name does not tell."""
 
 
 def opened(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
-    """Raises Refused where it cannot be had."""
+    """Raises Refused if the method is not available here."""
     fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
     note = None
     if method.needs:
@@ -148,7 +148,7 @@ _OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Found]] = {
 
 
 def guarantees(method: Method, leaves: Leaves) -> str | None:
-    """What it promises on this CPU and with this clock source."""
+    """What the method guarantees on this CPU and with this clock source."""
     if method.answers == "ns" and method.guarantees == _VDSO:
         source = identity.clocksource()
         return _VDSO if source == "tsc" else f"not known of the clock source {source or '?'}"

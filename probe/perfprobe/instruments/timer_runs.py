@@ -1,4 +1,4 @@
-"""Runs the methods on one CPU, over and over, and keeps their samples."""
+"""Runs the timer methods repeatedly on one CPU and keeps their samples."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from perfprobe.wire import Rate
 
 EPSILON = 0.001
 PASSES = 5
-"""Each method comes up again later: what drifts over a second is part of its error."""
+"""Each method is measured this many times, spread out so that slow drift enters its error."""
 WARM_S = 0.01
-"""Of the same instructions before each: so long a core may take to reach its clock."""
+"""Time for which the same instructions run before each measurement: a core may take this long to
+reach its clock."""
 LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
-"""Of a method in a pass; all of them then take some 2 s. The least is three ticks of a 250 Hz
-timer."""
+"""Limits of a method in one pass; all methods and passes then take some 2 s. `least_s` is three
+ticks of a 250 Hz timer."""
 
 
 @dataclass(slots=True)
@@ -40,13 +41,14 @@ class Run:
     method: Method
     timer: Timer
     ticks: Counts = field(default_factory=Counter)
-    """Of a sample: all its calls, and the stamps around them where it is no stamp itself."""
+    """TSC ticks of a sample: all its calls, and the stamps around them unless the method is a stamp
+    itself."""
     steps: Counts = field(default_factory=Counter)
-    """From one answer to the next."""
+    """Differences between consecutive answers."""
     parts: list[Repeated] = field(default_factory=list)
-    """One a pass."""
+    """One for each pass."""
     trouble: Trouble | None = None
-    """It came up while it ran."""
+    """Why it failed while it ran."""
 
     @property
     def repeated(self) -> Repeated:
@@ -56,21 +58,22 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Measured:
     bracket: Run
-    """The stamps around what is no stamp itself."""
+    """The cost of the stamps around methods that are no stamps themselves."""
     rows: list[Run | tuple[Method, Trouble]]
     hello: Rate
-    """The TSC's, as a stream would have it."""
+    """The TSC's rate as a stream would measure it."""
     hz: Rate
-    """The TSC's, over all the time that this took."""
+    """The TSC's rate over the whole measurement."""
 
     @property
     def grid(self) -> float | None:
-        """In what steps the TSC moves, in ticks: as all differences of stamps together show."""
+        """The step of the TSC in ticks, from all differences of stamps."""
         return step(tick for run in self.rows if isinstance(run, Run) for tick in run.ticks)
 
 
 def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.METHODS) -> Measured:
-    """All on one CPU, whose TSC may differ from the others'. Unavailable: it cannot be there."""
+    """Runs the methods on one CPU, because TSCs may differ. Raises Unavailable if the CPU cannot be
+    measured."""
     try:
         with contextlib.ExitStack() as stack, pinned(cpu):
             began = tsc_rate.bracket()

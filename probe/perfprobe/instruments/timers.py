@@ -1,5 +1,5 @@
-"""What it costs here to ask for the time or for a count, how fine the answer is and what order it
-keeps; how fast the TSC runs; how far those of two CPUs are apart."""
+"""The cost of reading the time or a count here, the resolution and the order that each way
+guarantees; the rate of the TSC; the offsets between the TSCs of CPUs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from perfprobe.wire import Rate
 
 
 def answer(asked: int | None) -> dict[str, Any]:
-    """All of it, as one object; some 2 s. Raises ValueError for a CPU that is not there,
-    Unavailable where nothing can be measured on it."""
+    """The answer of `timers`; takes some 2 s. Raises ValueError for a CPU that does not exist,
+    Unavailable for one that cannot be measured."""
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
@@ -76,7 +76,7 @@ def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
 
 
 def _said(its: Leaves) -> list[Rate]:
-    """What CPUID tells of the rate."""
+    """The rates that CPUID states."""
     return clock_rates.tsc_hz(model.of(identity.identity(), its), its, None)
 
 
@@ -86,7 +86,7 @@ _COSTS = ("least", "median", "mean", "error", "sigma", "mean_all")
 KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples", "settled", "far",
         *(f"{what}_{unit}" for what in _COSTS for unit in ("ticks", "ns")),
         "step_ns", "step_from", "histogram")  # fmt: skip
-"""Of every method; what cannot be told is null. Costs are of one call."""
+"""Keys of every method; unknown values are null. Costs are those of one call."""
 
 
 def _told(one: Run | tuple[Method, Trouble], found: Measured, its: Leaves) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _told(one: Run | tuple[Method, Trouble], found: Measured, its: Leaves) -> di
 
 
 def _costs(run: Run, less: Repeated, hz: float, grid: float | None) -> dict[str, Any]:
-    """`less`: what its samples hold besides its calls."""
+    """Costs of one call. `less` is the part of each sample that is not the calls, in ticks."""
     whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
     errors = [one for one in (whole.error, less.error) if one is not None]
     ticks = {
@@ -135,12 +135,12 @@ def _costs(run: Run, less: Repeated, hz: float, grid: float | None) -> dict[str,
 
 
 def _rounded(value: float | None, factor: float = 1.0) -> float | None:
-    """More digits than that are noise in any of these units."""
+    """Four decimals: in ticks and in ns further ones are noise."""
     return None if value is None else round(value * factor, 4)
 
 
 def _step(run: Run, stamp: bool, found: Measured) -> dict[str, Any]:
-    """How fine its answers are."""
+    """The resolution of the method's answers."""
     if stamp:
         ns = None if found.grid is None else found.grid * 1e9 / found.hz.hz
         return {"step_ns": _rounded(ns), "step_from": "the TSC's"}

@@ -1,9 +1,9 @@
-"""How far the time-stamp counters of two CPUs are apart, from messages between them.
+"""The offsets between time-stamp counters of CPUs, from messages between them.
 
 A message is stamped when it leaves, when the other CPU has seen it, and when the answer is back. At
-the moment of the middle stamp the clock here stood between the other two, whatever the way took: so
-each exchange bounds the offset from both sides, and all of them together bound it by the tightest.
-No assumption is made that both ways take as long.
+the middle stamp the clock here stood between the first and the last stamp, however long each way
+took. So each exchange bounds the offset from both sides, and the tightest bounds of all exchanges
+hold. It is not assumed that both ways take equally long.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from perfprobe.native.errors import checked
 EXCHANGES = 2000
 TOTAL_S = 1.0
 EACH_S = 0.25
-"""Two CPUs that are free need a few ms; where others run on them the exchanges wait."""
+"""Time limit for a pair of CPUs. Idle CPUs need a few ms; on busy ones the exchanges wait."""
 MOST_CPUS = 64
 
 
 class Exchange(NamedTuple):
-    """Stamps in the order in which they were taken."""
+    """The stamps of one message, in the order in which they were taken."""
 
     sent: int
     seen: int
-    """By the other CPU's clock."""
+    """On the other CPU's clock."""
     back: int
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What must be added to the clock here to have the clock there, at least and at most."""
+    """Least and greatest value that may be added to the clock here to get the clock there."""
 
     low: float
     high: float
@@ -50,9 +50,9 @@ class Bounds:
 
 
 def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
-    """None: there are no exchanges, or no constant offset agrees with all of them.
+    """The bounds in ticks; None: no exchanges, or no constant offset agrees with all of them.
 
-    A reading is up to `step` behind its clock: the counter moves in steps.
+    A reading is up to `step` behind its clock, because the counter moves in steps.
     """
     rows = list(exchanges)
     if not rows:
@@ -72,22 +72,22 @@ class Offset:
     exchanges: int
     offset_ticks: float | None = None
     error_ticks: float | None = None
-    """The true offset is not farther away: no probability, a bound."""
+    """The true offset is at most this far away. It is a bound, not a probability."""
     offset_ns: float | None = None
     error_ns: float | None = None
     why: str | None = None
-    """There is none."""
+    """Why there is no offset."""
 
 
 def chosen(cpus: Sequence[int]) -> list[int]:
-    """All, or of very many some, evenly taken: packages have neighbouring numbers."""
+    """At most MOST_CPUS of the CPUs, evenly spaced, so that all packages are among them."""
     if len(cpus) <= MOST_CPUS:
         return list(cpus)
     return [cpus[i * (len(cpus) - 1) // (MOST_CPUS - 1)] for i in range(MOST_CPUS)]
 
 
 def measure(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
-    """Each of the CPUs against the first of them."""
+    """The offset of each CPU against the first."""
     first, others = cpus[0], cpus[1:]
     limit_s = min(EACH_S, TOTAL_S / max(1, len(others)))
     try:
@@ -112,7 +112,7 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
 
 
 def exchanged(cpu: int, limit_s: float) -> list[Exchange]:
-    """Between the CPU that the caller is pinned to and another. OSError: it cannot be."""
+    """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
     out: Any = ffi.new("pp_exchange[]", EXCHANGES)
     done = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
     return [Exchange(e.sent, e.seen, e.back) for e in out[0:done]]

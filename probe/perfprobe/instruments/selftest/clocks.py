@@ -1,4 +1,4 @@
-"""The time-stamp counter: the same on all CPUs, and as fast as hello says."""
+"""Checks of the time-stamp counter: equal on all CPUs, and as fast as hello says."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ SAME = Check("tsc", "the same on all CPUs", "s", 1.0,
 RATE = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
              "the rate in use was counted for some 50 ms")  # fmt: skip
 SCALE_S = 1e-6
-"""Much less than a task takes to get from CPU to CPU, so nobody sees time go back."""
+"""Tolerated offset: much less than a task needs to move between CPUs, so no task sees time go
+back."""
 STEP = 100.0
-"""Ticks in which a TSC moves, at most: 24.5 are the coarsest known. Beside the tolerance little."""
+"""Upper bound of the TSC's step in ticks: the coarsest known is 24.5. Far below the tolerance."""
 
 Instant = tuple[int, int]
-"""Raw ns and TSC."""
+"""Ns of CLOCK_MONOTONIC_RAW, and the TSC."""
 
 
 def now() -> Instant:
@@ -29,14 +30,14 @@ def now() -> Instant:
 
 
 def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Seen]]:
-    """What is used is measured against what this longer time says."""
+    """Checks the rate in use against the rate over this longer time."""
     if hello.tsc_hz is not None:
         counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
         yield RATE, Seen(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
 
 
 def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Seen]]:
-    """How far each is off the first, at least."""
+    """Checks the least possible offset of each CPU against the first."""
     for found in tsc_offsets.measure(cpus, STEP, tsc_hz):
         if found.offset_ns is not None and found.error_ns is not None:
             least = max(0.0, abs(found.offset_ns) - found.error_ns) / 1e9

@@ -1,7 +1,8 @@
-"""Where no core has two threads: the tracing of SMT states, on two CPUs taken for siblings.
+"""Checks the tracing of SMT states where no core has two threads, on two CPUs declared siblings.
 
-It shows that states are told apart, not that these CPUs share a core; no number on the screen comes
-from it."""
+It shows that the states are told apart, not that these CPUs share a core. No number on the screen
+comes from it.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ CHECKS = {
 
 
 class Declared:
-    """A trace of its own, for one pattern after the other."""
+    """A separate trace of two CPUs, used for each pattern in turn."""
 
     def __init__(self, cpus: tuple[int, int]) -> None:
-        """OSError: why it cannot be had."""
+        """Raises OSError with the reason if tracing is not possible."""
         self._cpus = cpus
         self._trace = IdleTrace({cpus[0]: (0, 0), cpus[1]: (0, 1)})
         self._before = self._read()
@@ -52,6 +53,6 @@ class Declared:
 
 
 def expected_s(first: Sequence[Spell], second: Sequence[Spell], whole: float) -> list[float]:
-    """In the order of STATES, by the tasks' own clocks."""
+    """Expected seconds in the order of STATES, from the tasks' own clocks."""
     on0, on1 = ([(s.begin_ns, s.end_ns) for s in spells] for spells in (first, second))
     return [ns / 1e9 for ns in overlapping(on0, on1, round(whole * 1e9)).states()]

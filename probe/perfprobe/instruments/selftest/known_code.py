@@ -1,4 +1,4 @@
-"""Code whose counts are known by how it is built (known.h), run on the CPUs one wants."""
+"""Code whose counts follow from how it is built (known.c), run on chosen CPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ FREE, ADD, IMUL, ENTER = (
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A time at work: TSC, ns of CLOCK_MONOTONIC, and of these the ns that the thread ran."""
+    """A time at work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
+    how long the thread ran."""
 
     begin: int
     end: int
@@ -30,18 +31,18 @@ class Spell:
     end_ns: int
     own_ns: int
     cpu: int
-    """-1: it was moved."""
+    """-1: the thread was moved meanwhile."""
 
     @property
     def lost(self) -> float:
-        """The share that others took, by the scheduler's account."""
+        """The share of the time that others took, by the scheduler's account."""
         length = self.end_ns - self.begin_ns
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A loop, with the TSC after every `turns` turns."""
+    """A run of a loop, with the TSC after every `turns` turns."""
 
     kind: int
     turns: int
@@ -49,12 +50,12 @@ class Run:
     spell: Spell
 
     def turns_between(self, begin: int, end: int) -> float | None:
-        """Turns from stamp to stamp; None: not both lie within the marks."""
+        """Turns between two stamps; None if one lies outside the marks."""
         first, last = self._at(begin), self._at(end)
         return None if first is None or last is None else (last - first) * self.turns
 
     def _at(self, stamp: int) -> float | None:
-        """How many marks have passed; between two of them the loop went on evenly."""
+        """Number of marks passed at the stamp, interpolated between two marks."""
         marks = self.marks
         if not marks[0] <= stamp <= marks[-1]:
             return None
@@ -66,17 +67,17 @@ class Run:
 
 
 def turn(kind: int) -> int:
-    """Instructions in user space of one turn."""
+    """Instructions that one turn executes in user space."""
     return lib.pp_known_turn(kind)
 
 
 def chain(kind: int) -> int:
-    """How many of them wait each for the one before it."""
+    """Instructions of one turn that form a chain: each waits for the one before."""
     return lib.pp_known_chain(kind)
 
 
 def run(kind: int, turns: int, marks: int) -> Run:
-    """On the CPU that the caller is on."""
+    """Runs the loop on the CPU that the caller is on."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_spell *")
     checked(lib.pp_known_run(kind, turns, c_marks, marks, out))
@@ -84,7 +85,7 @@ def run(kind: int, turns: int, marks: int) -> Run:
 
 
 def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[Spell]:
-    """`times` times: asleep until its period begins, then at work for `on_ns`."""
+    """Sleeps until each of `times` periods begins, then works for `on_ns`."""
     spells: Any = ffi.new("pp_spell[]", times)
     lib.pp_known_pattern(begin_ns, period_ns, on_ns, spells, times)
     return [_spell(spell) for spell in spells]
@@ -98,8 +99,8 @@ T = TypeVar("T")
 
 
 def at_once(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
-    """Each in a thread pinned to its CPU, all at the same time; those that could not be pinned or
-    did not run to their end are left out. Unavailable: there cannot be so many threads."""
+    """Runs each function in a thread pinned to its CPU, all at the same time. Threads that could
+    not be pinned or failed are left out. Raises Unavailable if there cannot be enough threads."""
     done: dict[int, T] = {}
     gate = threading.Barrier(len(work))
 

@@ -1,4 +1,4 @@
-"""Loads of known counts on all CPUs at once, and what disturbed them."""
+"""Loads of known counts, run on all CPUs at once, and how much others disturbed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfprobe.sources.os.procstat import TICK_S
 
 MARK_NS = 500_000
 MARKS = 260
-"""Of a run: 130 ms, so that at least five samples lie within."""
+"""Marks of a run: 130 ms, so that at least five samples lie within it."""
 TRIAL_MARKS = 16
 TRIAL_TURNS = {
     known_code.FREE: 500,
@@ -25,25 +25,25 @@ TRIAL_TURNS = {
     known_code.IMUL: 100,
     known_code.ENTER: 20,
 }
-"""About 10 µs a mark: the shortest of them were not interrupted."""
+"""Turns a mark for about 10 µs; the shortest of such marks was not interrupted."""
 WHOLE = 0.08
-"""How far from a whole number of cycles the latency of a chain may be measured."""
+"""Maximum distance of a measured latency from a whole number of cycles."""
 
 PERIOD_NS, TIMES = 100_000_000, 9
 ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
-"""Of the first and the second CPU of a core: unlike, so that mixing them up shows."""
+"""Delays of the first and the second CPU of a core; they differ so that mixing them up shows."""
 BUSY = tuple(set(range(len(procstat.FIELDS))) - set(procstat.ASLEEP))
 QUIET = 0.2
-"""Of the time, that others may keep a CPU busy: had they as much of it as the pattern, a counter
-that shows half of the truth would look right."""
+"""Maximum share of the time that others may keep a CPU busy. If they were as busy as the pattern, a
+counter that shows half of the truth would look right."""
 LEAD_NS = 60_000_000
-"""Before the first time at work: a sample lies between."""
+"""Time before the first work, long enough for a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A run of dependent instructions, and how many cycles each takes (None: could not be told)."""
+    """A run of dependent instructions, and the cycles that each takes (None: unknown)."""
 
     run: Run
     cycles: int | None
@@ -51,7 +51,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Patterns by CPU, and for how long (s) others kept the CPU busy or took it away."""
+    """The patterns by CPU, and seconds for which others kept the CPU busy."""
 
     spells: dict[int, list[Spell]]
     others_s: dict[int, float]
@@ -63,8 +63,8 @@ class Times:
         return sum(self.others_s[cpu] + self.lost_s(cpu) for cpu in cpus)
 
     def lost_s(self, cpu: int) -> float:
-        """While it should have been at work: others ran then, or, under a limit on CPU time or a
-        hypervisor, nobody."""
+        """Seconds of the work in which the thread did not run: others ran, or a hypervisor or a
+        limit on CPU time stopped it."""
         return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spells[cpu]) / 1e9
 
 
@@ -86,7 +86,7 @@ def _all(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
 
 
 def _chain(kind: int) -> Chain:
-    """ADD takes a cycle on every x86-64, so it is the unit in which IMUL is measured."""
+    """IMUL's latency is measured in units of ADD, which takes one cycle on every x86-64."""
     unit = min(_turn_ticks(known_code.ADD) for _ in range(3)) / known_code.chain(known_code.ADD)
     product = min(_turn_ticks(known_code.IMUL) for _ in range(3)) / known_code.chain(
         known_code.IMUL
@@ -110,8 +110,8 @@ def _turn_ns(kind: int) -> float:
 
 
 def patterns(cores: Sequence[Sequence[int]]) -> Times:
-    """On every second CPU the one, on those between the other; of each core the first and the
-    second one's are unlike."""
+    """Runs patterns on all CPUs at once; the first and the second CPU of a core have different
+    ones."""
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
     begin = time.monotonic_ns() + LEAD_NS
     work = {

@@ -1,5 +1,5 @@
-"""Counters of CPUs that sleep and work in a known pattern, and of cores both of whose threads do:
-between two samples around the whole pattern."""
+"""Checks counters of CPUs that sleep and work in a known pattern, and of cores whose two threads do
+so, between two samples around the whole pattern."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CHECKS = (IDLE, BUSY, STAT, REF, *TRACED.values(), *TICKS.values())
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """For how long the first, the second, both of two patterns were at work: in ticks of the TSC,
-    or in ns."""
+    """How long the first, the second and both of two patterns were at work within `whole`, in TSC
+    ticks or in ns."""
 
     whole: int
     first: int
@@ -47,7 +47,7 @@ class Shares:
 
 
 def shares(first: Sequence[Spell], second: Sequence[Spell], moved: Moved) -> Shares:
-    """The patterns lie within the span."""
+    """Shares of two patterns that lie within the span of `moved`, in TSC ticks."""
     on0, on1 = ([(s.begin, s.end) for s in spells] for spells in (first, second))
     return overlapping(on0, on1, moved.end - moved.begin)
 
@@ -55,7 +55,7 @@ def shares(first: Sequence[Spell], second: Sequence[Spell], moved: Moved) -> Sha
 def overlapping(
     first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]], whole: int
 ) -> Shares:
-    """Of spans from begin to end."""
+    """Shares of two sequences of (begin, end) spans."""
     on0, on1 = (sum(end - begin for begin, end in spans) for spans in (first, second))
     both = sum(
         max(0, min(end, until) - max(begin, since))
@@ -67,7 +67,7 @@ def overlapping(
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What was read before and after all patterns."""
+    """The samples before and after all patterns."""
 
     tape: Tape
     times: Times
@@ -117,7 +117,7 @@ def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Seen]]:
 
 
 def _waiting(around: Around, row: int) -> float:
-    """iowait is idle while a disk is waited for."""
+    """Seconds of iowait, which is idle time while a task waits for I/O."""
     moved = around.moved("stat_iowait_s", row)
     return moved.amount if moved else 0.0
 
@@ -125,19 +125,19 @@ def _waiting(around: Around, row: int) -> float:
 def _ticking(
     around: Around, cpus: Sequence[int], measured: float, expected: float, whole: int
 ) -> Seen:
-    """Of the first of the CPUs; what goes on on the others matters to it."""
+    """A count of the first of `cpus`; disturbances on all of them affect it."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
     telling = around.times.telling(cpus, around.seconds(whole))
     return Seen(cpus[0], expected, measured, whole, ticks, ticks, telling)
 
 
 def _nearest(tape: Tape, key: str, amount: float, expected: float) -> float:
-    """Which of the factors that it may have."""
+    """The factor of the counter that fits best."""
     return min(factors(tape, key), key=lambda factor: abs(amount * factor - expected))
 
 
 def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Seen]]:
-    """lp0 and lp1 are its first and second CPU."""
+    """Checks of a core; lp0 and lp1 are its first and second CPU."""
     first, second = (around.times.spells[cpu] for cpu in cpus)
     doubt = around.times.doubt_s(cpus)
     for i, key in enumerate(STATES):
@@ -158,7 +158,7 @@ def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Che
 
 
 def ticks(key: str, lp: int, on: Shares) -> float:
-    """What the event counts on this thread, in ticks of the TSC, by what it is defined to be."""
+    """What the event counts on this thread by its definition, in TSC ticks."""
     _, lp0, lp1, both = on.states()
     if key == "one_thread":
         return (lp0, lp1)[lp]

@@ -1,4 +1,4 @@
-"""What the tests have shown: a result for each check, and for what could not be checked."""
+"""The results of the tests: one for each check, and one for each counter that is absent."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Found = Iterator[tuple[Check, Seen]]
 
 
 class Stopped(Exception):  # noqa: N818 - a wish, not an error
-    """Somebody wants no more of it."""
+    """The caller asked to stop."""
 
 
 class Results:
-    """The best of some tries of each check."""
+    """Keeps the best of several tries of each check."""
 
     def __init__(
         self, tape: Tape, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
@@ -62,7 +62,7 @@ class Results:
         )
 
     def _having(self, check: Check) -> Sequence[int]:
-        """CPUs that could say something: on hybrids not all have all counters."""
+        """CPUs that have the counter; on hybrids not all have all counters."""
         if check is clocks.SAME:
             return self._cpus[1:]  # against the first
         column = self._tape.columns.get(check.counter)
@@ -76,13 +76,13 @@ class Results:
 
 
 ORIGINS = {"tsc": "RDTSC"}
-"""Of what is read beside the stream's counters."""
+"""Origins of checks that read no counter of the stream."""
 _ALL = (*working.FREE, *working.CHAIN, *working.ENTER, *resting.CHECKS)
 CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
 
 
 def not_there(tape: Tape) -> list[Result]:
-    """What would be tested if it could be read here."""
+    """Counters that would be tested if they could be read here."""
     lacking: dict[str, Missing] = {}
     for missing in tape.hello.missing:
         if missing.what in (*CHECKED, "traced") and missing.what not in tape.columns:
@@ -94,7 +94,7 @@ def not_there(tape: Tape) -> list[Result]:
 
 
 def unchecked(tape: Tape) -> list[str]:
-    """Counters that no code moves by a known amount."""
+    """Counters that no known code moves by a known amount."""
     return [key for key in tape.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")]
 
 

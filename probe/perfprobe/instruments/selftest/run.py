@@ -1,9 +1,9 @@
-"""Every counter in use against code whose count is known by how it is built.
+"""Checks every counter in use against code whose count follows from how it is built.
 
-The source is the one that a stream has, read as a stream reads it. What is expected comes from the
-code that ran, from the scheduler's account of it and from CLOCK_MONOTONIC, never from what perftop
-computes. Other tasks can only add to a count, a hypervisor or a limit on CPU time only halt a CPU
-that should be at work: what they may have done is tried again.
+The source is opened and read as for a stream. Expected values come from the code that ran, from the
+scheduler's account of it and from CLOCK_MONOTONIC, never from perftop's own computations. Other
+tasks can only add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. Errors
+that they may explain are tried again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from perfprobe.sources import Source
 
 SAMPLE_S = 0.02
 PATIENCE_S = 6.0
-"""After that nothing is tried again: the whole takes less than ten seconds."""
+"""After this nothing is tried again, so that selftest takes less than ten seconds."""
 
 Test = tuple[list[Check], Callable[[], Found]]
-"""What a try of it may see, and the try."""
+"""The checks that an attempt may serve, and the attempt."""
 
 
 def run(source: Source, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    """The answer of `selftest`. Raises Unavailable where loads cannot be timed, Stopped soon after
-    `stopped` says so."""
+    """The answer of `selftest`. Raises Unavailable if no CPU can be used, Stopped soon after
+    `stopped` returns true."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
@@ -119,7 +119,7 @@ class _Resting:
 
 
 def paired(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:
-    """The CPUs by core; those that are alone, two by two."""
+    """The CPUs by core; CPUs without a sibling are paired with each other."""
     groups = [[cpu for cpu in core if cpu in set(cpus)] for core in cores]
     alone = [group[0] for group in groups if len(group) == 1]
     pairs = [alone[i : i + 2] for i in range(0, len(alone), 2)]
@@ -129,6 +129,6 @@ def paired(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int
 def _declared(tape: Tape, cpus: Sequence[int]) -> Declared | None:
     if "both_s" in tape.columns or "busy_s" not in tape.columns or len(cpus) < 2:
         return None
-    with suppress(OSError):  # busy_s has said why
+    with suppress(OSError):  # the missing busy_s has given the reason
         return Declared((cpus[0], cpus[1]))
     return None

@@ -1,4 +1,5 @@
-"""What the stream said while code with known counts ran: frames kept raw, differences on demand."""
+"""Frames of the stream while code with known counts ran, kept raw; differences are computed on
+demand."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
 PATIENCE_S = 0.5
-"""How long a sample is waited for: lanes on a loaded machine come late, one that is dead never."""
+"""How long to wait for a sample. Lanes of a loaded machine are late, and a dead one never comes."""
 RECENT = 3
-"""Frames in which each row that is read at all was read."""
+"""Number of frames within which every working row is read."""
 UNFIT = wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE | wire.ROW_UNPINNED
 MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
 
@@ -28,7 +29,7 @@ class BlockCounter:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """By how much a counter moved, in its unit, between two reads at these stamps."""
+    """How far a counter moved, in its unit, between two reads at these stamps."""
 
     begin: int
     end: int
@@ -44,7 +45,7 @@ class _BlockRead:
     values: memoryview
 
     def stamps(self, row: int) -> tuple[int, int] | None:
-        """Before and after the read; None: nothing to go by."""
+        """Stamps before and after the read; None: the row is not usable."""
         before, after, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
         return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT else None
 
@@ -53,7 +54,7 @@ class Tape:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
         self.columns: dict[str, BlockCounter] = {}
-        """By key of the counter; of several blocks that have it, the first."""
+        """By the counter's key; if several blocks have it, the first one's."""
         self._source = source
         self._blocks = {block.name: block for block in self.hello.blocks}
         self._reads_of: dict[str, list[_BlockRead]] = {}
@@ -67,7 +68,7 @@ class Tape:
         self._reads_of.clear()
 
     def listen(self) -> None:
-        """Takes what is ready."""
+        """Takes all frames that are ready."""
         while True:
             frames = [m for m in self._source.poll() if isinstance(m, Frame)]
             for frame in frames:
@@ -79,7 +80,7 @@ class Tape:
                 return
 
     def past(self, stamp: int) -> None:
-        """Listens until every row was read after this, or has had its time."""
+        """Listens until every row was read after the stamp, or for PATIENCE_S."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             self.listen()
@@ -89,7 +90,7 @@ class Tape:
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
 
     def _newest(self, name: str) -> int:
-        """The stamp that all rows have reached which give any."""
+        """The stamp that all rows with usable stamps have reached."""
         rows = range(self.hello.rows(self._blocks[name].scope))
         newest: dict[int, int] = {}
         for table in self._reads_of[name][-RECENT:]:
@@ -97,8 +98,8 @@ class Tape:
         return min(newest.values(), default=0)
 
     def moved(self, key: str, row: int, begin: int, end: int, *, inside: bool) -> Moved | None:
-        """Of a row of its block, from stamp to stamp: the longest span within them, or the
-        shortest around them. None: not read at such moments."""
+        """How far the counter of a row moved between two stamps: over the longest span inside them,
+        or the shortest around them. None: there were no reads at such moments."""
         column = self.columns[key]
         reads = self._reads(column, row)
         if inside:
@@ -115,7 +116,7 @@ class Tape:
         return Moved((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def _reads(self, column: BlockCounter, row: int) -> list[tuple[int, int, _BlockRead]]:
-        """Those with a value, and no break between them and the newest."""
+        """The reads with a value since the counter was last rebased."""
         found: list[tuple[int, int, _BlockRead]] = []
         for table in self._reads_of.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
@@ -136,7 +137,7 @@ class Tape:
 
     @staticmethod
     def _amount(counter: Counter, before: list[int], after: list[int]) -> float:
-        """The sum of its columns; less than half a wrap is taken for a step back."""
+        """The sum of the columns' differences. More than half a wrap counts as a step back."""
         total = 0
         for a, b in zip(before, after, strict=True):
             delta = (b - a) % (1 << counter.bits)
@@ -146,7 +147,7 @@ class Tape:
     def _share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
     ) -> float:
-        """Of the time in which it was on the counters, where others have their turns too."""
+        """Share of the time for which a perf group was on the counters; 1 for other origins."""
         times = [self.columns.get(key) for key in MULTIPLEXED]
         if not column.counter.origin.startswith("perf"):
             return 1.0

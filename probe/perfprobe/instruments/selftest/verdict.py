@@ -1,4 +1,4 @@
-"""From what was expected and what was counted to a verdict. Others may have to do with it."""
+"""From expected and counted values to a verdict, with regard to what others may have added."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Literal
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
 
 CLOSE = 3.0
-"""Tolerances: beyond that it is not the error of the test any more."""
+"""Multiple of the tolerance beyond which the test itself cannot explain the error."""
 RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is held against what. `tolerance` is a share of the scale of what was seen."""
+    """A counter and what it is checked against. `tolerance` is a share of `Seen.scale`."""
 
     counter: str
     what: str
     unit: str
     tolerance: float
     why: str
-    """Why it is no narrower."""
+    """Why the tolerance is not narrower."""
     in_use: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One CPU, one try."""
+    """The result of one try on one CPU."""
 
     cpu: int
     expected: float
     measured: float
     scale: float
-    """What errors are relative to: mostly what was expected, or the whole where that is nothing."""
+    """What errors are relative to: usually the expected value, or the whole span if that is 0."""
     less: float = 0.0
-    """By how much others - tasks, the hypervisor - may have made it less ..."""
+    """Upper bound of what other tasks or the hypervisor may have taken from the count."""
     more: float = 0.0
-    """... or more, as far as can be told without the counter."""
+    """Upper bound of what they may have added. Both are known without the counter."""
     telling: bool = True
-    """Others did so little that a number which is right by chance is unlikely."""
+    """Others did so little that the count is unlikely to be right by chance."""
 
     @property
     def error(self) -> float:
@@ -62,14 +62,14 @@ class Result:
     error: float | None = None
     tolerance: float | None = None
     scale: float | None = None
-    """What the two are shares of."""
+    """What `error` and `tolerance` are shares of."""
     why: str | None = None
     cpu: int | None = None
-    """The one that these numbers are of: the worst."""
+    """The CPU that these numbers come from: the worst one."""
     cpus: Sequence[int] = ()
-    """All with this verdict."""
+    """All CPUs with this verdict."""
     disturbed: Sequence[int] = ()
-    """CPUs that said nothing, because others were at work there."""
+    """CPUs without a verdict, because others were at work there."""
     in_use: bool = True
     fix: str | None = None
 
@@ -84,14 +84,14 @@ def judge(check: Check, seen: Seen) -> Verdict:
 
 
 def better(check: Check, one: Seen | None, other: Seen) -> Seen:
-    """Of two tries. Noise makes a good counter look bad, and never a bad one good twice."""
+    """The better of two tries. Noise makes a good counter look bad, hardly ever a bad one good."""
     if one is None:
         return other
     return min(one, other, key=lambda seen: (RANK[judge(check, seen)], abs(seen.error)))
 
 
 def conclude(check: Check, tries: Iterable[Seen], cpus: Sequence[int], origin: str) -> Result:
-    """Over all CPUs (`cpus`: those it was tried on): the worst that any undisturbed one says."""
+    """The worst result of any undisturbed CPU. `cpus` are the ones that were tried."""
     by_cpu = {seen.cpu: (judge(check, seen), seen) for seen in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
     silent = [cpu for cpu in cpus if cpu not in clear]

@@ -1,5 +1,5 @@
-"""Counters of a CPU that is at work, between two samples that both lie within the work: so nothing
-that ran before or after it counts, and what ran in between is in the scheduler's account."""
+"""Checks counters of a busy CPU between two samples within the work. So nothing that ran before or
+after counts, and the scheduler's account tells what else ran in between."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.sources.os.procstat import TICK_S
 
 MOST_PER_S = 5e10
-"""Cycles or instructions of others in a second, at most: 8 in a cycle at 6 GHz."""
+"""Upper bound of cycles or instructions of others in a second: 8 a cycle at 6 GHz."""
 SHORTEST = 0.3
-"""Of the work, that must lie between the two samples."""
+"""Minimum share of the work that must lie between the two samples."""
 
 TICK = "interrupts and the kernel's tick count too"
 INSTRUCTIONS = Check(
@@ -42,7 +42,7 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One CPU's work, as far as it lies between two samples."""
+    """The part of one CPU's work that lies between two samples."""
 
     tape: Tape
     row: int
@@ -66,7 +66,7 @@ class Window:
 
     @property
     def lost_s(self) -> float:
-        """Of all the work: which part of it was lost cannot be told."""
+        """Seconds lost during all of the work; when they were lost is unknown."""
         spell = self.load.run.spell
         return spell.lost * (spell.end_ns - spell.begin_ns) / 1e9
 
@@ -75,8 +75,8 @@ See = Callable[[Window], Seen | None]
 
 
 def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "") -> See:
-    """A count that goes with the turns of the loop; others can only add to it. `less`: what is to
-    be taken off it."""
+    """Checks a count that is proportional to the loop's turns; others can only add to it. `less` is
+    the key of a count to subtract."""
 
     def see(window: Window) -> Seen | None:
         moved, each = window.moved(key), per_turn(window)
@@ -100,7 +100,7 @@ def cycles(window: Window) -> float | None:
 
 
 def _ticking(key: str) -> See:
-    """Against the TSC, by the factor that fits best of those that it may have."""
+    """Checks a clock against the TSC, with the candidate factor that fits best."""
 
     def see(window: Window) -> Seen | None:
         moved = window.moved(key)
@@ -111,7 +111,8 @@ def _ticking(key: str) -> See:
             (ticks / factor for factor in factors(window.tape, key)),
             key=lambda value: abs(value - moved.amount),
         )
-        # A hypervisor or a limit on CPU time halts it; other tasks would not, but who knows.
+        # A hypervisor or a limit on CPU time halts the clock. Other tasks do not, but the lost time
+        # does not tell which it was.
         less = window.lost_s / window.seconds(moved) * expected
         return Seen(window.cpu, expected, moved.amount, expected, less=less)
 
@@ -119,7 +120,7 @@ def _ticking(key: str) -> See:
 
 
 def factors(tape: Tape, key: str) -> list[float]:
-    """What a tick of the counter may be in TSC ticks."""
+    """Candidates for a tick of the counter in TSC ticks."""
     hello = tape.hello
     found = [m.factor for m in hello.multipliers if m.counter == key]
     if not found and key == "mperf" and hello.tsc_hz and hello.base_hz:
@@ -143,8 +144,8 @@ def _awake(window: Window) -> Seen | None:
 
 
 def _user(window: Window) -> Seen | None:
-    """Around the work: what others add is anything up to all of the rest, and as much again as they
-    took: who reads the file comes late by then."""
+    """Checks user time between samples around the work. Others may have added up to all of the
+    remaining time, and the time they took once more, because it also delays the read."""
     spell = window.load.run.spell
     moved = window.tape.moved("stat_user_s", window.row, spell.begin, spell.end, inside=False)
     if moved is None:
