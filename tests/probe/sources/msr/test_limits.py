@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.scenes import PowerLimitDrop
+from precedence import served_first
+from read_rows import whole
 from waiting import whenever_due
 
 from perfprobe import wire
@@ -49,16 +51,6 @@ def frames(source: Msr, n: int) -> list[Frame]:
         if len(found) >= n:
             break
     return found
-
-
-def whole(hello: Hello, frame: Frame) -> bool:
-    """Every row of it was read, or is of a CPU that is off."""
-    read = wire.ROW_SAMPLED | wire.ROW_OFFLINE
-    flags = [
-        np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD)[:, 4]
-        for rows in frame.blocks.values()
-    ]
-    return bool((np.concatenate(flags) & np.uint64(read) != 0).all())
 
 
 def place(hello: Hello, key: str) -> tuple[wire.Block, int, Counter]:
@@ -150,7 +142,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
     """Both packages, for a little more than one period."""
     scene = PowerLimitDrop()
     root = tmp_path_factory.mktemp("drop") / "root"
-    with pytest.MonkeyPatch.context() as patch, FakeKernel(root, **scene.spec()) as kernel:
+    with (
+        served_first(),
+        pytest.MonkeyPatch.context() as patch,
+        FakeKernel(root, **scene.spec()) as kernel,
+    ):
         patch.setenv("XDG_RUNTIME_DIR", str(root.parent))
         source = open_msr(kernel.root, SAMPLE_NS, None)
         try:
@@ -211,7 +207,7 @@ def test_time_held_back_is_what_the_drop_lasted(watched: list[Watched]) -> None:
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Iterator[FakeKernel]:
-    with FakeKernel(tmp_path / "root") as fake:
+    with served_first(), FakeKernel(tmp_path / "root") as fake:
         yield fake
 
 

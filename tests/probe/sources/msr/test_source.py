@@ -3,12 +3,10 @@ did. Every general and fixed counter wraps once in each run."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ import pytest
 from command import Line, lines, run
 from fakekernel.client import FakeKernel, unavailable
 from fakekernel.models import MODELS
+from precedence import served_first
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
@@ -65,10 +64,8 @@ class Measured:
     """A run of stat, and what really happened in each of its intervals."""
 
     def __init__(self, name: str, root: Path, interval: str, *more: str) -> None:
-        with contextlib.suppress(PermissionError):  # of this thread, and of what it starts
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
         spec = {"cores": cores(name), "registers": near_wrap(name)}
-        with FakeKernel(root, model=name, **spec) as kernel:
+        with served_first(), FakeKernel(root, model=name, **spec) as kernel:
             offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
             done = stat(kernel, "-i", interval, *more)
             assert done.returncode == 0, done.stderr
