@@ -23,26 +23,22 @@ HDC = 0.02
 SMI_S = 10e-6, 10e-3
 """What one SMI may cost: entering and leaving alone takes the one, an operating system would lose
 its ticks by the other."""
-LOSS, TIME = "of the loss", "of the time"
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
     cause: str
-    what: str
-    of: str = LOSS
-    """TIME: it goes with the loss, and no more than that is known."""
     confidence: Literal["measured", "inferred"] = "inferred"
 
 
 SIGNS = {
-    "modulation": Sign("modulation", "duty set in register 19AH", confidence="measured"),
-    "thermal": Sign("modulation", "thermal or PROCHOT status", TIME),
-    "hdc": Sign("hdc", "MPERF ran on"),
-    "smi": Sign("smm", "stopped with all other CPUs"),
-    "simd": Sign("simd", "throttled before a SIMD level"),
-    "pcu": Sign("clock-change", "clock changes by the PCU's count", confidence="measured"),
-    "between": Sign("clock-change", "clock between two steps", TIME),
+    "modulation": Sign("modulation", "measured"),
+    "thermal": Sign("modulation"),
+    "hdc": Sign("hdc"),
+    "smi": Sign("smm"),
+    "simd": Sign("simd"),
+    "pcu": Sign("clock-change", "measured"),
+    "between": Sign("clock-change"),
 }
 """In the order in which they are believed."""
 

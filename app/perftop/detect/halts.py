@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import rough
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS, gap_ns
@@ -106,9 +105,9 @@ def _tell(spell: Shown) -> None:
     episode.depth = lost_s / span_s
     episode.cause = SIGNS[cause].cause if cause else "unknown"
     episode.confidence = SIGNS[cause].confidence if cause else "unknown"
-    evidence: dict[str, str | float] = {}
+    evidence: dict[str, float] = {}
     if cause:
-        evidence[SIGNS[cause].what] = f"{rough(min(explained[cause], 1.0))} {SIGNS[cause].of}"
+        evidence[f"explained_by_{cause}"] = min(explained[cause], 1.0)
     if smis := float(sums[SMIS]):
         evidence["SMIs_per_s"] = round(smis / span_s, 1)
         if cause == "smi":
@@ -119,4 +118,4 @@ def _tell(spell: Shown) -> None:
     evidence["error_share"] = round(float(errors.sum()), 5)
     for name, share in zip(("idle", "reading", "steal"), errors.tolist(), strict=True):
         evidence[f"error_of_{name}_share"] = round(share, 5)
-    episode.evidence = {**evidence}
+    episode.evidence = dict(evidence)

@@ -7,6 +7,7 @@ import numpy as np
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import KERNEL
 from perftop.samples.sample_reader import Sieve
 
 KEYS = "package_throttled_s", "core_throttled_s"
@@ -44,7 +45,7 @@ class Booked:
     ) -> list[Episode]:
         start_ns = time_ns - round(seconds * 1e9)
         left = self._left(cpus, start_ns, others)
-        evidence = {"throttled_s": round(seconds, 3), "told by": "the kernel, at its end"}
+        evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
         episode = Episode("throttle", left, start_ns, time_ns, None, "thermal", evidence)
         return [episode] if left else []
 

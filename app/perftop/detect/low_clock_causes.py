@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from perftop.base.format import rough
 from perftop.detect.engine.counted_shares import Facts
+from perftop.samples.evidence import Cap, Level, OutOf, Polled
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
@@ -62,16 +62,10 @@ CLUES = (
 )  # fmt: skip
 """Of those seen as often the first."""
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
-WORDS = {
-    "pcu_power": "power limit", "pcu_current": "current limit", "pcu_thermal": "thermal limit",
-    "pcu_prochot_internal": "PROCHOT, internal", "pcu_prochot_external": "PROCHOT, external",
-    "pcu_vr": "VR hot", "pcu_os": "limit by the OS", "pcu_avx256": "AVX-256 clip",
-    "pcu_avx512": "AVX-512 clip",
-}  # fmt: skip
-"""Of what the power control unit counts in cycles of its own."""
-FLAGS = {
-    "package_thermal": "package status", "core_thermal": "core status", "hsmp_limits": "HSMP limit",
-}  # fmt: skip
+PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
+       "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
+"""What the power control unit counts in cycles of its own."""
+FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
 COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
            "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
            "hwp_max", "hwp_highest", "stat_steal_s")  # fmt: skip
@@ -88,8 +82,8 @@ class Case:
     """One drop."""
 
     facts: Facts
-    cap: str
-    """Who holds the clock where it is by what was set; empty: nobody."""
+    cap: Cap | None
+    """The cap in force; None: there is none."""
     guest: bool
 
 
@@ -162,12 +156,12 @@ def verdict(case: Case) -> Verdict:
     return next((each for each in found if each is not None), Verdict("unknown", "unknown"))
 
 
-def evidence(case: Case, cause: str) -> dict[str, str | float]:
+def evidence(case: Case, cause: str) -> dict[str, Any]:
     """What the cause rests on, and what else was seen."""
     facts = case.facts
-    told: dict[str, str | float] = {"capped by": case.cap} if case.cap else {}
+    told: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     told |= dict(_simd(facts))
-    told["limit reason"] = _reasons(facts)
+    told["limit_reasons"] = _reasons(facts)
     told |= dict(_flags(facts)) | dict(_shares(facts))
     if cause == "hwp":
         told |= dict(_asked(facts))
@@ -181,49 +175,43 @@ def evidence(case: Case, cause: str) -> dict[str, str | float]:
     return told | {key: round(value, 1) for key, value in levels.items() if value > 0}
 
 
-def _simd(facts: Facts) -> Iterator[tuple[str, str]]:
+def _simd(facts: Facts) -> Iterator[tuple[str, Level]]:
     shares = {key: share for key in LEVELS if (share := facts.mean(key)) > 0}
     if sum(shares.values()) >= ACTS:
         most = max(shares, key=lambda key: shares[key])
-        yield "SIMD", f"level {most[-1]} in {rough(shares[most])} of cycles"
+        yield "simd", Level(int(most[-1]), shares[most])
 
 
-def _reasons(facts: Facts) -> str:
-    polls = facts.polls("limit_reasons")
-    if not polls:
-        return "not told by this source"
+def _reasons(facts: Facts) -> Polled:
+    """Those first that limit the clock, and of these the one that was seen most."""
     rank = {part: place for place, part in enumerate(CAUSES)}
     seen = facts.seen("limit_reasons", ACTS)
-    seen.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part, 0)))
-    texts = (f"{bit.name} in {bit.times:.0f} of {polls:.0f} polls" for bit in seen)
-    return ", ".join(texts) or f"none in {polls:.0f} polls"
+    seen.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
+    return Polled(tuple(seen), facts.polls("limit_reasons"))
 
 
-def _flags(facts: Facts) -> Iterator[tuple[str, str]]:
-    for key, words in FLAGS.items():
-        polls = facts.polls(key)
-        seen = (f"{bit.part} in {bit.times:.0f} of {polls:.0f} polls"
-                for bit in facts.seen(key, ACTS))  # fmt: skip
-        if text := ", ".join(seen):
-            yield words, text
+def _flags(facts: Facts) -> Iterator[tuple[str, Polled]]:
+    for key in FLAGS:
+        if seen := facts.seen(key, ACTS):
+            yield key, Polled(tuple(seen), facts.polls(key))
 
 
-def _shares(facts: Facts) -> Iterator[tuple[str, str | float]]:
-    for key, words in WORDS.items():
+def _shares(facts: Facts) -> Iterator[tuple[str, float]]:
+    for key in PCU:
         if (share := facts.mean(key)) >= ACTS:
-            yield words, f"in {rough(share)} of the power control unit's cycles"
+            yield key, share
     for scope in ("package", "core"):
         if (share := facts.mean(f"{scope}_throttled_s")) > 0:
             yield f"{scope}_throttled_share", round(share, 3)
         for what in ("throttles", "power_limits"):
-            if facts.mean(f"{scope}_{what}") > 0:
-                yield f"{scope} {what.replace('_', ' ')}", "counted by the kernel"
+            if (per_s := facts.mean(f"{scope}_{what}")) > 0:
+                yield f"{scope}_{what}", per_s
     if (share := facts.mean("power_throttled_s")) >= ACTS:
         yield "throttled_for_power_share", round(share, 3)
 
 
-def _asked(facts: Facts) -> Iterator[tuple[str, str | float]]:
+def _asked(facts: Facts) -> Iterator[tuple[str, OutOf | int]]:
     if (most := facts.mean("hwp_max")) < (highest := facts.mean("hwp_highest")):
-        yield "HWP maximum", f"level {most:.0f} of {highest:.0f}"
+        yield "hwp_max", OutOf(most, highest)
     if (preference := facts.mean("hwp_epp")) >= SAVING:
-        yield "energy preference", round(preference)
+        yield "hwp_epp", round(preference)

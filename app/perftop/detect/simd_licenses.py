@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.base.format import rough
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS
@@ -13,6 +12,7 @@ from perftop.detect.engine.share_episodes import Shown, Spells
 from perftop.detect.low_clock_causes import ACTS, LEVELS
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Level
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 
@@ -74,9 +74,9 @@ class Licenses:
         sums = spell.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         most = int(sums[FIRST:].argmax())
-        share = f"level {self._levels[most][-1]} in {rough(sums[FIRST + most] / cycles)} of cycles"
+        level = Level(int(self._levels[most][-1]), float(sums[FIRST + most] / cycles))
         episode = spell.episode
-        episode.cause, episode.evidence = "level", {"SIMD": share}
+        episode.cause, episode.evidence = "level", {"simd": level}
         episode.evidence["busy_hz"] = round(cycles / run_s)
         if allowed > 0:
             missing = allowed - cycles

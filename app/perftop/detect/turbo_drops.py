@@ -22,6 +22,7 @@ from perftop.detect.low_clock_causes import COUNTED, Case, evidence, verdict
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Delta
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import BASE_CLOCK, Cap
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.turbo import CAPS
 
@@ -201,9 +202,9 @@ class Drops:
         drop.told = drop.told + look.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
         first = int(np.flatnonzero(cores)[0])
-        held = f"{CAPS[look.cap[first]]}, {look.cap_hz[first] / 1e9:.2f} GHz"
+        held = Cap(CAPS[look.cap[first]], float(look.cap_hz[first])) if drop.group % 2 else None
         guest = self._sieve.hello.virtualisation is not None
-        case = Case(Facts(self._tally, drop.told), held if drop.group % 2 else "", guest)
+        case = Case(Facts(self._tally, drop.told), held, guest)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)
@@ -217,7 +218,7 @@ class Drops:
             shown = 1 - drop.paused_ns / (look.time_ns - episode.start_ns)
             episode.evidence["dropping_share"] = round(shown, 3)
         if not self._sieve.turbo.cpus[self._cores.rows[first, 0]]:
-            episode.evidence["ceiling"] = "the base clock, for no turbo table is known"
+            episode.evidence["ceiling"] = BASE_CLOCK
 
     def _active(self, core: int) -> int | None:
         """Of its package, as each was last read; None: some of them nobody reads."""

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perftop.base.format import percent
+from perftop.base.format import percent, rough
 from perftop.base.text import ranges
+from perftop.samples.evidence import Bit, Crowd, Host, Polled, Ran
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
@@ -26,6 +27,8 @@ _CAUSELESS = frozenset({"ramp", "smi", "online", "offline"})
 """Kinds that say what there is to say."""
 _OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz"}
 """Evidence that is told beside its limit: 150 of 150 W."""
+_MOST_NAMES = 4
+"""Tasks that one piece of evidence names; of the others it says how many."""
 
 
 def depth(kind: str, value: float | None) -> str:
@@ -74,8 +77,103 @@ def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str,
     return None
 
 
+def worded(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Evidence as JSON has it: what detectors tell in codes becomes text, numbers stay."""
+    found = {}
+    for key, value in evidence.items():
+        name, said = _WORDED.get(key, (key, None))
+        found[name] = value if said is None else said(value)
+    return found
+
+
+def _polled(seen: Polled, name: Callable[[Bit], str]) -> str:
+    bits = (f"{name(bit)} in {bit.times:.0f} of {seen.polls:.0f} polls" for bit in seen.bits)
+    return ", ".join(bits)
+
+
+def _numbered(bit: Bit) -> str:
+    plain = f"bit {bit.number}"
+    return plain if bit.part in {None, plain} else f"{plain} ({bit.part})"
+
+
+def _reasons(seen: Polled) -> str:
+    if not seen.polls:
+        return "not told by this source"
+    return _polled(seen, _numbered) or f"none in {seen.polls:.0f} polls"
+
+
+def _status(seen: Polled) -> str:
+    return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
+
+
+def _names(found: Host | Sequence[Ran | Crowd]) -> str:
+    if isinstance(found, Host):
+        return f"another guest of {found.name or 'the hypervisor'}, or a cap on this one"
+    more = len(found) - _MOST_NAMES
+    names = ", ".join(_one(who) for who in found[:_MOST_NAMES])
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def _one(who: Ran | Crowd) -> str:
+    if isinstance(who, Crowd):
+        return f"{who.threads} threads of the job on CPU {who.cpu}"
+    return f"{who.comm} ({who.pid}) on CPU {who.cpu}"
+
+
+def _always(text: str) -> Callable[[Any], str]:
+    return lambda _: text
+
+
+def _share(of: str, before: str = "") -> Callable[[float], str]:
+    return lambda share: f"{before}{rough(share)} of {of}"
+
+
+_PCU = _share("the power control unit's cycles", "in ")
+_COUNTED = _always("counted by the kernel")
+_WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
+    "cap": ("capped by", lambda cap: f"{cap.by}, {cap.hz / 1e9:.2f} GHz"),
+    "simd": ("SIMD", lambda simd: f"level {simd.number} in {rough(simd.share)} of cycles"),
+    "limit_reasons": ("limit reason", _reasons),
+    "package_thermal": ("package status", _status),
+    "core_thermal": ("core status", _status),
+    "hsmp_limits": ("HSMP limit", _status),
+    "pcu_power": ("power limit", _PCU),
+    "pcu_current": ("current limit", _PCU),
+    "pcu_thermal": ("thermal limit", _PCU),
+    "pcu_prochot_internal": ("PROCHOT, internal", _PCU),
+    "pcu_prochot_external": ("PROCHOT, external", _PCU),
+    "pcu_vr": ("VR hot", _PCU),
+    "pcu_os": ("limit by the OS", _PCU),
+    "pcu_avx256": ("AVX-256 clip", _PCU),
+    "pcu_avx512": ("AVX-512 clip", _PCU),
+    "package_throttles": ("package throttles", _COUNTED),
+    "package_power_limits": ("package power limits", _COUNTED),
+    "core_throttles": ("core throttles", _COUNTED),
+    "core_power_limits": ("core power limits", _COUNTED),
+    "hwp_max": ("HWP maximum", lambda level: f"level {level.number:.0f} of {level.highest:.0f}"),
+    "hwp_epp": ("energy preference", None),
+    "ceiling": ("ceiling", _always("the base clock, for no turbo table is known")),
+    "told_by": ("told by", _always("the kernel, at its end")),
+    "explained_by_modulation": ("duty set in register 19AH", _share("the loss")),
+    "explained_by_thermal": ("thermal or PROCHOT status", _share("the time")),
+    "explained_by_hdc": ("MPERF ran on", _share("the loss")),
+    "explained_by_smi": ("stopped with all other CPUs", _share("the loss")),
+    "explained_by_simd": ("throttled before a SIMD level", _share("the loss")),
+    "explained_by_pcu": ("clock changes by the PCU's count", _share("the loss")),
+    "explained_by_between": ("clock between two steps", _share("the time")),
+    "ipc": ("IPC", None),
+    "ipc_alone": ("IPC alone", None),
+    "turbo_drop": ("turbo drop", None),
+    "who": ("who", _names),
+    "self": ("self", _names),
+    "rests_on": ("rests on", _always("steal of /proc/stat, in ticks of 10 ms")),
+}
+"""By the key of detectors, that of JSON and the words for the value; None: it stays."""
+
+
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
     """What an episode rests on, without what its cause already says."""
+    evidence = worded(evidence)
     limits = {limit for key, limit in _OF.items() if key in evidence}
     return " · ".join(
         _beside(key, value, evidence.get(_OF.get(key, "")))

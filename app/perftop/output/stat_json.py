@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from perfprobe import wire
+from perftop.output.episode_words import worded
 from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import COUNTS, METRICS
@@ -161,6 +162,6 @@ def episode_line(session: Session, episode: Episode) -> Line:
         "end": None if end is None else session.unix(end),
         "depth": episode.depth,
         "cause": episode.cause,
-        "evidence": episode.evidence,
+        "evidence": worded(episode.evidence),
         "confidence": episode.confidence,
     }

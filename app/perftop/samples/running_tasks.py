@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 MOST_COMM = 64
 """Characters of a name that are kept: as many as the kernel gives a task of its own."""
 MOST_TASKS = 3
 """Of a CPU."""
-MOST_NAMES = 4
-"""Told in a sentence."""
 
 
 class Task(NamedTuple):
@@ -69,15 +67,3 @@ def shown(name: str) -> str:
     """A task may call itself anything, also a control sequence."""
     cut = name[:MOST_COMM]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
-
-
-def accused(found: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, str]:
-    """Evidence of who it was, with the CPU: strangers, and apart from them the job itself."""
-    strangers = [f"{task} on CPU {cpu}" for task, cpu in found if task.pid not in own]
-    selves = [f"{task} on CPU {cpu}" for task, cpu in found if task.pid in own]
-    return {key: listed(names) for key, names in (("who", strangers), ("self", selves)) if names}
-
-
-def listed(names: list[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

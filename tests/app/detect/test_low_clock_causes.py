@@ -14,6 +14,7 @@ from perfprobe.wire import Block, Counter
 from perftop.detect.engine.counted_shares import Facts, Tally
 from perftop.detect.low_clock_causes import COUNTED, RULES, Case, evidence, verdict
 from perftop.samples.counters import Counters
+from perftop.samples.evidence import Bit, Cap, OutOf, Polled
 from perftop.samples.sample_reader import Sieve
 
 PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]
@@ -48,7 +49,9 @@ def sieve(*, cores: int = 2, only: set[str] | None = None) -> Sieve:
     return Sieve(dataclasses.replace(hello, blocks=[b for b in blocks if b.counters]))
 
 
-def case(cap: str = "", guest: bool = False, only: set[str] | None = None, **moved: Any) -> Case:
+def case(
+    cap: Cap | None = None, guest: bool = False, only: set[str] | None = None, **moved: Any
+) -> Case:
     """Of the first core, over four samples."""
     found = sieve(only=only)
     tally = Tally(found.counters, COUNTED)
@@ -135,12 +138,12 @@ def test_the_order_of_the_rules() -> None:
     """All hold; without the first that does, the next."""
     moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
     order = []
-    everything = case("scaling_max_freq, 2.00 GHz", True, **moved)
+    everything = case(Cap("scaling_max_freq", 2e9), True, **moved)
     order.append(verdict(everything).cause)
     for gone in (set[str](), {"license_2"}, {"limit_reasons"}, {"energy_j"}, {"hwp_max"}):
         for key in gone:
             del moved[key]
-        order.append(verdict(case("", True, **moved)).cause)
+        order.append(verdict(case(None, True, **moved)).cause)
     assert order == ["policy", "license", "thermal", "power-pl1", "hwp", "hypervisor"]
     assert len(order) == len(RULES)
 
@@ -148,10 +151,8 @@ def test_the_order_of_the_rules() -> None:
 def test_the_limit_that_was_seen_most_is_the_cause() -> None:
     found = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
     assert verdict(found) == ("power-pl1", "measured")
-    assert evidence(found, "power-pl1")["limit reason"] == (
-        "bit 3 (PL1) in 36 of 40 polls, bit 1 (thermal) in 12 of 40 polls, "
-        "bit 5 (max turbo limit) in 40 of 40 polls"
-    )
+    bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
+    assert evidence(found, "power-pl1")["limit_reasons"] == Polled(bits, 40)
     assert verdict(case(limit_reasons=polled(PL1=2, thermal=9))).cause == "thermal"
     status: dict[str, Any] = {"package_thermal": polled(thermal=10), "limit_reasons": polled(PL1=9)}
     assert verdict(case(**status)).cause == "thermal"
@@ -176,25 +177,27 @@ def test_one_event_of_throttling_goes_after_what_was_seen_most_of_the_time() -> 
 
 def test_bits_that_nobody_knows_are_told_by_their_numbers() -> None:
     found = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
-    assert evidence(found, "unknown")["limit reason"] == "bit 2 in 40 of 40 polls"
-    assert "HSMP limit" not in evidence(found, "unknown")
-    assert evidence(case(**NONE), "unknown")["limit reason"] == "none in 40 polls"
-    assert evidence(case(), "unknown") == {"limit reason": "not told by this source"}
+    assert evidence(found, "unknown")["limit_reasons"] == Polled((Bit(2, "bit 2", 40),), 40)
+    assert "hsmp_limits" not in evidence(found, "unknown")
+    assert evidence(case(**NONE), "unknown")["limit_reasons"] == Polled((), 40)
+    assert evidence(case(), "unknown") == {"limit_reasons": Polled((), 0)}
     tally = Tally(sieve().counters, ["hsmp_limits"])
     facts = Facts(tally, np.array([40.0, 0.0, 0.0, 30.0, 0.0]))
-    assert evidence(Case(facts, "", False), "unknown")["HSMP limit"] == "bit 2 in 30 of 40 polls"
+    assert evidence(Case(facts, None, False), "unknown")["hsmp_limits"] == Polled(
+        (Bit(2, None, 30),), 40
+    )
 
 
 def test_evidence_has_its_numbers() -> None:
     found = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
     told = evidence(found, "license")
-    assert told["SIMD"] == "level 2 in 80 % of cycles"
-    assert told["package status"] == "PROCHOT in 8 of 40 polls"
+    assert told["simd"] == pytest.approx((2, 0.8))
+    assert told["package_thermal"] == Polled((Bit(1, "PROCHOT", 8),), 40)
     assert (told["power_w"], told["power_limit_w"]) == (149.0, 150.0)
     assert "temperature_c" not in told
     assert evidence(found, "prochot")["temperature_c"] == 97.0
     asked = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
-    assert (asked["HWP maximum"], asked["energy preference"]) == ("level 20 of 35", 200)
+    assert (asked["hwp_max"], asked["hwp_epp"]) == (OutOf(20, 35), 200)
 
 
 def test_any_of_the_counters_may_be_absent() -> None:
@@ -212,7 +215,7 @@ def test_what_one_core_says_is_not_said_of_another() -> None:
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
     delta = counted.delta(found.counters, {"cycles": 1e9, "license_2": cycles})
     sums = tally.sums(delta, found.cores)
-    causes = [verdict(Case(Facts(tally, row), "", False)).cause for row in sums]
+    causes = [verdict(Case(Facts(tally, row), None, False)).cause for row in sums]
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
@@ -242,6 +245,6 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
     counters = Counters(made.hello([made.CYCLES, *odd], cores=2))
     tally = Tally(counters, COUNTED)
     sums = tally.sums(counters.nothing(), Sieve(counters.hello).cores)
-    assert evidence(Case(Facts(tally, sums[0]), "", False), "unknown") == {
-        "limit reason": "not told by this source"
+    assert evidence(Case(Facts(tally, sums[0]), None, False), "unknown") == {
+        "limit_reasons": Polled((), 0)
     }

@@ -35,16 +35,16 @@ def test_it_lasts_as_long_as_the_code_is_wide() -> None:
     (episode,) = walk.ended
     assert episode.cpus == [0, 2]
     assert (episode.cause, episode.confidence, episode.depth) == ("level", "measured", 0.0)
-    assert episode.evidence["SIMD"] == "level 1 in 100 % of cycles"
+    assert episode.evidence["simd"] == (1, 1.0)
 
 
 def test_each_thread_counts_what_the_core_does() -> None:
     """Also one that is halted: its count is no second one (Intel's metrics halve their sum)."""
     walk = paced().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
-    assert walk.running[0].evidence["SIMD"] == "level 1 in 50 % of cycles"
+    assert walk.running[0].evidence["simd"] == pytest.approx((1, 0.5))
     assert paced().go(4, license_1=[0.7 * START * HZ, 0, 0.7 * START * HZ, 0]).spans() == []
     both = paced().go(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
-    assert both.running[0].evidence["SIMD"] == "level 1 in 50 % of cycles"
+    assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
 
 
 def test_less_keeps_it_going_than_begins_it() -> None:
@@ -71,7 +71,7 @@ def test_without_a_ceiling_nobody_knows_how_deep_it_is() -> None:
 
 def test_the_level_that_most_of_the_code_asks_for_is_told() -> None:
     walk = wide(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
-    assert walk.running[0].evidence["SIMD"] == "level 2 in 60 % of cycles"
+    assert walk.running[0].evidence["simd"] == pytest.approx((2, 0.6))
 
 
 def test_a_drop_for_it_takes_its_place() -> None:

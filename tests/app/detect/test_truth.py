@@ -9,6 +9,7 @@ from truths import SECOND, cores, found, scripted
 
 from perfprobe import wire
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Ran
 
 NIGHTLY = pytest.mark.nightly
 SCENARIOS = [
@@ -88,7 +89,7 @@ def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float)
     assert siblings
     for episode in siblings:
         other = episode.cpus[0] + len(session.hello.topology) // 2
-        assert f"stream ({4000 + other}) on CPU {other}" in episode.evidence["who"]
+        assert Ran(4000 + other, "stream", other) in episode.evidence["who"]
 
 
 @pytest.mark.parametrize("seconds", [600.0, pytest.param(3600.0, marks=NIGHTLY)])

@@ -19,7 +19,9 @@ from perfprobe.wire import Block, Counter
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
 from perftop.detect.turbo_drops import AWAKE, CLIMB_NS, END, START, Clocks, Drops
+from perftop.output.episode_words import worded
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Cap
 from perftop.samples.sample_reader import Sieve
 from perftop.session.session import Session
 
@@ -251,7 +253,7 @@ def test_a_cap_that_binds_is_policy_against_what_turbo_would_allow() -> None:
     (episode,) = walk.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(1e9)
-    assert episode.evidence["capped by"] == "scaling_max_freq, 2.00 GHz"
+    assert episode.evidence["cap"] == Cap("scaling_max_freq", 2e9)
 
 
 def test_no_cap_is_a_cause_that_the_clock_does_not_come_to() -> None:
@@ -298,8 +300,9 @@ def test_a_session_tells_it_with_its_evidence() -> None:
     session, _ = seen(Machine(ceiling_hz=3.62e9))
     (episode,) = session.detector.running
     assert episode.depth == pytest.approx(0.62e9)
-    assert json.loads(json.dumps(episode.evidence)) == episode.evidence
-    assert episode.evidence == {
+    told = worded(episode.evidence)
+    assert json.loads(json.dumps(told)) == told
+    assert told == {
         "limit reason": "not told by this source",
         "busy_hz": 3_000_000_000, "ceiling_hz": 3_620_000_000, "active_cores": 4,
     }  # fmt: skip

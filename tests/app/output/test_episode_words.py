@@ -11,9 +11,12 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
 from perftop.base.times import length
+from perftop.detect.halt_signs import SIGNS
+from perftop.detect.low_clock_causes import FLAGS, PCU
 from perftop.output import run_summary, stat_text
-from perftop.output.episode_words import cause, depth, evidence, told, where
+from perftop.output.episode_words import cause, depth, evidence, told, where, worded
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Bit, Cap, Crowd, Host, Level, OutOf, Polled, Ran
 from perftop.session.summary import Tally
 
 S = 1_000_000_000
@@ -158,6 +161,48 @@ def test_the_summary_counts_causes_and_names_the_deepest() -> None:
     assert worst == [
         "worst turbo-drop  CPU 0  22:13:23.0  1.0 s  −0.70 GHz  power limit PL1"
     ]  # of the single steal all was told when it ended
+
+
+BITS = Bit(10, "PL1", 9), Bit(2, None, 1), Bit(3, "bit 3", 4)
+CROWD = [Ran(7, "cc1", cpu) for cpu in range(6)]
+GUEST = "another guest of kvm, or a cap on this one"
+
+
+@pytest.mark.parametrize(("key", "value", "name", "text"), [
+    ("cap", Cap("scaling_max_freq", 2e9), "capped by", "scaling_max_freq, 2.00 GHz"),
+    ("simd", Level(2, 0.8), "SIMD", "level 2 in 80 % of cycles"),
+    ("limit_reasons", Polled(BITS, 10), "limit reason",
+     "bit 10 (PL1) in 9 of 10 polls, bit 2 in 1 of 10 polls, bit 3 in 4 of 10 polls"),
+    ("limit_reasons", Polled((), 40), "limit reason", "none in 40 polls"),
+    ("limit_reasons", Polled((), 0), "limit reason", "not told by this source"),
+    ("package_thermal", Polled(BITS[:2], 10), "package status",
+     "PL1 in 9 of 10 polls, bit 2 in 1 of 10 polls"),
+    ("pcu_vr", 0.25, "VR hot", "in 25 % of the power control unit's cycles"),
+    ("core_throttles", 3.0, "core throttles", "counted by the kernel"),
+    ("hwp_max", OutOf(20, 35), "HWP maximum", "level 20 of 35"),
+    ("hwp_epp", 200, "energy preference", 200),
+    ("explained_by_smi", 0.99, "stopped with all other CPUs", "99 % of the loss"),
+    ("explained_by_between", 0.7, "clock between two steps", "70 % of the time"),
+    ("who", Host("kvm"), "who", GUEST),
+    ("who", Host(None), "who", GUEST.replace("kvm", "the hypervisor")),
+    ("who", CROWD[:2], "who", "cc1 (7) on CPU 0, cc1 (7) on CPU 1"),
+    ("self", [Crowd(2, 5)], "self", "2 threads of the job on CPU 5"),
+    ("busy_hz", 3e9, "busy_hz", 3e9),
+])  # fmt: skip
+def test_codes_of_detectors_have_their_words(
+    key: str, value: object, name: str, text: object
+) -> None:
+    assert worded({key: value}) == {name: text}
+
+
+def test_of_many_names_the_others_are_counted() -> None:
+    assert worded({"who": CROWD})["who"].endswith("cc1 (7) on CPU 3 and 2 more")
+
+
+def test_all_that_may_explain_a_halt_and_all_flags_have_words() -> None:
+    keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
+    told = {key: Polled((), 0) if key in FLAGS else 0.5 for key in keys}
+    assert worded(told).keys().isdisjoint(keys)
 
 
 def test_made_machines_have_one_package() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perftop.samples.job_threads import Watching
-from perftop.samples.running_tasks import Company, accused
+from perftop.samples.running_tasks import Company
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -113,13 +113,3 @@ def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
     assert [str(one) for one in company.on(1)] == ["sh (8)"]
     assert company.on(2) == []
     assert (company.since_ns, company.time_ns) == (0, SECOND)
-
-
-def test_strangers_are_told_apart_from_the_job_itself() -> None:
-    company = Company()
-    company.take({"tasks": {}, "others": {"0": [[i, "cc1", 0.1] for i in (1, 2, 3)]}}, 1)
-    found = [(one, cpu) for cpu in (0, 0) for one in company.on(0)]
-    told = accused(found, {2})
-    assert told["self"] == "cc1 (2) on CPU 0, cc1 (2) on CPU 0"
-    assert told["who"].count("cc1 (1)") == 2
-    assert accused(found, set())["who"].endswith("cc1 (1) on CPU 0 and 2 more")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from perfprobe import wire
 from perfprobe.wire import Block, Missing, Rate, Step
 from perftop.output import stat_json
+from perftop.samples.evidence import BASE_CLOCK, Cap
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.turbo import CAPS, Ceilings, Turbo
 from perftop.samples.turbo_tables import MOST_STEPS, tables
@@ -374,7 +375,7 @@ def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> Non
     (episode,) = session.detector.running
     assert (episode.cause, episode.confidence) == ("policy", "measured")
     assert episode.depth == pytest.approx(0.9e9)
-    assert episode.evidence["capped by"] == "turbo off, 2.10 GHz"
+    assert episode.evidence["cap"] == Cap("turbo off", 2.1e9)
 
 
 def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
@@ -382,7 +383,7 @@ def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
     assert play(hello, hz=2.5e9, active=4).detector.running == []
     (episode,) = play(hello, hz=1.8e9, active=4).detector.running
     assert episode.depth == pytest.approx(0.3e9)
-    assert episode.evidence["ceiling"] == "the base clock, for no turbo table is known"
+    assert episode.evidence["ceiling"] == BASE_CLOCK
 
 
 def test_export_tells_the_range_and_where_it_is_from() -> None:

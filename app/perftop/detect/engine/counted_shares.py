@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import nan
-from typing import NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter, Counters, Delta
+from perftop.samples.evidence import Bit
 
 CYCLES, TICKS = "cycles", "pcu_ticks"
 LEVEL = "license_"
 """Each thread counts these cycles of its whole core, also while it is halted itself: Intel's
 metrics for Skylake-SP halve the sum of two."""
-
-
-class Bit(NamedTuple):
-    part: str
-    name: str  # with its number, where that is the number in a register
-    times: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +126,9 @@ class Facts:
         counter, first = entry.column.counter, entry.place
         counts = self._sums[first + 1 : first + counter.columns]
         least = max(1.0, share * self._sums[first])
-        plain = [f"bit {i}" for i in range(len(counts))]
-        parts = [*counter.parts, *plain[len(counter.parts) :]]
-        return [
-            Bit(part, part if part == bit else f"{bit} ({part})", count)
-            for bit, part, count in zip(plain, parts, counts, strict=False)
-            if count >= least
-        ]
+        named = zip_longest(counter.parts[: len(counts)], counts)
+        bits = (Bit(number, part, count) for number, (part, count) in enumerate(named))
+        return [bit for bit in bits if bit.times >= least]
 
     @property
     def watts(self) -> float:

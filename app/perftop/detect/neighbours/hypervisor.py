@@ -9,6 +9,7 @@ from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Losses
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Host
 from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 
@@ -46,7 +47,6 @@ class Hypervisor:
     def _tell(self, episode: Episode, members: list[int], seen: Seen) -> None:
         """Steal is measured; by whom it was taken nobody in a guest can see."""
         evidence = episode.evidence
-        evidence["who"] = f"another guest of {self._host or 'the hypervisor'}, or a cap on this one"
-        evidence["rests on"] = "steal of /proc/stat, in ticks of 10 ms"
+        evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
         for reason in sorted({r for at in members for r in seen.sample.delta.suspect.get(at, ())}):
             evidence[reason] = evidence.get(reason, 0) + 1

@@ -17,6 +17,8 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, Spell, Whole, gap_ns
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Ran
+from perftop.samples.running_tasks import Task
 
 KIND = "neighbour"
 LASTS = 2
@@ -159,6 +161,13 @@ class Losses:
                 ended.append(self._detector.end(loss.episode, end_ns))
         self.sure &= ~over
         return ended
+
+
+def accused(found: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[Ran]]:
+    """Evidence of who it was, with the CPU: strangers, and apart from them the job itself."""
+    ran = [Ran(task.pid, task.comm, cpu) for task, cpu in found]
+    who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
+    return {key: told for key, told in (("who", who), ("self", selves)) if told}
 
 
 def _total(spell: Spell) -> Floats:

@@ -7,11 +7,12 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Loss, Losses
+from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Crowd
 from perftop.samples.job_threads import KEPT_NS, Moved, Watching
-from perftop.samples.running_tasks import Company, accused, listed
+from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.05, 0.02
@@ -85,7 +86,7 @@ class Scheduler:
             evidence["machine_pressure_share"] = round(float(pressure), 3)
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
 
-    def _selves(self, cpus: list[int]) -> dict[str, str]:
+    def _selves(self, cpus: list[int]) -> dict[str, list[Crowd]]:
         """Where threads of the job wait for each other. What is told of processes does not show it:
         all that one does counts for the CPU of its first thread."""
         ran: dict[int, list[float]] = {}
@@ -94,5 +95,4 @@ class Scheduler:
             if moved.run_s > 0 and moved.elapsed_s > 0:
                 ran.setdefault(thread.cpu, []).append(moved.run_s / moved.elapsed_s)
         crowded = [cpu for cpu in cpus if sum(sorted(ran.get(cpu, ()))[:-1]) >= BESIDE]
-        names = [f"{len(ran[cpu])} threads of the job on CPU {cpu}" for cpu in crowded]
-        return {"self": listed(names)} if names else {}
+        return {"self": [Crowd(len(ran[cpu]), cpu) for cpu in crowded]} if crowded else {}

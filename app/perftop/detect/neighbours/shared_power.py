@@ -10,9 +10,9 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Losses
+from perftop.detect.neighbours.losses import Losses, accused
 from perftop.samples.episode import Episode
-from perftop.samples.running_tasks import Company, accused
+from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.02, 0.01
@@ -114,7 +114,7 @@ class Budget:
             episode.evidence["ceiling_hz"] = round(now.ceiling_hz)
             episode.evidence["ceiling_before_hz"] = round(best.ceiling_hz)
         if drop is not None:
-            episode.evidence["turbo drop"] = drop.cause
+            episode.evidence["turbo_drop"] = drop.cause
         episode.confidence = "inferred" if drop is not None else "measured"
         if self._company.time_ns and "who" not in episode.evidence:
             found = [(task, cpu) for cpu in self._packages[package]

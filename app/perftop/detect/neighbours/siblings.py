@@ -11,10 +11,10 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Loss, Losses
+from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
-from perftop.samples.running_tasks import Company, Task, accused
+from perftop.samples.running_tasks import Company, Task
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.1, 0.05
@@ -173,8 +173,8 @@ class Siblings:
         known = all(self._task[at] is not None for at in members)
         episode.confidence = "measured" if age_ns <= OLD_NS and known else "inferred"
         episode.evidence |= {
-            "IPC": round(float(instructions / cycles), 2),
-            "IPC alone": round(float(expected / cycles), 2),
+            "ipc": round(float(instructions / cycles), 2),
+            "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
         if age_ns > OLD_NS:

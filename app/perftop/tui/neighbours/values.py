@@ -16,7 +16,7 @@ from perftop.base.times import length
 from perftop.detect.neighbours.losses import KIND
 from perftop.detect.neighbours.neighbours import AWAKE, BUSY
 from perftop.draw.strips import foreign
-from perftop.output.episode_words import told, where
+from perftop.output.episode_words import told, where, worded
 from perftop.samples.episode import Episode
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
 from perftop.samples.running_tasks import Task, task
@@ -135,8 +135,8 @@ class Neighbourhood:
                 yield episode
 
     def _past(self, episode: Episode, cpu: int) -> Victim:
-        evidence, end_ns = episode.evidence, episode.end_ns or 0
-        names = [str(evidence[key]) for key in ("who", "self") if key in evidence]
+        evidence, end_ns = worded(episode.evidence), episode.end_ns or 0
+        names = [evidence[key] for key in ("who", "self") if key in evidence]
         return Victim(
             cpu, where(self._session.topology, episode.cpus), episode.depth or nan,
             episode.start_ns, episode.cause,
@@ -145,11 +145,11 @@ class Neighbourhood:
         )  # fmt: skip
 
     def _victim(self, episode: Episode, cpu: int) -> Victim:
-        evidence = episode.evidence
+        evidence = worded(episode.evidence)
         share = self._session.neighbours.share(episode, cpu)
         lost = (nan if episode.depth is None else episode.depth) if share is None else share
         culprit = self._beside(cpu) if episode.cause == "sibling" else ""
-        names = [_here(str(evidence.get("who", "")), cpu)]
+        names = [_here(evidence.get("who", ""), cpu)]
         names += [f"itself: {_here(evidence['self'], cpu)}"] if "self" in evidence else []
         return Victim(
             cpu, self._runs(cpu), lost, episode.start_ns, episode.cause,

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Losses
+from perftop.detect.neighbours.losses import Losses, accused
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Ran
+from perftop.samples.running_tasks import Task
 
 SAMPLE_NS = 100_000_000
 START, END = 0.1, 0.05
@@ -156,3 +158,11 @@ def test_so_does_a_gap_in_the_stream() -> None:
     steps.step(0.3, span_ns=3_600_000_000_000)
     assert steps.ended[0].end_ns == 3 * SAMPLE_NS
     assert steps.running == []
+
+
+def test_strangers_are_told_apart_from_the_job_itself() -> None:
+    found = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
+    assert accused(found, {2}) == {
+        "who": [Ran(1, "cc1", 0), Ran(3, "cc1", 0)], "self": [Ran(2, "cc1", 0)] * 2,
+    }  # fmt: skip
+    assert accused(found, {1, 2, 3}).keys() == {"self"}

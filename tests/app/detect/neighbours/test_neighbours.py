@@ -12,6 +12,7 @@ from turning import Turning
 
 from perfprobe import wire
 from perftop.samples.episode import Episode
+from perftop.samples.evidence import Crowd, Host, Ran
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
@@ -61,9 +62,9 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     assert (found.cause, found.cpus, found.confidence) == ("sibling", [0], "measured")
     assert found.start_ns == 40 * SAMPLE_NS
     assert found.depth == pytest.approx(0.25, abs=0.01)
-    assert found.evidence["IPC alone"] == pytest.approx(2.0, abs=0.01)
-    assert found.evidence["IPC"] == pytest.approx(1.5, abs=0.01)
-    assert found.evidence["who"] == "stream (4001) on CPU 2"
+    assert found.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
+    assert found.evidence["ipc"] == pytest.approx(1.5, abs=0.01)
+    assert found.evidence["who"] == [Ran(4001, "stream", 2)]
     play.does(**ALONE)
     play.run(10, tasks={"0": LMP})
     assert play.running == []
@@ -184,7 +185,7 @@ def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
     play.does(c0=Does(0.7, steal=0.3))
     play.run(20)
     (found,) = play.running
-    assert found.evidence["who"] == "another guest of kvm, or a cap on this one"
+    assert found.evidence["who"] == Host("kvm")
     play.machine.broken = {0}
     play.run(3)
     assert found.evidence["instructions jumped"] == 3
@@ -220,7 +221,7 @@ def test_a_job_that_waits_and_for_whom() -> None:
     (found,) = play.running
     assert (found.cause, found.cpus, found.confidence) == ("scheduler", [0], "measured")
     assert found.depth == pytest.approx(0.5, abs=0.01)
-    assert found.evidence["who"] == "stream (4001) on CPU 0"
+    assert found.evidence["who"] == [Ran(4001, "stream", 0)]
     assert "self" not in found.evidence
     assert found.evidence["involuntary_switches_per_s"] == 10
 
@@ -259,7 +260,7 @@ def test_a_job_that_waits_for_itself() -> None:
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
         play.run(1, every=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
     (found,) = play.running
-    assert found.evidence["self"] == "2 threads of the job on CPU 0"
+    assert found.evidence["self"] == [Crowd(2, 0)]
     assert "who" not in found.evidence
 
 
@@ -276,8 +277,8 @@ def test_threads_of_a_process_that_is_told_of_elsewhere_wait_for_each_other() ->
         play.run(1, every=1, watched=job, tasks=tasks, others=others)
     (found,) = play.running
     assert found.cpus == [0]
-    assert found.evidence["self"] == "2 threads of the job on CPU 0"
-    assert found.evidence["who"] == "stream (4009) on CPU 0"
+    assert found.evidence["self"] == [Crowd(2, 0)]
+    assert found.evidence["who"] == [Ran(4009, "stream", 0)]
 
 
 def test_what_a_kernel_does_not_tell_is_no_loss() -> None:
@@ -308,7 +309,7 @@ def test_others_who_wake_up_take_turbo_from_the_job() -> None:
     assert found.start_ns == 40 * SAMPLE_NS
     assert found.depth == pytest.approx(0.1, abs=0.005)
     assert (found.evidence["active_cores_before"], found.evidence["active_cores"]) == (1, 2)
-    assert found.evidence["who"] == "xhpl (4009) on CPU 1"
+    assert found.evidence["who"] == [Ran(4009, "xhpl", 1)]
 
 
 def test_a_job_that_grows_has_only_itself_to_blame() -> None:
@@ -335,7 +336,7 @@ def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None
     assert len(play.running) == crowded
     for found in play.running:
         assert (found.cause, found.confidence) == ("package", "inferred")
-        assert found.evidence["turbo drop"] == "power-pl1"
+        assert found.evidence["turbo_drop"] == "power-pl1"
 
 
 def test_a_ceiling_that_was_not_known_before_is_not_compared(

@@ -66,5 +66,6 @@ def test_a_power_limit_is_found_with_its_bit_and_the_other_package_is_calm(
     longest = max(lasting, key=lambda e: (e.end_ns or session.now_ns) - e.start_ns)
     assert (longest.cause, longest.confidence) == ("power-pl1", "measured")
     assert longest.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
-    assert str(longest.evidence["limit reason"]).startswith("bit 10 (PL1) in ")
-    assert longest.evidence["package status"].startswith("power limit in ")
+    first, *_ = longest.evidence["limit_reasons"].bits
+    assert (first.number, first.part) == (10, "PL1")
+    assert longest.evidence["package_thermal"].bits[0].part == "power limit"
