@@ -1,4 +1,4 @@
-"""Clocks as cpufreq has them: now, as capped by policy, and the fastest a CPU can run."""
+"""Clocks by cpufreq: the present one, the cap by policy, and the fastest that a CPU can run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfprobe.sources.os.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
 SLOW_NS = 500_000
-"""A file that takes longer to read is left out: on some parts a read interrupts the core."""
+"""A file whose read takes longer is left out: on some parts a read interrupts the core."""
 COUNTERS = {
     "scaling_cur_freq": Counter(
         "cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3
@@ -24,7 +24,7 @@ COUNTERS = {
 
 
 def part(root: Path, rows: Sequence[Cpu]) -> Files:
-    """What is worth reading at every sample, where asking is cheap."""
+    """The files that are read with every sample, if reading them is cheap."""
     counters, missing = {}, []
     for name, counter in COUNTERS.items():
         why = _trouble(root, rows, name)
@@ -57,8 +57,8 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
 
 
 def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
-    """The fastest each CPU can run with few cores active: with more of them nobody says, so that it
-    is only an upper bound. One for each speed: favoured cores are faster."""
+    """The fastest clock of each CPU with few active cores, one entry for each speed: favoured cores
+    are faster. cpufreq does not tell the clock with more active cores, so it is an upper bound."""
     if clock_policy.turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not tell how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
@@ -80,7 +80,7 @@ def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
 
 
 def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
-    """The guaranteed clock; None where it is not the same on all CPUs."""
+    """The guaranteed clock; None if it differs between CPUs."""
     found = {files.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
     khz = found.pop() if len(found) == 1 else None
     return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
@@ -91,5 +91,5 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
 
 
 def _pstates(at: str) -> list[str]:
-    """Empty for drivers that know the hardware better than ACPI does."""
+    """The ACPI P-states in kHz; empty for drivers that control the hardware without ACPI."""
     return (files.text(f"{at}/scaling_available_frequencies") or "").split()

@@ -1,4 +1,4 @@
-"""What the hello of this machine says: who it is, what is read, and what is missing and why."""
+"""Makes the hello of this machine: its identity, what is read, and what is missing and why."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Rates = tuple[list[Multiplier], Rate | None]
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What hello says besides what the parts do."""
+    """What the hello says that does not follow from the parts."""
 
     source: str = "os"
     smt_methods: Sequence[str] = ("bounds",)
-    """Where a core has several threads."""
+    """Used if a core has several threads; best first."""
     rates: Callable[[Rate | None], Rates] = lambda _: ([], None)
-    """Multipliers and the base frequency, from the TSC's."""
+    """Multipliers and base frequency for a TSC of this rate."""
     turbo: Sequence[Turbo] = ()
 
 
@@ -95,8 +95,8 @@ def _methods(setup: Setup, about: About) -> list[str]:
 
 
 def _blocks(setup: Setup) -> list[Block]:
-    """Counters that only their own CPU can read are absent on CPUs where no thread of ours may run,
-    so that a metric may use what the system says of these."""
+    """The blocks, in which CPUs where no thread of ours may run lack the counters that only the CPU
+    itself can read. Metrics then use what the system says about these CPUs."""
     first, *rest = setup.blocks
     if setup.unpinned:
         pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))

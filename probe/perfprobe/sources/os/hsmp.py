@@ -1,7 +1,7 @@
-"""What holds the clock of an AMD EPYC down, by its system management firmware: /dev/hsmp.
+"""What limits the clock of an AMD EPYC, by its system management firmware: /dev/hsmp.
 
-A message takes the firmware from tens of us to 1 ms. What its source bits mean is said in AMD's
-processor manuals, model by model: they go by their numbers here.
+A message takes the firmware from tens of us to 1 ms. The meaning of the source bits differs by
+model (AMD's processor manuals), so they are named by their numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROCHOT, FREQUENCY_LIMIT = 0x0B, 0x19
 SOURCES = 16
 PASSING = {errno.EBUSY, errno.EINTR}
 SLOW_NS = 3_000_000
-"""A message that takes longer even at its quickest would hold up the frames."""
+"""A message whose quickest answer takes longer would delay the frames and is left out."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
@@ -43,11 +43,11 @@ HOT = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
 COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [HOT]}
 
 Ask = Callable[[int, int], int]
-"""Socket and message: the first word of the answer. Raises OSError."""
+"""Takes socket and message, returns the first word of the answer. Raises OSError."""
 
 
 class Mailbox:
-    """Opened for reading, so that the driver refuses any message that sets something."""
+    """The device, opened for reading so that the driver refuses messages that set something."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError."""
@@ -63,7 +63,7 @@ class Mailbox:
 
 
 class Hsmp:
-    """Sockets are numbered as the kernel numbers packages."""
+    """Clock limits by socket. Sockets have the kernel's package numbers."""
 
     def __init__(self, root: Path, rows: Sequence[Cpu], ask: Ask | None = None) -> None:
         self.missing: list[Missing] = []
@@ -71,7 +71,8 @@ class Hsmp:
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._silent: set[tuple[int, int]] = set()
-        """Socket and message: not asked again, for the kernel logs each failure."""
+        """Sockets and messages that failed. They are not asked again, because the kernel logs each
+        failure."""
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
@@ -92,7 +93,7 @@ class Hsmp:
             self._mailbox = None
 
     def _open(self, path: Path) -> Ask | None:
-        """Nothing is said of machines without the device: few CPUs have one."""
+        """A machine without the device lacks nothing that is worth a message: few CPUs have one."""
         try:
             self._mailbox = Mailbox(path)
         except FileNotFoundError:
@@ -104,7 +105,7 @@ class Hsmp:
         return self._mailbox
 
     def _works(self, message: int) -> bool:
-        """Whether any socket answers, and soon enough."""
+        """Whether any socket answers, and fast enough."""
         took_ns = []
         for socket in self._sockets * 2:
             start_ns = time.monotonic_ns()
@@ -130,7 +131,7 @@ class Hsmp:
             return None
 
     def _told(self, message: int, row: int, answer: int | None) -> list[int | None]:
-        """Values of the message's counters. Each answer is a poll of the source bits."""
+        """Values of the message's counters. Each answer counts as one poll of the source bits."""
         if message == PROCHOT:
             return [answer]
         if answer is None:

@@ -23,8 +23,8 @@ _STATES = (
 def open_traced(
     rows: Sequence[Cpu], core_map: Mapping[int, tuple[int, int]] | None = None
 ) -> list[Part]:
-    """What can be traced; a part without counters says why not. `core_map` stands in for the
-    topology's cores: CPU to (core, 0 or 1)."""
+    """Parts for what can be traced, or one part without counters that says why not. `core_map`, CPU
+    to (core, 0 or 1), replaces the topology's cores."""
     places = core_map or _places(topology.cores(rows))
     try:
         trace = IdleTrace(places)
@@ -37,7 +37,7 @@ def open_traced(
 
 
 class _Nothing:
-    """No rights, or too old a kernel."""
+    """A part without counters: there are no rights, or the kernel is too old."""
 
     scope: Scope = "cpu"
     counters: tuple[Counter, ...] = ()
@@ -56,7 +56,8 @@ class _Nothing:
 
 
 def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
-    """Two threads share a core; any other number gives each a core of its own."""
+    """CPU to (core, 0 or 1). Only cores with two threads are kept; of others each thread gets a
+    core of its own."""
     places: dict[int, tuple[int, int]] = {}
     number = 0
     for cpus in cores:
@@ -67,7 +68,7 @@ def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
 
 
 class _Busy:
-    """Time not idle, of each CPU."""
+    """Time for which each CPU was not idle."""
 
     scope: Scope = "cpu"
     counters = (Counter("busy_s", "not idle", "s", "idle transitions", scale=NS),)
@@ -91,7 +92,7 @@ class _Busy:
 
 
 class _Cores:
-    """Time in each of the four states, of cores with two threads."""
+    """Time in each of the four states of cores with two threads."""
 
     scope: Scope = "core"
     counters = tuple(
@@ -114,7 +115,7 @@ class _Cores:
         return [Slot(TRACED + kind, i, core, base) for i, (_, kind) in enumerate(_STATES)]
 
     def shut(self, cpu: int) -> None:
-        pass  # memory, and it is the trace's
+        pass  # slots point into memory that the trace owns
 
     def close(self) -> None:
         pass

@@ -1,5 +1,5 @@
-"""What there is one of: the probe's own cost, the switches of turbo, and pressure - how long tasks
-had to wait for CPUs, memory or disks, by the kernel's account."""
+"""Counts of the whole machine: the probe's own cost, the switches of turbo, and pressure (how long
+tasks waited for CPUs, memory or I/O, by the kernel's account)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Machine:
         ]  # fmt: skip
 
     def _switches(self, base: Path) -> list[Counter]:
-        """intel_pstate's own, or the boost switch that the other drivers have."""
+        """The switch of intel_pstate, or the boost switch of the other drivers."""
         counters = []
         for path, read in (("intel_pstate/no_turbo", number), ("cpufreq/boost", is_off)):
             if self._opened(base / path, read):
@@ -69,7 +69,7 @@ class Machine:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
-        if _text(fd) is None:  # PSI that is switched off opens, and fails here
+        if _text(fd) is None:  # if PSI is switched off, its files open but cannot be read
             os.close(fd)
             return False
         self._files.append((fd, read))
@@ -77,7 +77,8 @@ class Machine:
 
 
 def some(fd: int) -> int | None:
-    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us in which a task waited at all."""
+    """The total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us for which at least one
+    task waited."""
     line = (_text(fd) or b"").partition(b"\n")[0]
     name, _, total = line.rpartition(b"total=")
     return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
@@ -89,7 +90,7 @@ def number(fd: int) -> int | None:
 
 
 def is_off(fd: int) -> int | None:
-    """Of a switch that is 1 when on."""
+    """1 if a switch that is 1 when on is off, else 0."""
     on = number(fd)
     return None if on is None else int(on == 0)
 

@@ -1,5 +1,5 @@
-"""Parts of what a CPU's thread reads: counters of one scope, and how to open them. Several may
-have one counter: the first has it, so parts are listed in the order of preference."""
+"""Parts of what a CPU's thread reads: counters of one scope, and how to open them. If several parts
+have the same counter the first one keeps it, so parts are listed in the order of preference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfprobe.wire import Counter, Missing, Scope
 
 
 class Part(Protocol):
-    """Counters of one scope. A core's or package's are read by the first CPU of it that is on."""
+    """Counters of one scope. Those of a core or package are read by its first online CPU."""
 
     @property
     def scope(self) -> Scope: ...
@@ -23,14 +23,14 @@ class Part(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def open(self, cpu: int) -> list[Slot]:
-        """What this CPU can read, columns counted from the part's first. A counter that it lacks
-        is left out: its column stays invalid."""
+        """What this CPU can read; columns count from the part's first. A counter that the CPU lacks
+        is left out, and its column stays invalid."""
 
     def shut(self, cpu: int) -> None:
-        """The CPU's thread has ended: give back what `open` took."""
+        """Gives back what `open` took. The CPU's thread has ended."""
 
     def close(self) -> None:
-        """All threads have ended."""
+        """Gives back everything. All threads have ended."""
 
 
 class Descriptors:
@@ -55,12 +55,13 @@ class Descriptors:
 
 
 def shifted(slots: Iterable[Slot], by: int) -> list[Slot]:
-    """The slots of a part whose first column is column `by` of the block."""
+    """The slots with their columns moved by `by`, the part's first column in the block."""
     return [replace(slot, column=slot.column + by) for slot in slots]
 
 
 def once(parts: Iterable[Part]) -> list[Part]:
-    """Each counter in one of them only. What is left without any is kept for what it misses."""
+    """The parts with each counter in the first one only. Parts without counters are kept, because
+    they say what is missing."""
     served: set[str] = set()
     found: list[Part] = []
     for part in parts:
@@ -71,13 +72,13 @@ def once(parts: Iterable[Part]) -> list[Part]:
 
 
 def still(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
-    """Those that no counter of all CPUs makes up for."""
+    """The missing keys that no counter of all CPUs provides."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [each for each in missing if each.what not in everywhere]
 
 
 class Thinned:
-    """A part without some of its counters. No slot of it may fill both what goes and what stays."""
+    """A part without some of its counters. No slot may fill both removed and kept columns."""
 
     def __init__(self, part: Part, without: Collection[str]) -> None:
         self._part = part
@@ -85,7 +86,7 @@ class Thinned:
         self.counters = [counter for counter in part.counters if counter.key not in without]
         self.missing: Sequence[Missing] = part.missing
         self._column: dict[int, int] = {}
-        """Where the columns that stay go."""
+        """New column by old column, for the columns that stay."""
         first = 0
         for counter in part.counters:
             if counter.key not in without:

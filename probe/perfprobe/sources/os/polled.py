@@ -1,4 +1,4 @@
-"""Rows that the main thread fills once a frame: what no CPU has to read for itself."""
+"""Rows that the main thread fills once a frame, because no CPU has to read them for itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfprobe.wire import Cpu, Missing
 
 
 class Polled(Protocol):
-    """A block of its own, of not more than 64 columns. One without counters is not sent."""
+    """Fills a block of its own with at most 64 columns. A block without counters is not sent."""
 
     @property
     def block(self) -> wire.Block: ...
@@ -23,8 +23,8 @@ class Polled(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
-        """The block's rows in the frame, with stamps before and after what was read for each. What
-        cannot be read is not valid."""
+        """Writes the block's rows into the frame, each with stamps before and after its read.
+        Values that cannot be read are not valid."""
 
     def close(self) -> None: ...
 
@@ -36,7 +36,7 @@ def put(
     read: tuple[int, int],
     values: Sequence[int | None],
 ) -> None:
-    """A row, `read` between these stamps: None stays invalid."""
+    """Writes a row that was `read` between these stamps. None stays invalid."""
     words = frame.cast("Q")
     head = place.head + row * wire.HEAD
     words[head : head + wire.HEAD] = array("Q", [*read, 0, 0, wire.ROW_SAMPLED])

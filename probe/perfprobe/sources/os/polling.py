@@ -1,4 +1,4 @@
-"""All that the main thread reads once a frame."""
+"""Everything that the main thread reads once a frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfprobe.wire import Cpu, Missing
 
 class Polling:
     def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str]) -> None:
-        """`served`: keys that are read otherwise."""
+        """`served`: keys that a CPU's thread reads."""
         self._polled: list[Polled] = [
             ProcStat(root, [row.cpu for row in rows]),
             Machine(root),

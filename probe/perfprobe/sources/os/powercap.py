@@ -1,4 +1,4 @@
-"""Power limits and energy of packages, as powercap's zones of intel-rapl have them."""
+"""Power limits and energy of packages, from powercap's zones of intel-rapl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
 LIMITS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
-"""By the name of the constraint: PL1 and PL2."""
+"""Counter key by the name of the constraint: PL1 and PL2."""
 COUNTERS = (
     Counter("power_limit_w", "power limit PL1", "W", "powercap", "gauge", scale=1e-6),
     Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
@@ -29,11 +29,11 @@ _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
 @dataclass(slots=True)
 class Zone:
-    """Of one package: open files by counter key."""
+    """The zone of one package. It owns open files, by counter key."""
 
     files: dict[str, int]
     range_uj: int
-    """Energy starts anew from here, which is no power of two."""
+    """Energy wraps here. It is no power of two, so wraps are counted on this side."""
     last_uj: int | None = None
     total_uj: int = 0
 
@@ -51,7 +51,7 @@ class Zone:
 
 class Powercap:
     def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str] = ()) -> None:
-        """`served`: keys that have a better origin."""
+        """`served`: keys that are read from a better origin."""
         self.missing: list[Missing] = []
         zones = self._zones(f"{root}/{ZONES}", {c.key for c in COUNTERS} - set(served))
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
@@ -74,7 +74,7 @@ class Powercap:
             _shut(zone)
 
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
-        """By package."""
+        """Zones by package."""
         found: dict[int | None, Zone] = {}
         for number in files.numbered(base, "intel-rapl:"):
             at = f"{base}/intel-rapl:{number}"
@@ -112,7 +112,7 @@ class Powercap:
 
 
 def _limits(at: str) -> dict[str, str]:
-    """The files of those that are set: AMD's zones have none."""
+    """Files of the limits that are set. AMD's zones have none."""
     found = {}
     for number in range(3):
         name = (files.text(f"{at}/constraint_{number}_name") or "").strip()

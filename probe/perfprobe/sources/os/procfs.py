@@ -1,5 +1,5 @@
-"""The operating system's own account: files below a CPU's directory, and idle states. Needs no
-rights at all."""
+"""The operating system's own account: files below a CPU's directory, and idle states. It needs no
+privileges."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Files:
 
 
 def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
-    """Time in each idle state, by cpuidle. It is read by the CPU's own pinned thread: the wake-up
-    ends the idle period, so that the kernel has booked it when the thread reads."""
+    """Time in each idle state, by cpuidle. The CPU's own pinned thread reads it: its wake-up ends
+    the idle period, so the kernel has accounted for it when the thread reads."""
     idle, poll = _idle_states(root, rows)
     counters = [
         Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)
@@ -62,8 +62,8 @@ def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
 
 
 def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
-    """Directories of the idle states that halt, and of the one that polls, on the CPU that has
-    most (hybrids differ)."""
+    """Directories of the idle states that halt, and of the one that polls, on the CPU with the most
+    states (hybrids differ)."""
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
@@ -81,7 +81,7 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 
 
 def no_counters(root: Path) -> tuple[str, str | None]:
-    """Why this source has no cycles, instructions and reference cycles, and the mend."""
+    """Why this source has no cycles, instructions and reference cycles, and the remedy."""
     pmus = root / "sys/bus/event_source/devices"
     if (pmus / "cpu").exists() or (pmus / "cpu_core").exists():
         return "the os source does not read the core's counters", "--source perf"

@@ -1,4 +1,4 @@
-"""/proc/stat: the time of each CPU by what it was spent on. One read for all CPUs a frame."""
+"""/proc/stat: each CPU's time by what it was spent on. It is read once a frame for all CPUs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
 STOLEN = (FIELDS.index("steal"),)
 LIMIT = 4 << 20
-"""The CPU lines come first; the interrupts after them are not needed."""
+"""Bytes. The CPU lines come first; the interrupts after them are not needed."""
 ATTEMPTS = 3
 WIDE = 4
-"""Times what a read takes at best: then it was interrupted, and its stamps are worth little."""
+"""A read that takes more than this multiple of the best one was interrupted."""
 FORGET = 1.01
-"""By so much a frame the best becomes worse: what is slow for good is not interrupted."""
+"""The best time grows by this factor each frame, so that reads which became slower for good do not
+count as interrupted."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
@@ -31,7 +32,7 @@ STAT_BLOCK = wire.Block(
 
 
 def ticks(text: str) -> dict[int, tuple[int, ...]]:
-    """By CPU, in the order of FIELDS, for who wants it now and then."""
+    """Ticks by CPU, in the order of FIELDS, for occasional readers."""
     found = {}
     for line in text.splitlines():
         name, *numbers = line.split() or [""]
@@ -54,8 +55,8 @@ class ProcStat:
             self._fd = -1
 
     def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
-        """The block's words in the frame. A CPU that the kernel does not list (it is off) and a
-        line that is not as it should be stay invalid."""
+        """Writes the block's words into the frame. Offline CPUs, which the kernel does not list,
+        and garbled lines stay invalid."""
         words = frame.cast("Q")
         begun, text, ended = self._timely(stamp)
         heads = array("Q", [begun, ended, 0, 0, wire.ROW_SAMPLED if text else 0])
@@ -82,7 +83,7 @@ class ProcStat:
             self._fd = -1
 
     def _timely(self, stamp: Callable[[], int]) -> tuple[int, bytes, int]:
-        """A read that was not interrupted, or else the last, with the stamps around it."""
+        """The first read that was not interrupted, else the last one, with the stamps around it."""
         self._best *= FORGET
         for _ in range(ATTEMPTS):
             begun, text, ended = stamp(), self._read(), stamp()

@@ -1,5 +1,5 @@
-"""Which CPU's thread reads which rows: every CPU its own, and the first of a core or package that
-is on, its core's or package's. Those rows move on when that CPU goes off."""
+"""Which CPU's thread reads which rows. Every CPU reads its own; the first online CPU of a core or
+package also reads the row of its core or package. If it goes offline another CPU takes over."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Reading:
         self._row = {row.cpu: i for i, row in enumerate(rows)}
         self._groups = {"core": topology.cores(rows), "package": topology.packages(rows)}
         self._carriers: dict[Scope, dict[int, int]] = {scope: {} for scope in SHARED}
-        """By row of a core or package, the CPU that reads it."""
+        """The CPU that reads each row of a core or package."""
         self._plans: dict[int, list[RowPlan]] = {}
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """With their numbers of rows; a core's or package's only if anything is to be read."""
+        """The blocks and their numbers of rows; cores and packages only if there are counters."""
         found = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
         return found + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
@@ -38,13 +38,13 @@ class Reading:
         self._places = places
 
     def open(self, cpu: int) -> list[RowPlan]:
-        """All that the CPU's thread is to read."""
+        """All rows that the CPU's thread must read."""
         self._plans[cpu] = [self._plan("cpu", self._row[cpu], cpu)]
         return self._with_shared(cpu)
 
     def shut(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
-        """The CPU's thread has ended. Which threads are to be started anew, and with what: their
-        CPUs read rows now that this one read."""
+        """The CPU's thread has ended. Returns the CPUs whose threads must be restarted, with their
+        rows: they take over the shared rows of this one."""
         for part in self._parts:
             part.shut(cpu)
         self._plans.pop(cpu, None)
@@ -58,8 +58,7 @@ class Reading:
         return [(heir, self._with_shared(heir)) for heir in heirs]
 
     def unread(self, wanted: Iterable[int]) -> list[int]:
-        """Where in the frame the heads of rows lie whose CPUs - of those that are wanted - are all
-        off, in words."""
+        """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all off."""
         gone = [cpu for cpu in wanted if cpu not in self._plans]
         heads = [self._head("cpu", self._row[cpu]) for cpu in gone]
         for scope in SHARED:
@@ -76,7 +75,7 @@ class Reading:
         return self._places[scope].head + row * wire.HEAD
 
     def _with_shared(self, cpu: int) -> list[RowPlan]:
-        """The CPU's plans, and now those of its core and package if nobody reads them."""
+        """The CPU's plans, extended by those of its core and package if no CPU reads them."""
         for scope in SHARED:
             if scope not in self._places:
                 continue

@@ -1,6 +1,6 @@
-"""This machine - or the one whose files lie below a sysroot - read by a pinned thread per CPU.
+"""This machine, or the one whose files lie below a sysroot, read by a pinned thread per CPU.
 
-What is read is the sum of parts (see part.py); each scope has one block. Under a sysroot only files
+What is read is the sum of parts (parts.py); each scope has one block. Under a sysroot only files
 below it are used, and stamps are CLOCK_MONOTONIC_RAW.
 """
 
@@ -27,11 +27,11 @@ from perfprobe.sources.os.reading import Reading
 from perfprobe.wire import Cpu, Frame, Missing, Note
 
 SUSPENDED_NS = 1_000_000
-"""Less lies between the reads of two clocks that an interrupt kept apart."""
+"""Minimum time of a suspension. An interrupt between the reads of two clocks takes less."""
 
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
-    """The topology, and which CPUs the user asked for. Raises as open_os."""
+    """The topology, and the CPUs that the user selected. Raises as open_os does."""
     rows = topology.read(root)
     if not rows:
         raise Unavailable(topology.nothing(root))
@@ -39,14 +39,15 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
 
 
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
-    """The system's own account. Only the machine itself can be traced, not files."""
+    """Parts of the system's own account. Tracing works on the machine itself, not below a
+    sysroot."""
     parts = idle.open_traced(rows) if root == Path("/") else []
     parts += [procfs.idle_times(root, rows), cpufreq.part(root, rows)]
     return [*parts, *throttle.parts(root, rows)]
 
 
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Native:
-    """Raises Unavailable where no CPU can be found, ValueError for a bad list."""
+    """Opens the os source. Raises Unavailable if no CPU is found, ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
     why, fix = procfs.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
@@ -99,7 +100,7 @@ class Native:
         return time.monotonic() if self._notes else min(self._sampler.due(), self._tasks.due())
 
     def poll(self) -> list[Frame | Note]:
-        """At most one frame a call: its blocks are views that the next one overwrites."""
+        """At most one frame a call. Its blocks are views, valid until the next call."""
         notes: list[Frame | Note] = list(self._notes)
         self._notes.clear()
         drained = None if notes else self._sampler.drain()
@@ -135,7 +136,7 @@ class Native:
     # --- CPUs --------------------------------------------------------------------------------
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
-        """Opens what the CPU has and starts its thread."""
+        """Opens the CPU's parts and starts its thread."""
         self._sampler.attach(cpu, self._reading.open(cpu), rebased)
         self._attached.add(cpu)
 
@@ -143,7 +144,8 @@ class Native:
         return files.text(f"{self._root}/{files.CPUS}/online") or ""
 
     def _watch_hotplug(self, time_ns: int) -> None:
-        """CPUs that came or went since the last frame. The list is one small read."""
+        """Attaches CPUs that came and detaches CPUs that went since the last frame. Costs one small
+        read."""
         text = self._read_online()
         if text == self._online_text:
             return
@@ -175,7 +177,7 @@ class Native:
     # --- each frame --------------------------------------------------------------------------
 
     def _mark_offline(self) -> None:
-        """Rows of CPUs that are off; the drain has cleared them."""
+        """Marks rows of CPUs that are off; the drain has cleared them."""
         words = self._sampler.frame.cast("Q")
         for head in self._reading.unread(self._wanted - self._attached):
             words[head + 4] = wire.ROW_OFFLINE
@@ -207,15 +209,15 @@ class Native:
         return hello_of(setup, about)
 
     def _unpinned(self) -> list[int]:
-        """CPUs that no thread of ours may run on. To be called once all threads have tried: the
-        calibration of the TSC takes long enough."""
+        """CPUs that no thread of ours may run on. Must be called after all threads have tried; the
+        calibration of the TSC takes long enough for that."""
         if not self._real:
             return []
         return [cpu for cpu in sorted(self._attached) if self._sampler.stats(cpu).pin_errno]
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
-    """What must be read for the CPUs that the user asked for: a split needs both siblings."""
+    """The selected CPUs and their siblings: telling SMT states needs both."""
     everyone = {row.cpu for row in rows}
     if selected is None:
         return everyone

@@ -1,7 +1,7 @@
-"""What the kernel's thermal interrupts count, by thermal_throttle. Needs no rights at all.
+"""Counts of the kernel's thermal interrupts, from thermal_throttle. Needs no privileges.
 
-A count moves when a throttle starts, its time only once it is over, and then by all of it. The
-kernel looks once a second whether a hot CPU has cooled down.
+A count moves when a throttle starts; its time moves when it is over, by all of it at once. The
+kernel checks once a second whether a hot CPU has cooled down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCOPES: tuple[Scope, ...] = ("core", "package")
 
 
 def parts(root: Path, rows: Sequence[Cpu]) -> list[Files]:
-    """For cores and for packages, of the files that are there; nothing where there are none."""
+    """Parts for cores and for packages with the files that exist; empty if there are none."""
     cpu = next((row.cpu for row in rows if row.online), 0)
     base = root / files.CPUS / f"cpu{cpu}"
     found = []
