@@ -1,4 +1,4 @@
-"""The CPUs whose registers are read, by core type."""
+"""The CPUs whose registers are read, grouped by core type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Kind:
 def kinds(
     root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
 ) -> Iterator[Kind]:
-    """CPUs that are off have no type: they go with the others where these are all alike."""
+    """Yields a kind for each core type. Offline CPUs have no type; they are included if there is
+    only one."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
         mine = [row for row in rows if (row.type or "") == name or len(types) == 1]

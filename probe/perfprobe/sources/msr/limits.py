@@ -1,6 +1,7 @@
-"""What registers say about how fast a CPU may run, and what holds it back.
+"""Registers that tell how fast a CPU may run and what limits it.
 
-Status bits are those of this moment; the sticky ones beside them are the kernel's to clear.
+Status bits show the present state. The sticky bits beside them are not used: the kernel clears
+them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from perfprobe.wire import Counter
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION
 MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
 TDP_CONTROL, TDP_NOMINAL, TDP_RATIO = 0x64B, 0x648, 16
-"""The level in use is in the lowest two bits; level n > 0 has its own register, n behind the
-nominal one's, with the ratio from that bit on (turbostat)."""
+"""The level in use is in the lowest two bits of TDP_CONTROL. Level n > 0 has the register
+TDP_NOMINAL + n, with the ratio from bit TDP_RATIO on (turbostat)."""
 HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
 
 HWP = {
@@ -34,12 +35,12 @@ POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("pow
 """Name and first bit."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
 USUAL_TIME = 10
-"""The unit of time is 2**-10 s also where the register says 0 (turbostat, rapl_probe_intel)."""
+"""The unit of time is 2**-10 s where the register says 0 (turbostat, rapl_probe_intel)."""
 
 THRESHOLDS = {6, 8}
-"""Status bits that hold nothing back: the OS asked to be told of a temperature."""
+"""Status bits that limit nothing: the OS asked for a notice at a temperature."""
 CORE_ONLY = {12, 14}
-"""Status bits that a package's register does not have."""
+"""Status bits that the package's register lacks."""
 
 Found = list[Reading | Absent]
 
@@ -76,7 +77,7 @@ def _field(
 
 
 def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
-    """`bits` ascend."""
+    """A reading that polls these bits, which must ascend."""
     counter = Counter(
         key,
         name,
@@ -151,8 +152,8 @@ def _turbo_disabled(uarch: Uarch) -> Found:
 
 
 def _configured_base(uarch: Uarch, device: Registers) -> Found:
-    """The base clock of the config-TDP level that was chosen; none where that is the nominal one,
-    whose base clock hello tells."""
+    """The base clock of the config-TDP level in use; empty for the nominal level, whose base clock
+    is in the hello."""
     level = (content(device, TDP_CONTROL) or 0) & 3
     if uarch.vendor != INTEL or uarch.bclk_hz is None or level not in {1, 2}:
         return []
@@ -184,13 +185,13 @@ def _power(uarch: Uarch, device: Registers) -> Found:
 
 
 def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
-    """Counts units of 2**-shift."""
+    """A counter in units of 2**-shift."""
     counter = Counter(key, name, unit, msr.name(register), bits=32, scale=2.0**-shift)
     return Reading(counter, register)
 
 
 def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Found:
-    """Those that are switched on now; one switched off later has no value from then on."""
+    """The limits that are enabled now. One that is disabled later has no value from then on."""
     if rapl.limits is None:
         return [_unknown(key, uarch) for key in POWER_LIMITS]
     found: Found = []

@@ -40,19 +40,19 @@ SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
 COUNTED = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
 
 UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
-"""What is said to be missing where there are no registers at all."""
+"""Keys that are reported missing if no register can be read."""
 
 
 @dataclass(slots=True)
 class Info:
-    """What hello is to say besides."""
+    """What registers add to the hello."""
 
     identity: Identity
     smt_methods: list[str] = field(default_factory=lambda: ["bounds"])
-    """Where a core has several threads."""
+    """Used if a core has several threads; best first."""
     multipliers: list[Multiplier] = field(default_factory=list)
     tsc_hz: Rate | None = None
-    """Under a sysroot only: elsewhere there is a clock to measure the real one with."""
+    """Under a sysroot only; elsewhere the TSC itself is measured."""
     base_hz: Rate | None = None
     turbo: list[Turbo] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -61,11 +61,11 @@ class Info:
 def open_parts(
     root: Path, rows: Sequence[Cpu], *, program: bool, method: str | None = None
 ) -> tuple[list[Part], list[Missing], Info]:
-    """Parts for the CPUs of `rows`, what is missing and why, and what hello should say.
+    """Parts for the CPUs of `rows`, what is missing and why, and what the hello should say.
 
-    With `program` the counters are programmed when this returns; closing the parts gives them back.
-    It raises Unavailable where somebody else counts or nothing can be read. Without, nothing is
-    written and no descriptor could; nothing is raised, and there may be no parts.
+    With `program` the counters are programmed when this returns, and closing the parts gives them
+    back; raises Unavailable if somebody else counts or nothing can be read. Without it all
+    descriptors are read-only, nothing is raised, and there may be no parts.
     """
     opening = _Opening(root, identity(root), program=program, method=method)
     try:
@@ -102,7 +102,7 @@ class _Opening:
             part.close()
 
     def look(self, rows: Sequence[Cpu]) -> None:
-        """Which CPUs there are, how fast their clocks tick, and how fast they may."""
+        """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables."""
         self._kinds = list(kinds(self._root, rows, self.info.identity, self._method))
         first = self._kinds[0]
         with self._first(first) as device:
@@ -128,7 +128,7 @@ class _Opening:
             self.missing.append(found)
 
     def _cpus(self, kind: Kind) -> list[int] | None:
-        """Whom what is said of a core type is said of: None for everyone."""
+        """The CPUs that a statement about the kind applies to; None: all."""
         return None if len(self._kinds) == 1 else kind.cpus
 
     def _first(self, kind: Kind) -> Registers:
@@ -163,7 +163,7 @@ class _Opening:
         self.info.smt_methods = [*dict.fromkeys(methods), *self.info.smt_methods]
 
     def _plans(self) -> dict[int, Plan]:
-        """By CPU. What no counter is left for is missing."""
+        """Plans by CPU. Keys without a counter are added to `missing`."""
         plans: dict[int, Plan] = {}
         for kind in self._kinds:
             plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
@@ -180,7 +180,8 @@ class _Opening:
     # --- read only ---------------------------------------------------------------------------
 
     def read_only(self) -> None:
-        """Clocks come first: the TSC is to be read right before the counters."""
+        """Adds the parts that are only read. Clocks come first, because the TSC must be read right
+        before the counters."""
         first = self._part("cpu", self._clocks)
         rest = (
             self._part("cpu", _of_cpu),
@@ -196,7 +197,7 @@ class _Opening:
         return [*found, *(stand_ins(kind.uarch, self._counted) if self._alone else [])]
 
     def _part(self, scope: Scope, wanted: Wanted) -> ReadOnly | None:
-        """Of those registers that are really there."""
+        """A part with the wanted registers that can be read on each kind; None: there are none."""
         table: dict[int, list[Reading]] = {}
         lost: dict[tuple[str, str], list[int]] = {}
         for kind in self._kinds:

@@ -23,7 +23,7 @@ UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A register as a counter: all of it, a field, or polls of the bits of a mask."""
+    """A register as a counter: all of it, a field of it, or polls of the bits in a mask."""
 
     counter: Counter
     register: int
@@ -33,17 +33,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """What this CPU cannot tell, known without a look at the register."""
+    """A counter that this CPU lacks, as is known without reading a register."""
 
     key: str
     why: str
 
 
 class ReadOnly:
-    """Registers that are only ever read, from descriptors that cannot write."""
+    """Registers that are only read, through read-only descriptors."""
 
     def __init__(self, root: Path, scope: Scope, table: Mapping[int, Sequence[Reading]]) -> None:
-        """`table` by CPU: on hybrids they differ."""
+        """`table` has the readings of each CPU; on hybrids they differ."""
         self.scope: Scope = scope
         self.counters = _counters(table)
         self.missing: list[Missing] = []
@@ -88,7 +88,7 @@ class ReadOnly:
 
 
 class Programmed(ReadOnly):
-    """Counters that were programmed for us."""
+    """Counters that the programmer has programmed."""
 
     def __init__(
         self, root: Path, table: Mapping[int, Sequence[Reading]], programmer: Programmer
@@ -97,7 +97,7 @@ class Programmed(ReadOnly):
         self.cpus = list(table)
         self.programmer = programmer
         self.told: list[str] = []
-        """What could not be restored; known once it is closed."""
+        """Messages about registers that could not be restored, once it is closed."""
 
     def _device(self, cpu: int) -> Registers | None:
         return self.programmer.device(cpu)
@@ -110,7 +110,7 @@ class Programmed(ReadOnly):
 
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
-    """Each once; with the CPUs that have it, where not all of the table do."""
+    """Each counter once, with the CPUs that have it unless all CPUs of the table do."""
     found: dict[str, Counter] = {}
     having: dict[str, list[int]] = {}
     for cpu, readings in table.items():
@@ -146,7 +146,8 @@ def _counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) -> Co
 
 
 _ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
-"""Of reading: what is divided by each other lies close together. Others follow."""
+"""The order of reading: counters that are divided by each other are read close together. Other keys
+follow."""
 
 
 def programmed(plan: Plan) -> list[Reading]:
@@ -156,7 +157,7 @@ def programmed(plan: Plan) -> list[Reading]:
 
 
 def tsc() -> Reading:
-    """Under a sysroot: stamps are of another clock there."""
+    """The TSC as a counter; used under a sysroot, where stamps are of another clock."""
     return Reading(Counter("tsc", "time-stamp counter", "cycles", msr.name(msr.TSC)), msr.TSC)
 
 
@@ -171,7 +172,7 @@ def clocks(uarch: Uarch) -> list[Reading]:
 
 
 def stand_ins(uarch: Uarch, counted: set[str]) -> list[Reading]:
-    """MPERF and APERF for counters of the same rate that are not programmed."""
+    """MPERF and APERF in place of counters of the same rate that are not programmed."""
     found = uarch.clocks
     if found is None or uarch.uses_base_clock_for_aperf:
         return []
@@ -199,7 +200,7 @@ def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
 def readable(
     device: Registers, wanted: Sequence[Reading | Absent]
 ) -> tuple[list[Reading], dict[str, str]]:
-    """Those that this CPU really has; why not, by the keys of the others."""
+    """The readings that work on this CPU, and for the others the reason by key."""
     there: list[Reading] = []
     lost: dict[str, str] = {}
     for found in wanted:
@@ -213,7 +214,7 @@ def readable(
 
 
 def content(device: Registers, register: int) -> int | None:
-    """None where it cannot be read."""
+    """The register's content; None if it cannot be read."""
     try:
         return device.read(register)
     except MsrError:

@@ -26,7 +26,7 @@ def open_msr(
     method: str | None = None,
     watch: Watch | None = None,
 ) -> Msr:
-    """Raises Unavailable, or ValueError for a bad list."""
+    """Opens the msr source. Raises Unavailable, or ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
     wanted = with_siblings(selected, rows)
     mine = [row for row in rows if row.cpu in wanted]
@@ -44,7 +44,8 @@ def open_msr(
 
 
 class Msr:
-    """The machine with its counters programmed. Looks whether they stay so, a CPU a frame."""
+    """The machine with its counters programmed. With each frame it checks on one CPU that they
+    still are."""
 
     def __init__(self, source: Native, parts: Sequence[Part], info: Info) -> None:
         self._source = source
