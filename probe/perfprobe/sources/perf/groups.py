@@ -14,14 +14,14 @@ from perfprobe.wire import Counter, Missing, Scope
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A group as it is to be opened: on which CPU, and each event's column after the times."""
+    """A group to be opened: its CPU, and each event with its column after the times."""
 
     cpu: int
     events: Sequence[tuple[Event, int]]
 
 
 class Groups:
-    """Counters of one scope."""
+    """A part with counters of one scope, read as groups of perf events."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class Groups:
         timed: bool = False,
         ready: Mapping[int, Group] | None = None,
     ) -> None:
-        """`bundles`: what the CPU that reads is to open. `ready`: groups that are open already, by
-        that CPU."""
+        """`bundles` returns what a reading CPU must open. `ready` has groups that are already open,
+        by reading CPU; this part owns them from now on."""
         self.scope = scope
         self.counters = counters
         self.missing: list[Missing] = []
@@ -62,7 +62,7 @@ class Groups:
         self._ready.clear()
 
     def _group(self, bundle: Bundle) -> Group | None:
-        """As much of it as opens now."""
+        """A group of the events that can be opened now; None if there is none."""
         events = [event for event, _ in bundle.events]
         opening = Opening(self._kernel, bundle.cpu, events, Path("/"))
         try:

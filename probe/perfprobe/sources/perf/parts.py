@@ -1,9 +1,9 @@
-"""Counters that the kernel counts for us: the cores' own, those of the msr PMU, and of uncore PMUs.
+"""Counters that perf counts: the cores' own, those of the msr PMU, and those of uncore PMUs.
 
-Two groups on each CPU. The core's may be taken off the counters in turns with what others count:
-then `perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins
-with "perf" are to be scaled by the two. The msr PMU's group never is; and without it, the first can
-be read by RDPMC.
+Each CPU has two groups. The kernel may rotate the core's group with what others count; then
+`perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins with
+"perf" must be scaled by the two. The msr PMU's group is never rotated. It is separate so that the
+core's group can be read by RDPMC.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfprobe.sources.perf.groups import Bundle, Groups
 from perfprobe.sources.perf.plan import CORE, MSR, Planner
 from perfprobe.wire import Counter, Cpu, Missing
 
-THREADS = 32  # CPUs that are tried at once: most of a try is running there for 2 ms
+THREADS = 32  # CPUs that are tried at once: most of a try is spinning there for 2 ms
 TIMES = (
     Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
     Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
@@ -39,10 +39,10 @@ def open_perf(
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
 ) -> list[Part]:
-    """The cores' part, the msr PMU's, then one for each uncore PMU: the first two always, with what
-    is missing and why. Every counter was seen to count on the CPUs that have it.
+    """The cores' part, the msr PMU's part, then one for each uncore PMU. The first two always exist
+    and say what is missing and why. Every counter was seen to count on the CPUs that have it.
 
-    `cpus`: those that will be read. `root` is for tests: no events are below a directory.
+    `cpus` are the CPUs to read. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or System()
     planner = planner or Planner(root, rows)
@@ -58,7 +58,7 @@ def open_perf(
 
 
 def blocker(parts: Sequence[Part]) -> Missing | None:
-    """Why there is no telling how busy any CPU is, or how fast; None if there is."""
+    """Why neither reference cycles nor cycles can be counted on any CPU; None if they can."""
     core = parts[0]
     if any(counter.key in ESSENTIAL for counter in core.counters):
         return None
@@ -67,7 +67,7 @@ def blocker(parts: Sequence[Part]) -> Missing | None:
 
 
 class _Settling:
-    """All CPUs, each with the group that counts on it."""
+    """All CPUs with the groups that count on them."""
 
     def __init__(
         self,
@@ -105,7 +105,8 @@ class _Settling:
         return part
 
     def _on(self, counter: Counter) -> Counter:
-        """With the CPUs that have it. One that is off may have what others of its type have."""
+        """The counter with the CPUs that have it. An offline CPU is taken to have what others of
+        its type have."""
         times = {time.key for time in TIMES}
         cpus = []
         for row in self._rows:
@@ -123,7 +124,7 @@ class _Settling:
         return next(filter(None, alike), None)
 
     def _bundles(self, column: Mapping[str, int]) -> Callable[[int], list[Bundle]]:
-        """What a CPU that comes back gets: what it had."""
+        """Bundles for CPUs that come back: the events that they had before."""
         by_cpu = {row.cpu: row for row in self._rows}
 
         def bundles(cpu: int) -> list[Bundle]:
@@ -135,7 +136,7 @@ class _Settling:
         return bundles
 
     def _missing(self) -> list[Missing]:
-        """One for each counter and reason, with its CPUs unless it is all that are read."""
+        """An entry for each counter and reason, with its CPUs unless it applies to all."""
         cpus: dict[Missing, list[int]] = {}
         for cpu, found in self._settled.items():
             for key, trouble in found.missing.items():

@@ -1,4 +1,4 @@
-"""Which events the CPUs of this machine are to count, by their model and their PMUs."""
+"""The events that the CPUs of this machine should count, by their model and PMUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfprobe.kernel.perf_events import CYCLES, HARDWARE, INSTRUCTIONS, REF_CYC
 from perfprobe.native import cpuid_reader
 from perfprobe.wire import Counter, Cpu, Multiplier, Rate
 
-# Level 0 is what is left.
+# The rest of the cycles is level 0.
 LICENSES = {
     "license_1": "core cycles at SIMD level 1",
     "license_2": "core cycles at SIMD level 2",
@@ -32,7 +32,7 @@ CORE = (
     Counter("distributed", "ticks shared out among threads", "1", "perf"),
     *(Counter(key, name, "cycles", "perf") for key, name in LICENSES.items()),
 )
-# Not "perf": this group is never off the counters, so there is nothing to scale.
+# The origin is not "perf", because this group is never rotated and needs no scaling.
 MSR = (
     Counter("msr_tsc", "TSC, beside APERF and MPERF", "1", "msr PMU"),
     Counter("aperf", "APERF", "cycles", "msr PMU"),
@@ -42,7 +42,7 @@ MSR = (
 
 
 class Planner:
-    """CPUID is asked once for each core type, on a CPU of it."""
+    """Plans for all CPUs. CPUID is read once for each core type, on a CPU of that type."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Planner:
         leaves_of: Callable[[int], Leaves] = cpuid_reader.of,
         method: str | None = None,
     ) -> None:
-        """`method`: the SMT method that is asked for."""
+        """`method`: the SMT method that the user asked for."""
         self._root = root
         self.pmus = perf_pmus.cores(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
@@ -65,7 +65,8 @@ class Planner:
         self._msr = perf_pmus.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
-        """Alternatives of one key follow each other; in the order of CORE."""
+        """Events for a core's group, in the order of CORE. Alternatives of one key follow each
+        other."""
         pmu = perf_pmus.core_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
@@ -87,7 +88,7 @@ class Planner:
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def msr(self, _row: Cpu) -> list[Event]:
-        """None if there is only the TSC, which the stamps have anyway."""
+        """Events for the msr PMU's group; empty if there is only the TSC, which stamps have too."""
         if self._msr is None:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
@@ -102,14 +103,14 @@ class Planner:
     # --- for hello -------------------------------------------------------------------------------
 
     def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
-        """Of the counters that there are."""
+        """Multiplier candidates for the counters with these keys."""
         found: list[Multiplier] = []
         for uarch, read in self._types.values():
             found += clock_rates.multipliers(uarch, read, None, tsc_hz)
         return [multiplier for multiplier in found if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
-        """What MPERF counts at."""
+        """The rate at which MPERF counts."""
         for uarch, read in self._types.values():
             if uarch.vendor == AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
@@ -119,8 +120,8 @@ class Planner:
 
 
 def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
-    """Best first: one of them will do. They go by raw codes, of which the kernel masks nothing: it
-    lets the AnyThread bit through on CPUs that have no such thing any more, and we do not."""
+    """Alternatives for the SMT event, best first. They have raw codes, in which the kernel passes
+    the AnyThread bit on even to CPUs that dropped it, so it is checked here."""
     return [
         Event(key, pmu_type, event.config, role="smt")
         for method in uarch.methods
@@ -130,5 +131,5 @@ def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
 
 
 def methods(keys: set[str]) -> list[str]:
-    """Of telling the SMT states of a core with siblings, by the counters that there are."""
+    """Ways to tell the SMT states that the counters with these keys allow, best first."""
     return [*(name for name, key in METHODS.items() if key in keys), "bounds"]

@@ -1,4 +1,4 @@
-"""Which parts to read on this machine: what perf counts, and the operating system's account."""
+"""The default source of this machine: what perf counts, and the operating system's account."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def open_local(
     method: str | None = None,
     watch: Watch | None = None,
 ) -> Native:
-    """`perf`: raises Unavailable where neither reference cycles nor cycles can be counted. `auto`
-    then does without them, and hello says why."""
+    """Opens the source. If neither reference cycles nor cycles can be counted, `perf` raises
+    Unavailable; `auto` goes on without them, and the hello says why."""
     root = Path("/")
     rows, selected = read_rows(root, cpus)
     planner = plan.Planner(root, rows, method=method)

@@ -1,5 +1,5 @@
-"""Counters of cores and packages: residency in C-states, energy, and what the power control unit
-does to the clock, by the PMUs that have them."""
+"""Counters of cores and packages from their PMUs: residency in C-states, energy, and what the power
+control unit does to the clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Kind:
     events: dict[str, str]
     """Key by the event's name in sysfs."""
     counters: int | None = None
-    """It can count so many events at once; None: each has a counter of its own."""
+    """Number of events that it can count at once; None: each event has its own counter."""
 
 
 # C-state counters tick with the TSC.
@@ -54,7 +54,7 @@ PCU = Kind("uncore_pcu", "package", "1", {}, counters=power_unit_events.COUNTERS
 
 
 def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> list[Groups]:
-    """One for each PMU that is there; nothing is said of those that are not."""
+    """A part for each PMU that exists. Absent PMUs are not reported as missing."""
     found = []
     for kind in (*KINDS, PCU):
         pmu = perf_pmus.find(root, kind.pmu)
@@ -66,7 +66,7 @@ def parts(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) 
 
 
 def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
-    """By name: the PMU lists those that the model has."""
+    """Events by name, as far as the PMU lists them: it lists those that the model has."""
     configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
     return {
         name: Event(kind.events[name], pmu.type, config, core=False)
@@ -76,7 +76,7 @@ def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
 
 
 def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
-    """By name. It lists no events of its own: they go by raw codes."""
+    """Events by name. The PMU lists none, so raw codes are used."""
     who = identity.identity(root)
     codes = power_unit_events.events(who.vendor, who.family, who.model)
     configs = {key: perf_pmus.placed_term(pmu, "event", code) for key, code in codes.items()}
@@ -127,8 +127,8 @@ def _part(
 
 
 def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list[int]]:
-    """Which CPUs to ask for all of a CPU's core or package: the PMU's own choice, of which there
-    are several in a package of several dies. Without one, the CPU itself."""
+    """Returns a function from a CPU to the CPUs that must be asked for its whole core or package.
+    The PMU names them, several for a package of several dies; otherwise it is the CPU itself."""
     members = {cpu: group for group in groups for cpu in group}
 
     def dies(cpu: int) -> list[int]:
@@ -141,7 +141,7 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
 def _openable(
     wanted: dict[str, Event], kernel: Kernel, cpu: int
 ) -> tuple[dict[str, Event], list[Missing]]:
-    """The events by name that rights do not deny."""
+    """The events that may be opened, by name, and what is missing."""
     events: dict[str, Event] = {}
     missing: list[Missing] = []
     for name, event in wanted.items():
@@ -158,7 +158,7 @@ def _openable(
 
 
 def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
-    """The first so many: more would be counted in turns."""
+    """As many events as there are counters; with more the kernel would rotate them."""
     names = list(events)
     why = f"its unit has {counters} counters, and events that tell more have them"
     missing = [Missing(events[name].key, why) for name in names[counters:]]
