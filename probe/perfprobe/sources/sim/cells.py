@@ -1,4 +1,4 @@
-"""What happens in cells of 10 ms, and how much of it up to a moment: closed integrals.
+"""What happens in cells of 10 ms, and closed integrals of it up to any moment.
 
 In a cell each CPU works during one interval [start, stop), is robbed by the hypervisor during
 [stop, gone), and is idle otherwise; each core has one clock and one pattern of involuntary halts.
@@ -22,10 +22,11 @@ from perfprobe.sources.sim.script import CELL_NS
 
 
 class Row(IntEnum):
-    """What is integrated. Times are ns; cycles and instructions are x 1000, as ns x MHz gives."""
+    """The integrated quantities. Times are ns; cycles and instructions are multiplied by 1000, as
+    ns x MHz is."""
 
     RUN = 0  # not halted
-    SMT = 1  # ... alone on its core; with more than two threads: any thread of the core runs
+    SMT = 1  # not halted and alone on its core; with more than two threads: any thread runs
     CYCLES = 2
     INSTRUCTIONS = 3
     KERNEL_CYCLES = 4
@@ -51,7 +52,7 @@ class Cells:
     stop: Ints
     gone: Ints
     poll: Ints
-    """Where within [start, stop) the work is done and the idle loop polls."""
+    """Moment in [start, stop) at which the work is done; then the idle loop polls."""
     online: Ints
     # Rates: per us.
     mhz: Ints
@@ -67,13 +68,13 @@ class Cells:
     halt_phase: Ints
     halt: Ints
     smi: Ints
-    """End of the SMI; beyond the cell if there is none."""
+    """End of the SMI; beyond the end of the cell if there is none."""
 
     def one(self, index: int) -> Cells:
         return Cells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
 
     def running(self, x: Any) -> Ints:
-        """ns without a halt in the first x of the cell."""
+        """ns without a halt in the first x ns of the cell."""
         if not self.halt.any():
             return np.asarray(x + 0 * self.halt)
         whole, rest = np.divmod(x, self.halt_period)
@@ -85,7 +86,7 @@ _NAMES = tuple(f.name for f in fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:
-    """How much of [first, last) lies before x."""
+    """Length of the part of [first, last) that lies before x."""
     return np.asarray(np.minimum(np.maximum(x, first), last) - first)
 
 
@@ -120,13 +121,13 @@ def measure(cells: Cells, x: Any) -> Ints:
 
 
 def _smt(x_run: Ints, run: Ints, first: Ints, last: Ints) -> Ints:
-    """See Row.SMT. Each CPU's value reaches to its own x, whatever that of its siblings."""
+    """Row.SMT of each CPU up to its own x, which may differ from its siblings'."""
     threads = first.shape[1]
     if threads == 1:
         return run
     if threads == 2:
         both = span(x_run, first.max(axis=1, keepdims=True), last.min(axis=1, keepdims=True))
-        # An overlap that does not exist would be negative: its end lies before its start.
+        # Without an overlap the span is negative, because its end lies before its start.
         return np.asarray(run - np.maximum(both, 0))
     order = np.argsort(first, axis=1, kind="stable")
     begins = np.take_along_axis(first, order, axis=1)

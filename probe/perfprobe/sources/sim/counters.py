@@ -1,4 +1,4 @@
-"""The per-CPU counters: integrals of the schedule, in the units and widths that hardware gives."""
+"""The per-CPU counters: integrals of the schedule in the units and widths of real hardware."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class SimCounter:
     amount: Callable[[Ints], Any]
     """Ticks since the start, per CPU, from integrals (Row, CPU)."""
     first: int = 0
-    """Its value at the start, for CPU 0; the others begin a little further on."""
+    """Value at the start on CPU 0; each further CPU starts `step` higher."""
     step: int = 1000
-    """How much further; where ticks come in quanta, one of those."""
+    """Offset between CPUs; for counters that move in quanta, one quantum."""
 
 
 def crystal(ns: Ints) -> Ints:
-    """The reference clocks of the core move when its crystal ticks, and not in between."""
+    """Ticks of the crystal in so many ns. The core's reference clocks move only with these."""
     return ns // hw.TICK_NS
 
 
@@ -85,13 +85,13 @@ def _sim(
     bits: int = 64,
     scale: float = 1.0,
 ) -> SimCounter:
-    """A column that starts so many ticks before it wraps; 0: at zero."""
+    """A counter that starts `before_wrap` ticks before it wraps, or at zero if that is 0."""
     first = 2**bits - int(before_wrap) if before_wrap else 0
     return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first)
 
 
 def _narrow(column: SimCounter, bits: int) -> SimCounter:
-    """The same, as wide as the performance counters of this machine."""
+    """The same, `bits` wide, as this machine's performance counters are."""
     c = column.counter
     counter = Counter(c.key, c.name, c.unit, c.origin, bits=bits)
     return SimCounter(counter, column.amount, column.first % 2**bits)
@@ -122,7 +122,7 @@ def _base_hz(machine: Machine) -> SimCounter:
 
 
 def stat_columns() -> list[SimCounter]:
-    """/proc/stat. Interrupts take a part of what the kernel takes."""
+    """Counters of /proc/stat. Interrupt times are parts of the kernel's time."""
 
     def ticks(ns: Ints) -> Ints:
         return ns // STAT_NS
@@ -158,7 +158,7 @@ def block(name: str, columns: list[SimCounter]) -> Block:
 
 
 class CounterBank:
-    """Values of some columns for all CPUs."""
+    """Values of some counters for all CPUs."""
 
     def __init__(self, columns: list[SimCounter], cpus: int) -> None:
         self._columns = columns
@@ -177,7 +177,7 @@ class CounterBank:
                 self._valid[without] &= np.uint64(2**64 - 1 - 2**i)
 
     def restart(self, cpus: NDArray[np.bool_]) -> None:
-        """These CPUs' counters begin at zero."""
+        """Sets the counters of these CPUs to zero."""
         self._first[cpus] = 0
 
     def values(self, totals: Ints) -> Words:

@@ -1,4 +1,4 @@
-"""What a simulated machine says of itself."""
+"""The hello of a simulated machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Select = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """One moment, on all clocks: the start of the simulation."""
+    """The start of the simulation on all clocks."""
 
     wall_ns: int
     raw_ns: int

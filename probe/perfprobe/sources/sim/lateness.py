@@ -1,4 +1,4 @@
-"""How the simulated probe reads: each CPU wakes a little late, and needs a few microseconds."""
+"""How late the threads of the simulated probe wake, and how long their reads take."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Lateness:
     def __init__(self, machine: Machine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
         self._late_ns = late_ns
-        self._most_ns = sample_ns // 4  # so that a read never reaches the next one
+        self._most_ns = sample_ns // 4  # a read never reaches the next one
         self._cpus = np.arange(machine.cpus)
         bits = noise(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
         self.offset: Ints = bits % 400
-        """TSC ticks by which each CPU's TSC is ahead; constant."""
+        """Constant offset of each CPU's TSC, in ticks."""
         self.offset[0] = 0
         self._habit = (bits >> 16) % 20_000
 
     def at(self, number: int) -> tuple[Ints, Ints, Ints]:
-        """Of the sample with this number, per CPU: lateness and width of the read in ns, and
+        """Per CPU for the sample with this number: lateness and width of the read in ns, and
         ROW_WIDE where it applies."""
         bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]
         late = LATE_NS + self._habit + bits % 6_000

@@ -1,9 +1,9 @@
 """The simulated hardware: constants and topology.
 
-CPUs are numbered as Linux does it: the first threads of all cores (package by package), then the
-second threads, and so on. So CPU = thread x cores + core, and an array over CPUs seen as
-(threads, cores) has siblings in a column. In a hybrid the E cores come last and lack the second
-row: arrays are `slots` wide, the first `cpus` of them exist.
+CPUs are numbered as in Linux: the first threads of all cores (package by package), then the second
+threads, and so on. So CPU = thread x cores + core, and an array over CPUs reshaped to
+(threads, cores) has siblings in a column. In a hybrid the E cores come last and have no second
+thread: arrays are `slots` wide, and only the first `cpus` slots exist.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ TICK_TSC = 84  # TSC ticks in one of the crystal's: CPUID 15H 168/2
 CORES_PER_L3 = 8
 PL1_MW = 150_000
 
-# Cores at work in a package, at most; the clock they may have.
+# Upper bound of active cores in a package, and the clock that they may have.
 TURBO_MHZ = ((2, 3700), (4, 3500), (8, 3400), (12, 3200), (20, 3000))
 TURBO_ALL_MHZ = 2800
 TURBO_E_MHZ = 2900
-IDLE_MHZ = 1600  # what a core that hardly works is given
+IDLE_MHZ = 1600  # the clock of a core that is mostly idle
 
 
 Time = TypeVar("Time", int, Ints)
 
 
 def tsc(time_ns: Time) -> Time:
-    """TSC_HZ without rounding errors."""
+    """TSC ticks in so many ns, without rounding errors."""
     return time_ns * 21 // 10
 
 
@@ -51,7 +51,7 @@ class Machine:
     smt: int
     cores: int
     p_cores: int
-    """The first of the cores; the rest are E cores with one thread."""
+    """Number of P cores, which come first; the others are E cores with one thread."""
 
     @classmethod
     def of(cls, spec: Spec) -> Machine:
@@ -83,7 +83,7 @@ class Machine:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]
 
     def row(self, cpu: int, online: bool = True) -> Cpu:
-        """The topology row; of a CPU that is off the kernel tells no more than its number."""
+        """The topology row. The kernel tells only the number of an offline CPU."""
         if not online:
             return Cpu(cpu, online=False)
         core = cpu % self.cores

@@ -1,4 +1,4 @@
-"""The package block: energy, temperature, limit reasons, what turbo allows."""
+"""The package block: energy, temperature, limit reasons, turbo ceilings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
 from perfprobe.wire import Block, Counter
 
-POLLS = 10  # of the limit reasons, a sample
+POLLS = 10  # polls of the limit reasons in a sample
 ENERGY_BITS = 32
 ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
 
@@ -64,7 +64,7 @@ class Packages:
         self._columns = package_block(machine).columns
 
     def energy_nj(self, time_ns: int) -> Ints:
-        """Per package since the start: the exact integral of the power."""
+        """Energy of each package since the start: the exact integral of the power."""
         turn, within_ns = divmod(time_ns, self._tables.cycle * CELL_NS)
         stage = self._stage(time_ns)
         into_ns = within_ns - int(self._begins[stage]) * CELL_NS
@@ -75,8 +75,8 @@ class Packages:
         return int(self._tables.stage_of(np.array([time_ns // CELL_NS]))[0])
 
     def _poll(self, time_ns: int, sample_ns: int) -> None:
-        """The polls of the sample that ends now, the first of them at its start. A bit shows in as
-        many of ten in a row as the script says."""
+        """Does the polls of the sample that ends now; the first one is at its start. In ten polls a
+        bit is set as often as the script says."""
         times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
         shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
         turn = (self._polls + np.arange(POLLS)) * 7 % 10

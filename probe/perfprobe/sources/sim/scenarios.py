@@ -1,4 +1,4 @@
-"""The scripts. Each repeats for ever; each plays on a machine of any shape."""
+"""The scripts of all scenarios. Each repeats without end and runs on a machine of any shape."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build(scenario: str, machine: Machine) -> Script:
 
 
 def _thread(machine: Machine, thread: int, cores: Sequence[int] | None = None) -> list[int]:
-    """The nth CPU of these cores (default: all), where they have one."""
+    """CPU number `thread` of each of these cores (default: all), if the core has one."""
     chosen = range(machine.cores) if cores is None else cores
     cpus = [thread * machine.cores + core for core in chosen]
     return [cpu for cpu in cpus if thread < machine.smt and cpu < machine.cpus]
@@ -62,7 +62,7 @@ def jitter(script: Script) -> None:
 
 
 def _mix(stage: Stage, turn: int) -> None:
-    """A node shared by many: per eight cores, all the ways in which two threads can meet."""
+    """A node shared by many users: each eight cores have all combinations of two threads."""
     machine = stage.machine
     stage.run(_all(machine, _every(machine, 0)), STREAM)
     stage.run(_all(machine, _every(machine, 1)), STREAM if turn else LAMMPS)
@@ -100,7 +100,7 @@ def license_(script: Script) -> None:
     calm = script.stage(6)
     calm.run(_thread(machine, 0), HPL)
     wide = _every(machine, 0, 3)
-    # Half-wide code first: the level is asked for, but the clock of this many cores allows it.
+    # Half-wide code comes first: its level is requested, but lowers no clock with so many cores.
     light = script.stage(5, like=calm)
     light.run(_thread(machine, 0, wide), AVX2)
     script.episode("license", "level", _thread(machine, 0, wide), 0.0)
@@ -197,7 +197,7 @@ def halts(script: Script) -> None:
 
 
 def _clock_changes(script: Script, stage: Stage, cores: list[int], period_ns: int) -> None:
-    """The clock goes to and fro between two bins, with a halt each time."""
+    """The clock alternates between two bins, with a halt at each change."""
     stage.halt_period_ns[cores] = period_ns
     stage.halt_ns[cores] = CLOCK_CHANGE_NS
     stage.wobble_mhz[cores] = 100

@@ -1,7 +1,7 @@
-"""The truth: who runs when, on which clock, and when a core stands still unasked.
+"""The truth: what runs when, at which clock, and when a core halts involuntarily.
 
-Time is cut into cells of 10 ms (cells.py). All of a cell follows from script, seed and cell number
-alone, so any cell can be computed at any time.
+Time is divided into cells of 10 ms (cells.py). A cell depends only on script, seed and cell number,
+so any cell can be computed at any time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from perfprobe.sources.sim.script import CELL_NS, Script, Tables
 
 UNIT_NS = CELL_NS // 1000
 WINDOW_CELLS = 20
-POLL_NS = 10_000  # the idle loop polls as long before it halts
+POLL_NS = 10_000  # the idle loop polls this long before it halts
 SMI_NS = 150_000
 SMI_AT_NS = 3_000_000
-CHUNK = 16_384  # cells x slots that are made at a time
+CHUNK = 16_384  # cells x slots that are computed at a time
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
-    """48 random bits for each cell (first axis) and item: splitmix64 of their numbers."""
+    """48 random bits for each cell (first axis) and item, by splitmix64 of their numbers."""
     key = (seed * 0xD1342543DE82EF95 + stream * 0x2545F4914F6CDD1D) & (2**64 - 1)
     z = cells.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
     z = z + items.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(key)
@@ -45,7 +45,7 @@ class Schedule:
         number = np.arange(first, first + count, dtype=np.int64)
         stage = self.tables.stage_of(number)
         if (stage == stage[0]).all():
-            stage = stage[:1]  # nearly always; one row then does for all
+            stage = stage[:1]  # nearly always; one row then serves all cells
         slot = {name: table[stage] for name, table in self.tables.slot.items()}
         online = self.tables.online[stage]
         start, length = self._work(number, slot, online)
@@ -92,7 +92,7 @@ class Schedule:
         return np.minimum(start, CELL_NS - length), length
 
     def _per_core(self, number: Ints, stage: Ints) -> dict[str, Ints]:
-        """Clock and halts of each core in each cell, and the SMI that stops them all."""
+        """Clock and halts of each core in each cell, and the SMI that stops all cores."""
         tables = self.tables
         bits = noise(self._seed, 2, number, self._cores)
         wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16
@@ -110,7 +110,7 @@ class Schedule:
         }
 
     def between(self, t0: int, t1: int) -> NDArray[np.int64]:
-        """Integrals over [t0, t1) ns from the start, the same for all CPUs: axes (Row, slot)."""
+        """Integrals over [t0, t1) ns from the start, equal for all CPUs. Axes (Row, slot)."""
         total = np.zeros((len(Row), self.machine.slots), np.int64)
         cell = t0 // CELL_NS
         while cell * CELL_NS < t1:
@@ -125,14 +125,14 @@ class Schedule:
 
 
 class Cursor:
-    """Integrals from the start to moments that never go back, at little cost."""
+    """Integrals from the start to moments that never go back. Cheap, because sums are kept."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         slots = schedule.machine.slots
         self._done = 0
         self._sums = np.zeros((len(Row), slots), np.int64)
-        """Up to the start of cell `done`."""
+        """Integrals up to the start of cell `done`."""
         self._load(0)
 
     def _load(self, first: int) -> None:
@@ -142,7 +142,8 @@ class Cursor:
         self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
 
     def at(self, least: int, times: Ints) -> Ints:
-        """Up to its own time for each slot; none is before `least`. Axes (Row, slot)."""
+        """Integrals of each slot up to its own time, none of which is before `least`. Axes (Row,
+        slot)."""
         self._advance(least // CELL_NS)
         total = self._sums
         shape = (1, self._schedule.machine.smt, self._schedule.machine.cores)

@@ -1,7 +1,7 @@
-"""What a scenario is written in: loads, stages, and the tables that a schedule reads.
+"""The terms of a scenario: loads, stages, and the arrays that a schedule reads.
 
-A script is a row of stages that repeats for ever. Within a stage everything is constant but the
-noise: shares are per mille of a cell of 10 ms, clocks in MHz.
+A script is a sequence of stages that repeats without end. Within a stage everything but the noise
+is constant. Shares are per mille of a cell of 10 ms, clocks are in MHz.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WORKING = 100  # per mille of a cell from which a core counts as active for turb
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one CPU does. It works once a cell, from `start` (later by up to `wander`) for `duty`
-    (give or take half of `jitter`)."""
+    """What one CPU does. It works once a cell for `duty` (plus or minus half of `jitter`), starting
+    between `start` and `start` + `wander`."""
 
     comm: str = ""
     duty: int = 0
@@ -33,13 +33,13 @@ class Load:
     start: int = 0
     wander: int = 0
     on: int = 1000
-    """Share of the windows of 200 ms in which it works at all."""
+    """Share of windows of 200 ms in which it works at all."""
     ipc: int = 1000
     kernel: int = 20
     iowait: int = 0
-    """Share of its idle time."""
+    """Share of its idle time that is iowait."""
     steal: int = 0
-    """Share of a cell that the hypervisor takes, after the work."""
+    """Share of a cell that the hypervisor takes, right after the work."""
     license: int = 0
 
 
@@ -48,7 +48,7 @@ SLOT_FIELDS = tuple(f.name for f in fields(Load) if f.name != "comm")
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """An episode as scripted: seconds from the start of the script."""
+    """A scripted episode; times are seconds from the start of the script."""
 
     kind: str
     cause: str | None
@@ -72,9 +72,9 @@ class Stage:
         self.halt_period_ns = np.full(cores, CELL_NS, np.int64)
         self.halt_ns = np.zeros(cores, np.int64)
         self.smi_every = 0  # cells; 0: never
-        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)  # in so many of 10 polls
+        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)  # polls of 10 that see it
         self.at_limit = [False] * machine.packages
-        self.hot_c = [0] * machine.packages  # 0: as the power has it
+        self.hot_c = [0] * machine.packages  # 0: the temperature follows the power
         self.run(range(machine.cpus), IDLE)
 
     def run(self, cpus: Sequence[int], load: Load) -> None:
@@ -84,19 +84,19 @@ class Stage:
             self.comms[cpu] = load.comm
 
     def working(self) -> NDArray[np.bool_]:
-        """Cores that count as active."""
+        """Whether each core counts as active."""
         duty = np.where(self.online, self.slot["duty"] * self.slot["on"] // 1000, 0)
         return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= WORKING)
 
     def ceilings(self) -> Ints:
-        """MHz that turbo allows the P cores, per package: it counts those only."""
+        """MHz that turbo allows the P cores of each package. Only P cores count as active."""
         working = self.working()
         working[self.machine.p_cores :] = False
         per_package = working.reshape(self.machine.packages, -1).sum(axis=1)
         return np.array([hw.ceiling_mhz(int(n)) for n in per_package], np.int64)
 
     def clocks(self) -> Ints:
-        """MHz per core, before the wobble."""
+        """MHz of each core without the wobble."""
         machine = self.machine
         allowed = np.repeat(self.ceilings(), machine.package_cores)
         allowed[machine.p_cores :] = hw.TURBO_E_MHZ
@@ -104,7 +104,8 @@ class Stage:
         return np.where(self.fixed_mhz > 0, self.fixed_mhz, free)
 
     def power_mw(self) -> Ints:
-        """Per package: 35 W, and up to about 5 W a core, that make the most of 148 W at most."""
+        """Power of each package: 35 W plus up to about 5 W a core, at most 148 W unless it is at
+        its limit."""
         busy = self.slot["duty"].reshape(self.machine.smt, -1).sum(axis=0).clip(max=1300)
         cores = busy * 4 * (self.clocks() // 10) ** 2 // 78_400
         mw = 35_000 + cores.reshape(self.machine.packages, -1).sum(axis=1)
@@ -120,10 +121,10 @@ class Script:
     stages: list[Stage] = field(default_factory=list)
     episodes: list[Happening] = field(default_factory=list)
     late_ns: int = 0
-    """How much later than usual a reader's wake-up may be."""
+    """Upper bound of the additional lateness of a reader's wake-up."""
 
     def stage(self, seconds: float, like: Stage | None = None) -> Stage:
-        """The next stage; a copy of another, or one where nothing runs."""
+        """Appends a stage: a copy of another one, or one where nothing runs."""
         stage = Stage(self.machine, seconds) if like is None else copy.deepcopy(like)
         stage.seconds = seconds
         self.stages.append(stage)
@@ -131,13 +132,13 @@ class Script:
 
     @property
     def now(self) -> float:
-        """Seconds from the start to the end of the last stage."""
+        """Seconds from the start of the script to the end of the last stage."""
         return sum(stage.seconds for stage in self.stages)
 
     def episode(
         self, kind: str, cause: str | None, cpus: Sequence[int], depth: float | None
     ) -> None:
-        """Something that lasts as long as the last stage."""
+        """Scripts an episode that lasts as long as the last stage."""
         start = round(self.now - self.stages[-1].seconds, 6)
         end = round(self.now, 6)
         self.episodes.append(Happening(kind, cause, list(cpus), start, end, depth))
@@ -150,7 +151,7 @@ class Tables:
         stages = script.stages
         cells = [round(stage.seconds * CELLS_PER_S) for stage in stages]
         self.ends = np.cumsum(np.array(cells, np.int64))
-        """The cell at which each stage is over."""
+        """The cell at which each stage ends."""
         self.cycle = int(self.ends[-1])
         self.slot = {name: np.stack([s.slot[name] for s in stages]) for name in SLOT_FIELDS}
         self.online = np.stack([s.online for s in stages]).astype(np.int64)
@@ -168,7 +169,7 @@ class Tables:
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Temperature at each stage's start: settled, so that the second cycle is as the first."""
+        """Temperature at each stage's start, as in all cycles after the first."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):
@@ -184,5 +185,5 @@ class Tables:
 def approach(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """A heat sink follows its power within seconds."""
+    """Temperature after some seconds: a heat sink approaches its target within seconds."""
     return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

@@ -1,4 +1,4 @@
-"""The simulated machine as a source: hello, and frames as time goes by."""
+"""The simulated machine as a source: a hello, and frames as time passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from perfprobe.wire import (
 MOST_BEHIND_NS = 10_000_000_000
 GRACE_NS = 1_000  # due() is a float, and may be rounded down
 BATCH = 16
-TASKS_CPUS = 256  # with more, tasks are told only now and then
+TASKS_CPUS = 256  # with more CPUs only every TASKS_EVERY-th frame has tasks
 TASKS_EVERY = 10
 LEAST_SAMPLE_NS = 1_000_000
 STAT_READ_NS = 400_000  # /proc/stat is read when the CPUs are done
@@ -43,8 +43,8 @@ STAT_WIDTH_NS = 30_000
 
 
 class Sim:
-    """See Source. `select`: CPUs that are wanted, or a choice from the topology. `watch`: a PID or
-    the name of a job."""
+    """See Source. `select` has the wanted CPUs, or chooses them from the topology. `watch` is a PID
+    or the name of a job."""
 
     def __init__(
         self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None
@@ -84,7 +84,7 @@ class Sim:
         self._number = 0
         self._start_ns = self._clock.monotonic_ns
         self._base = np.zeros((len(Row), cpus), np.int64)
-        """Integrals when the CPU last came back: its counters start there."""
+        """Integrals at the CPU's last return, from which its counters start."""
         self._last: Ints | None = None
         self._online = np.ones(cpus, np.bool_)
         self._closed = False
@@ -106,8 +106,8 @@ class Sim:
         return messages
 
     def _ready(self, speed: float) -> int:
-        """Frames that are due. One who was stopped, or cannot keep up, finds that the machine
-        stood still meanwhile: to make up for hours would take minutes."""
+        """Number of frames that are due. If the process was stopped or cannot keep up, the
+        simulation pauses meanwhile: to catch up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS
         period_ns = self._sample_ns / speed
         if now_ns - self._start_ns - self._number * period_ns > MOST_BEHIND_NS + period_ns:
@@ -124,7 +124,7 @@ class Sim:
         online = tables.online[stage, : self._machine.cpus] > 0
         late, width, wide = self._lateness.at(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
-        # The counters are those of the middle of the read.
+        # Counters have their values of the middle of the read.
         times[: self._machine.cpus] += late + width // 2
         if self._watched is not None and self._number:
             self._watched.follow(self._cursor, time_ns - self._sample_ns, time_ns)
@@ -165,7 +165,7 @@ class Sim:
     ) -> list[Note]:
         if (online == self._online).all():
             return []
-        # While a CPU is off nothing of it counts: its integrals are those of its return.
+        # While a CPU is off its counters stand still, so they start from its return.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
         self._table.restart(rebased)
         tables, notes = self._schedule.tables, list[Note]()
@@ -181,7 +181,7 @@ class Sim:
         return notes
 
     def _shared(self, time_ns: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Rows]:
-        """What the Python half of a probe reads, once a frame."""
+        """The blocks that a real probe's main thread reads once a frame."""
         at_ns = time_ns + STAT_READ_NS
         before = tsc(at_ns + self._clock.raw_ns)
         after = tsc(at_ns + STAT_WIDTH_NS + self._clock.raw_ns)
@@ -216,5 +216,6 @@ def _blocks(machine: Machine) -> list[Block]:
 
 
 def open_sim(text: str, sample_ns: int, select: Select = None, watch: str | None = None) -> Sim:
-    """A source from the argument of --source. ValueError: one line for the user."""
+    """Makes the source from the argument of --source. Raises ValueError with a line for the
+    user."""
     return Sim(parse(text), sample_ns, select, watch)

@@ -1,4 +1,4 @@
-"""What was asked for: `sim[:SCENARIO[,KEY=VALUE…]]`."""
+"""The argument of --source, `sim[:SCENARIO[,KEY=VALUE…]]`, parsed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Spec:
     smt: int = 2
     seed: int = 1
     speed: float | None = 1.0
-    """Simulated seconds per second; None: as fast as frames are asked for."""
+    """Simulated seconds per second; None: as fast as the reader takes frames."""
     epoch: int | None = None
     """Unix seconds at which the simulated machine starts; None: now."""
 
@@ -40,7 +40,7 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """A Spec from the argument of --source, with or without its leading `sim:`."""
+    """Parses the argument, with or without its leading `sim:`. Raises ValueError."""
     body = "" if text == "sim" else text.removeprefix("sim:")
     scenario, *options = body.split(",")
     scenario = scenario or "smt-mix"
@@ -80,7 +80,7 @@ def _integer(asked: dict[str, str], key: str, default: int, least: int, most: in
     text = asked.get(key)
     if text is None:
         return default
-    # Not int() alone: it takes signs, underscores and blanks.
+    # int() alone would accept signs, underscores and blanks.
     if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= most:
         raise ValueError(f"sim: {key}={text}: a number from {least} to {most} was expected")
     return int(text)

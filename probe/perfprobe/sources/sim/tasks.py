@@ -1,4 +1,4 @@
-"""Who runs on the simulated machine: the load of each CPU as a process of its own."""
+"""Tasks of the simulated machine: the load of each CPU is a process of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = {
     "lmp": (None, "lmp -in melt.lmp -sf omp"),
     "mpi_rank": (None, "./solve --mesh wing.msh --ranks 64"),
 }
-"""User, if it has one of its own, and command line."""
+"""User, unless it is the machine's usual one, and command line."""
 
 
 class Tasks:
@@ -38,7 +38,7 @@ class Tasks:
         self._told: dict[int, str] = {}
 
     def records(self, comms: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:
-        """Details of those that were not told of when last somebody else ran there."""
+        """The records of a frame. Details are sent when a CPU's process changes."""
         tasks: dict[str, list[object]] = {}
         details: dict[str, dict[str, object]] = {}
         for cpu, share in enumerate(shares.round(4).tolist()):
@@ -63,18 +63,19 @@ class Tasks:
 
 
 class Watched:
-    """The job that is watched: of each CPU's process the only thread. They never wait."""
+    """The threads of the watched job: each process has one. They never wait for a CPU."""
 
     def __init__(self, schedule: Schedule, text: str) -> None:
         self._schedule = schedule
         self._mine = _mine(schedule.tables, schedule.machine.cpus, text)
-        """By stage and CPU: whether it runs there."""
+        """Whether the job runs there, by stage and CPU."""
         self._last = np.zeros((2, schedule.machine.cpus), np.int64)
         self._sums = self._last.copy()
-        """Time at work, and falls asleep."""
+        """Ns at work, and number of times it fell asleep, by CPU."""
 
     def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
-        """To the end of each stage in (since, until]: what comes later is that of the next one."""
+        """Adds up to the end of each stage in (since, until]; later time belongs to the next
+        stage."""
         for end_ns, stage in _ends(self._schedule.tables, since_ns, until_ns):
             times = np.full(self._schedule.machine.slots, end_ns, np.int64)
             self._add(stage, cursor.at(end_ns, times))
@@ -90,7 +91,7 @@ class Watched:
         return {"watched": {"threads": threads, "more": len(cpus[MOST:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
-        # CPUs are read a little late: past the end of a stage it may be there already.
+        # CPUs are read a little late, so the time may already lie beyond the end of the stage.
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], : self._last.shape[1]], self._last)
         self._sums += (now - self._last) * self._mine[stage]
         self._last = now

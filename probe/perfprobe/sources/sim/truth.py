@@ -1,4 +1,4 @@
-"""What really happened on a simulated machine, from its schedule and not from its counters."""
+"""What really happened on a simulated machine, computed from its schedule, not its counters."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ SECOND = 1_000_000_000
 
 
 def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
-    """JSON-ready lines in the order of their starts. Times are seconds from the start of the
-    simulation; frames have it at `time_ns - hello.raw_ns`.
+    """Yields lines for JSON in the order of their starts. Times are seconds from the start of the
+    simulation, which is `time_ns - hello.raw_ns` in frames.
 
     For every window of 1 s (the last may be shorter), first all cores, then all CPUs:
 
-    {"type":"core","package","core","cpus","start","end","smt","clock_hz"} - `core` is Linux's
+    {"type":"core","package","core","cpus","start","end","smt","clock_hz"}: `core` is Linux's
     core_id; `smt` is {"neither","lp0","lp1","both"}, shares of the window in which those CPUs were
     not halted, or with more than two threads {"neither","active_threads"}; `clock_hz` is the mean
-    clock while unhalted, null if it never was.
+    clock while unhalted, null if the core was always halted.
 
     {"type":"cpu","cpu","start","end","online","util","busy_hz","ipc","kernel_cycles",
-    "kernel_instructions","halt","idle","involuntary","steal"} - as in `stat --json`: shares of the
+    "kernel_instructions","halt","idle","involuntary","steal"}: as in `stat --json`, shares of the
     window, kernel shares of cycles and of instructions. halt = 1 - util = idle + involuntary +
-    steal, exactly. `online` is a share too; the others are null if the CPU was off at any time,
-    and clock, ipc and kernel shares if nothing ran.
+    steal, exactly. `online` is a share too. The others are null if the CPU was off at any time;
+    clock, ipc and kernel shares are also null if nothing ran.
 
-    {"type":"episode","kind","cause","cpus","start","end","depth"} - as scripted, kinds and causes
-    of design.md section 4; `cause` null where a kind has none, `end` null if it is still running
-    at the end of the duration, `depth` in Hz, as a share, a count (smi), or null. A throttle is as
-    deep as the share of time that it costs, whatever the share in which its status is set.
+    {"type":"episode","kind","cause","cpus","start","end","depth"}: as scripted. `cause` is null if
+    the kind has none, `end` if the episode still runs at the end of the duration. `depth` is in Hz,
+    a share, a count (smi), or null. The depth of a throttle is the share of time that it costs, not
+    the share for which its status is set.
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
