@@ -172,6 +172,19 @@ def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
         assert recording.damage is None
 
 
+def test_an_index_that_is_out_of_order_is_not_believed(tmp_path: Path) -> None:
+    """Its first block would be the second of the file, and all before it never be seen."""
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in FOUND:
+        recorder.write(message)
+    blocks = recorder._blocks
+    blocks[:4] = blocks[2:4] + blocks[:2]
+    recorder.end()
+    with opened(tmp_path, out.data) as recording:
+        assert list(recording.messages()) == [plain(message) for message in FOUND]
+
+
 def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -> None:
     out = Pieces()
     recorder = Recorder(out, HELLO)

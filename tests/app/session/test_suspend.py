@@ -64,6 +64,18 @@ def test_it_is_told_and_spoils_no_number(split: int) -> None:
     assert past.values["util"] == pytest.approx(utils[-1], abs=0.02)
 
 
+def test_a_recording_entered_after_it_has_no_moment_of_it() -> None:
+    """Its first frame has slept already: when, nobody knows. What it sleeps later is told."""
+    found = messages("sim:steady,cpus=4", 1)
+    hello, *frames = (m for m in found if isinstance(m, wire.Hello | wire.Frame))
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello)
+    for frame, asleep_ns in zip(frames, (7, 7, 7 + 90 * 10**9), strict=False):
+        assert isinstance(frame, wire.Frame)
+        session.apply(dataclasses.replace(frame, records={"asleep_ns": asleep_ns}))
+    assert [m.evidence["label"] for m in session.marks] == ["was suspended for 1 min 30 s"]
+
+
 @pytest.mark.parametrize("lie", ["x", -1, 1.5, True, None, 1 << 63])
 def test_what_is_no_time_is_none(lie: object) -> None:
     found = messages("sim:steady,cpus=4", 1)
