@@ -185,6 +185,18 @@ def test_an_index_that_is_out_of_order_is_not_believed(tmp_path: Path) -> None:
         assert list(recording.messages()) == [plain(message) for message in FOUND]
 
 
+def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> None:
+    """It is the first of the second block, and names a moment of the first one."""
+    late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in (*FOUND[:BLOCK], late, *FOUND[BLOCK:]):
+        recorder.write(message)
+    recorder.end()
+    with opened(tmp_path, out.data) as recording:
+        assert plain(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
+
+
 def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -> None:
     out = Pieces()
     recorder = Recorder(out, HELLO)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import Does, Machine, seen
 
+from perfprobe import wire
 from perftop.output import run_summary
 from perftop.samples.job_threads import Watching
 from perftop.session import job_cpus
@@ -82,3 +83,12 @@ def test_the_summary_tells_its_cpus_from_the_rest() -> None:
     assert line["rest"]["util"]["mean"] == pytest.approx((0.2 + 0.6 + 0.8) / 3, rel=1e-3)
     line = run_summary.summary_line(session, {}, 2.0, None, Job().footprint)
     assert (line["job"], line["rest"]) == (None, None)
+
+
+def test_a_cpu_that_is_off_is_none_of_the_rest() -> None:
+    session, _ = seen(Machine(cores=2), 20)
+    session.apply(wire.Note("hotplug", session.now_ns, data={"cpu": 3, "online": False}))
+    job = Job()
+    job.look((101, 101, 1, 0))
+    line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
+    assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2])

@@ -86,6 +86,15 @@ def test_types_by_strength(
     assert [row.type for row in topology.read(tmp_path)] == types
 
 
+def test_a_type_is_as_strong_as_the_strongest_of_its_own(tmp_path: Path) -> None:
+    """Of the small cores some are favoured as well: 640 is near to 690, not to 1024."""
+    trees.hybrid(tmp_path, pmus=False)
+    for n in range(32):
+        weak = "690" if n % 2 else "640"
+        trees.put(tmp_path, f"{trees.CPU}/cpu{n}/cpu_capacity", "1024" if n < 16 else weak)
+    assert [row.type for row in topology.read(tmp_path)] == ["P"] * 16 + ["E"] * 16
+
+
 def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     for n in range(96):

@@ -151,6 +151,13 @@ DAMAGE = {
             {"key": "k", "name": "", "unit": "", "origin": "", "columns": 10**9}]}]}),
         "impossible width",
     ),
+    "a flag without a column": (
+        by_hand(RAW_HELLO | {"blocks": [{"name": "cpu", "scope": "cpu", "counters": [
+            {"key": "k", "name": "", "unit": "", "origin": "", "kind": "flags", "columns": 3,
+             "parts": ["a", "b", "c"]}]}]}),  # the first column has the polls
+        "k has more parts than columns",
+    ),
+    "a note from before time": (START + wire.encode(Note("mark", -1)), "a time of -1 ns"),
     "a billion CPUs in a short frame": (
         START + bad_frame(blocks={"cpu": {"head": b"", "valid": b"", "values": b""}}), "size",
     ),

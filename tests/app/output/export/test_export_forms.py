@@ -271,6 +271,25 @@ def test_openmetrics_says_what_json_lines_say(recording: Path) -> None:
     assert all(a.value <= b.value for a, b in pairwise(cycles))
 
 
+def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: Path) -> None:
+    """Of CPU 1 in the second of four seconds; with its last sample the third is not whole."""
+    greeting = made.hello([made.REF], threads=1, cores=2)
+    found: list[wire.Message] = [greeting]
+    for seq in range(41):
+        ref = [seq * 10**7, None if 11 <= seq <= 20 else seq * 10**7]
+        found.append(made.frame(greeting, seq, {"ref": ref}))
+    path = record(tmp_path / "recording", found)
+    data = export(path, "openmetrics", every_ns=10**9, metrics=["ref_count"])
+    series = _series(data)["perftop_ref_total"]
+    zero = greeting.wall_ns / 1e9
+    told = {
+        dict(key)["cpu"]: [(round(_unix(s) - zero), s.value) for s in samples]
+        for key, samples in series.items()
+    }
+    assert told["0"] == [(1, 1e8), (2, 2e8), (3, 3e8), (4, 4e8)]
+    assert told["1"] == [(1, 1e8), (4, 2e8)]
+
+
 def test_a_core_is_told_once(recording: Path) -> None:
     series = _series(export(recording, "openmetrics"))["perftop_smt_both_ratio"]
     assert {dict(key)["cpus"] for key in series} == {"0,2", "1,3"}

@@ -68,6 +68,25 @@ def test_it_tells_what_is_typed_and_how_it_ends() -> None:
     asyncio.run(go())
 
 
+def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> None:
+    """Textual tells of a text later than it changes: Esc may have been pressed by then."""
+
+    async def go() -> None:
+        app = Small()
+        async with app.run_test(size=(120, 5)) as pilot:
+            prompt = app.query_one(Prompt)
+            prompt.ask("filter", "ab")
+            await pilot.pause()
+            line = prompt.query_one(Input)
+            line.value = "abc"
+            line.post_message(Input.Submitted(line, "abc"))
+            prompt.action_leave()
+            await pilot.pause()
+            assert app.told == [("changed", "ab"), ("left", "")]
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize(("width", "below"), [(160, False), (80, True)])
 def test_words_stand_beside_the_text_or_below(width: int, below: bool) -> None:
     async def go() -> None:

@@ -120,6 +120,17 @@ def test_caches_of_a_die_stand_together(caches: list[int | None], labels: list[s
     assert [group.label for group in groups] == labels
 
 
+@pytest.mark.parametrize(("width", "beside"), [(94, True), (93, False)])
+def test_groups_stand_beside_each_other_as_soon_as_there_is_room(width: int, beside: bool) -> None:
+    """8 cells of 4 with their marks, a gap at the end and a label of 5: 46 columns, twice, and 2
+    between them."""
+    plan = planned((1, 2, 8), 2, width, 16)
+    assert (plan.cell.wide, plan.cell.high) == (4, 2)
+    first, second = plan.spots[0], plan.spots[8]
+    assert (first[1] == second[1]) is beside
+    assert second[0] - first[0] == (48 if beside else 0)
+
+
 # --- what they look like
 
 

@@ -36,6 +36,14 @@ def test_rows_are_sorted_by_whatever_the_table_has(key: str) -> None:
     assert order(Machine(does=does), key, reverse=True) == [0, 1, 2, 3]
 
 
+def test_what_is_not_known_comes_last_whichever_way_the_others_stand() -> None:
+    """Core 1 was halted throughout: it has no clock."""
+    does = {0: Does(0.5, 2e9), 1: Does(0.0), 2: Does(0.5, 3e9), 3: Does(0.5, 2.5e9)}
+    does |= {cpu: Does(0.0) for cpu in range(4, 8)}
+    assert order(Machine(does=does), "busy_hz") == [2, 3, 0, 1]
+    assert order(Machine(does=does), "busy_hz", reverse=True) == [0, 3, 2, 1]
+
+
 def test_rows_keep_their_places_for_what_nobody_sees() -> None:
     does = {cpu: Does(0.5 + 1e-5 * cpu) for cpu in range(8)}
     assert order(Machine(does=does), "util") == [0, 1, 2, 3]

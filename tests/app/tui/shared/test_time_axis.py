@@ -79,6 +79,14 @@ def test_a_moment_is_in_the_bin_that_ends_with_it() -> None:
     assert [a.bin(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
 
 
+def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
+    """The next bin, which comes with the next sample, holds it."""
+    a = made()
+    assert (a.span(60 * S - 1, 60 * S), a.span(60 * S, 60 * S)) == ((59, 59), None)
+    mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
+    assert time_axis.history(a, [mark], 60 * S, 0, unix, (), [mark]) == time_axis.rule(a, [], 0)
+
+
 # --- clock times
 
 

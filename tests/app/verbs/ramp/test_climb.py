@@ -140,6 +140,13 @@ def test_what_disturbed_it() -> None:
     assert told(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
 
 
+def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
+    """Half a second of sleep and half of load: of three siblings one worked all the while."""
+    found = told(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
+    assert found.disturbed == {"sibling": pytest.approx(1 / 3)}
+    assert told(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
+
+
 # --- by a counter of cycles ----------------------------------------------------------------------
 
 
