@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -109,6 +110,18 @@ def test_it_ends_when_nobody_wants_it(how: str) -> None:
         os.write(reader.stop_w, b"x")
     reader.join(timeout=20)
     assert reader.ended in {"the reader is gone", "a signal"}
+
+
+def test_a_parent_at_the_other_end_of_a_socket_may_go_too() -> None:
+    ours, theirs = socket.socketpair()
+    reader = Reader(Fake(frames=3))
+    reader.stdin_r = ours.fileno()
+    reader.start()
+    wait(lambda: reader.source.given == 3, "3 frames")
+    theirs.close()
+    reader.join(timeout=20)
+    assert reader.ended == "stdin closed"
+    ours.close()
 
 
 def test_words_on_stdin_are_no_orders() -> None:

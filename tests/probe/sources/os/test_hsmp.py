@@ -111,6 +111,22 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None
     assert "hsmp_prochot" in filled(source)[0]
 
 
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
+def test_a_mailbox_that_was_taken_is_asked_again(two: Path, number: int) -> None:
+    taken = False
+
+    def ask(_socket: int, _message: int) -> int:
+        if taken:
+            raise OSError(number, "made")
+        return 0
+
+    source = opened(two, ask)
+    taken = True
+    assert filled(source) == [{}, {}]
+    taken = False
+    assert all("hsmp_prochot" in row for row in filled(source))
+
+
 def test_firmware_without_a_message(two: Path) -> None:
     def ask(_socket: int, message: int) -> int:
         if message == FREQUENCY_LIMIT:

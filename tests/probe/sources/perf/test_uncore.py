@@ -69,6 +69,19 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
 
 
+def test_a_core_is_asked_once_whoever_of_it_may_be_asked(tmp_path: Path) -> None:
+    """Both its CPUs count all of it: their sum would be twice what there was."""
+    planner = skylake(tmp_path)
+    fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
+    fakeperf.events(tmp_path, "cstate_core", c6_residency=2)
+    kernel = fakeperf.Kernel()
+    part = opened(tmp_path, planner, kernel)[-1]
+    assert (has(part), part.counters[0].columns) == (["core_c6"], 1)
+    (slot,) = part.open(3)
+    assert slot.count == 1
+    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # of CPUs 1 and 3
+
+
 def test_energy_that_may_not_be_read(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path)

@@ -267,6 +267,16 @@ def test_stamps() -> None:
     assert hello.tsc == hello.raw_ns * 21 // 10
 
 
+def test_no_read_reaches_the_next_sample() -> None:
+    """Nor comes near to it at 1 kHz, where a rare read would be late by more than half of it."""
+    sample_ns = 1_000_000
+    _, frames, _ = run("jitter", 1, sample_ns)
+    heads = np.stack([head(frame) for frame in frames])
+    assert len(frames) == 1001
+    assert heads[:, :, 2].max() <= sample_ns / 4
+    assert (heads[1:, :, 0] > heads[:-1, :, 1]).all()
+
+
 def test_halts_are_not_idle() -> None:
     """During an involuntary halt the TSC runs, ref stands still, and the OS does not idle."""
     hello, frames, _ = run("throttle", 14)
