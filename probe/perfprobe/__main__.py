@@ -110,7 +110,7 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
         return hello
     if method not in hello.smt_methods:
         there = ", ".join(hello.smt_methods)
-        raise Unavailable(f"--smt-method {method} cannot be had here; there are: {there}")
+        raise Unavailable(f"--smt-method {method} is not available here; there are: {there}")
     return dataclasses.replace(hello, smt_methods=[method])
 
 

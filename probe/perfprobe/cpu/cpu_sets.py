@@ -52,7 +52,7 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     chosen: set[int] = set()
     for term in terms:
         if not term:
-            raise ValueError(f"{_quoted(text)}: nothing stands between two commas or at an end")
+            raise ValueError(f"{_quoted(text)}: an item between commas is empty")
         chosen.update(_term(term, rows))
     return sorted(chosen)
 
@@ -74,7 +74,7 @@ def _range(item: str) -> range | list[int]:
     if used is None or group is None:
         return range(first, last + 1)
     if not 0 < used <= group:
-        raise ValueError(f"{_quoted(item)}: of every {group} CPUs, {used} cannot be taken")
+        raise ValueError(f"{_quoted(item)}: {used} of every {group} CPUs cannot be taken")
     return [cpu for cpu in range(first, last + 1) if (cpu - first) % group < used]
 
 

@@ -48,7 +48,7 @@ def _hypervisor(root: Path) -> Item:
         return Item("hypervisor", "ready", "none")
     return Item(
         "hypervisor", "matters", "a guest" if guest == "hypervisor" else guest,
-        "time may be stolen; clock and siblings are the host's affair: watch steal, repeat runs",
+        "time may be stolen; the host sets clock and siblings: watch steal, repeat runs",
         "a dedicated or metal instance, virtual CPUs pinned by the host",
     )  # fmt: skip
 
@@ -75,7 +75,7 @@ def _governor(root: Path) -> Item:
 
 def _unsaid(root: Path) -> str:
     guest = identity.virtualisation(root) is not None
-    return "the host's affair" if guest else "no file of the kernel says"
+    return "the host decides" if guest else "no file of the kernel says"
 
 
 def _turbo(root: Path) -> Item:
@@ -117,9 +117,9 @@ def _load(root: Path) -> Item:
     try:
         load = float(words[0])
     except (IndexError, ValueError):
-        return Item("other load", "unknown", "/proc/loadavg is not to be read")
+        return Item("other load", "unknown", "/proc/loadavg cannot be read")
     if not online:
-        return Item("other load", "unknown", "it is not to be read how many CPUs are on")
+        return Item("other load", "unknown", "the number of online CPUs cannot be read")
     now = f"a load of {load:g} on {len(online)} CPUs in the last minute"
     if load < BUSY * len(online):
         return Item("other load", "ready", now)
@@ -170,7 +170,7 @@ def _slack(root: Path) -> Item:
     """This process's timer slack, which a benchmark from the same shell inherits too."""
     slack = files.number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
-        return Item("timer slack", "unknown", "/proc/self/timerslack_ns is not to be read")
+        return Item("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
     now = f"{slack / 1000:g} µs"
     if slack < DEFAULT_SLACK_NS:
         return Item("timer slack", "ready", now)

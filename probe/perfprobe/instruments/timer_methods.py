@@ -108,7 +108,7 @@ def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     try:
         group = _instructions(perf_pmus.core_at(Path("/"), cpu), cpu, stack)
     except Refused as refused:
-        why = f"of instructions none can be read ({refused.trouble.why})"
+        why = f"instructions cannot be read ({refused.trouble.why})"
         group = _group(CPU_CLOCK, cpu, stack)
         return f"cpu-clock, a software event: {why}", {"arg": group.address}
     return "instructions", {"arg": group.address}

@@ -62,7 +62,9 @@ def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
     source = identity.clocksource()
     note = None
     if source == "tsc":
-        note = "CLOCK_MONOTONIC_RAW is made of this TSC: this is the rate that the kernel takes"
+        note = (
+            "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
+        )
     return {
         **asdict(found.hz),
         "note": note,

@@ -39,7 +39,7 @@ class Pmu:
         """Why RDPMC cannot read its counters."""
         if files.number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
-        return Trouble("RDPMC may not read it: its page cannot be had, or does not allow it")
+        return Trouble("RDPMC may not read it: its page is not available, or does not allow it")
 
 
 def find(root: Path, name: str) -> Pmu | None:

@@ -46,7 +46,7 @@ class Programmer:
             self.end()
             raise MsrError(
                 f"no journal of the registers' values can be kept ({error.strerror or error})",
-                "nothing is programmed that could not be given back",
+                "without it nothing is programmed",
             ) from None
         except MsrError as error:
             left = self.end()
@@ -93,7 +93,7 @@ class Programmer:
                 if entry.live:
                     raise InUse(
                         f"another perftop (pid {entry.pid}) is programming these counters",
-                        "two would spoil each other's",
+                        "two would overwrite each other's registers",
                         f"end it first (kill {entry.pid}), or use --source perf, which shares",
                     )
             for path, why in found.rejected:

@@ -29,7 +29,7 @@ def check_hello(hello: Hello) -> None:
     for row in hello.topology:
         _check_cpu(row)
     if hello.selected is not None and not set(cpus) >= set(hello.selected) > set():
-        raise WireError("hello: of the CPUs selected some are not there, or there are none")
+        raise WireError("hello: no CPUs are selected, or some that are not there")
     for groups in (hello.cores, hello.packages):
         members = [cpu for group in groups for cpu in group]
         if not set(cpus).issuperset(members):

@@ -144,7 +144,7 @@ DAMAGE = {
     "a time beyond all": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
     "a core of nobody": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
     "a CPU in two cores": (by_hand(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
-    "nobody selected": (by_hand(RAW_HELLO | {"selected": []}), "of the CPUs selected"),
+    "nobody selected": (by_hand(RAW_HELLO | {"selected": []}), "no CPUs are selected"),
     "no counters of CPUs": (by_hand(RAW_HELLO | {"blocks": []}), "no block cpu"),
     "a billion columns": (
         by_hand(RAW_HELLO | {"blocks": [{"name": "b", "scope": "cpu", "counters": [

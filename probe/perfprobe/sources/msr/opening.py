@@ -169,7 +169,7 @@ class _Opening:
             plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
             cpus = self._cpus(kind)
             if plan is None:
-                why = f"nothing is known of counters of this CPU ({kind.uarch.name})"
+                why = f"the counters of this CPU are unknown ({kind.uarch.name})"
                 self.missing += [Missing(key, why, None, cpus) for key in COUNTED]
                 continue
             why = f"this CPU has {plan.budget.gp} general counters: none is left for it"

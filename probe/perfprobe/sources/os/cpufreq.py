@@ -49,7 +49,7 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
     except OSError:
         return "no cpufreq driver (usual in a guest): no clock from the system"
     if min(took_ns) > SLOW_NS:
-        return f"a read of {name} takes {min(took_ns) // 1000} us: too dear to repeat"
+        return f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
     return None
 
 

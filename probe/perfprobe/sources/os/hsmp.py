@@ -115,7 +115,7 @@ class Hsmp:
             self._lacks([message], f"the firmware does not answer HSMP message {message:02X}h")
             return False
         if min(took_ns) > SLOW_NS:
-            why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} us: too dear to repeat"
+            why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} us: too slow to repeat"
             self._lacks([message], why)
             return False
         return True

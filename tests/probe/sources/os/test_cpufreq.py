@@ -61,7 +61,7 @@ def test_what_is_slow_or_not_there_has_a_reason(
     slow = cpufreq.part(four, topology.read(four))
     assert slow.counters == []
     assert slow.missing[1].why.startswith("a read of scaling_max_freq takes")
-    assert "too dear to repeat" in slow.missing[1].why
+    assert "too slow to repeat" in slow.missing[1].why
 
 
 # --- the fastest clock ---------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hsmp, "SLOW_NS", -1)
     source = opened(two, lambda _socket, _message: 0)
     assert source.block.counters == []
-    assert "too dear to repeat" in source.missing[0].why
+    assert "too slow to repeat" in source.missing[0].why
 
 
 def test_without_the_device_nothing_is_said(two: Path) -> None:
