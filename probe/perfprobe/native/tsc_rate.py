@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 from perfprobe._native import lib
 from perfprobe.wire import Rate
 
 SPAN_S = 0.05
 TRIES = 9
+raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
+"""No Python function: its frame would make brackets wider."""
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
@@ -32,13 +36,17 @@ def between(start: tuple[int, int, int], end: tuple[int, int, int]) -> Rate:
 def bracket() -> tuple[int, int, int]:
     """Raw ns, the TSC at that moment and the bracket's width in ticks. The narrowest of TRIES is
     taken, because an interrupted read has a wide bracket."""
+    return narrowest(raw_ns, lib.pp_stamp)
+
+
+def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> tuple[int, int, int]:
+    """Reads `inner` between two reads of `outer`, TRIES times. Returns the inner value, the outer
+    one at that moment and the outer width of the narrowest try."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
-        before = lib.pp_stamp()
-        raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        after = lib.pp_stamp()
+        before, found, after = outer(), inner(), outer()
         if after - before < best[2]:
-            best = (raw, (before + after) // 2, after - before)
+            best = (found, (before + after) // 2, after - before)
     return best
 
 

@@ -9,18 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from perfprobe.cpu import files, identity
-from perfprobe.wire import Rate
 
 TSC = 0x10
 PLATFORM_INFO = 0xCE
-SPAN_S = 0.05
-TRIES = 9
 
 _VALUE = struct.Struct("<Q")
 ROOT_FIX = "perftop --sudo"
@@ -163,33 +158,3 @@ def _write_trouble(root: Path, error: OSError) -> MsrError:
         return MsrError("kernel lockdown refuses writes to MSRs", what, mend, code)
     cause = "the kernel refuses writes to MSRs (lockdown or msr.allow_writes=off)"
     return MsrError(cause, what, "use --source perf", code)
-
-
-# --- how fast the TSC runs, where it is a register of a file --------------------------------------
-
-
-def tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
-    """Counted against CLOCK_MONOTONIC_RAW; a candidate that agrees and has a smaller error is
-    preferred."""
-    raw0, tsc0, width0 = _bracket(device)
-    time.sleep(SPAN_S)
-    raw1, tsc1, width1 = _bracket(device)
-    elapsed = raw1 - raw0
-    hz, error = (tsc1 - tsc0) / elapsed * 1e9, (width0 + width1) / 2 / elapsed
-    for said in candidates:
-        if said.error is not None and said.error < error and abs(said.hz / hz - 1) < error:
-            return said
-    origin = f"{name(TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
-    return Rate(hz, origin, error)
-
-
-def _bracket(device: Registers) -> tuple[int, int, int]:
-    """Raw ns, the TSC at that moment and the width in ns of the narrowest of TRIES brackets."""
-    best = (0, 0, 1 << 62)
-    for _ in range(TRIES):
-        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        tsc = device.read(TSC)
-        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        if after - before < best[2]:
-            best = ((before + after) // 2, tsc, after - before)
-    return best

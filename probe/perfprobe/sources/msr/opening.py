@@ -5,7 +5,8 @@ Under a sysroot the TSC is read there too, right before the counters: stamps are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Literal
 
 from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
+from perfprobe.native import tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.registers import counter_plan, msr, turbo_ratios
 from perfprobe.registers.counter_plan import Plan
@@ -111,7 +113,7 @@ class _Opening:
             platform = content(device, msr.PLATFORM_INFO)
             if self._root != Path("/"):
                 said = clock_rates.tsc_hz(first.uarch, first.leaves, platform)
-                self.info.tsc_hz = msr.tsc_hz(device, said)
+                self.info.tsc_hz = _tsc_hz(device, said)
         bases = clock_rates.base_hz(first.uarch, first.leaves, platform)
         self.info.base_hz = bases[0] if bases else None
         hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
@@ -226,3 +228,26 @@ def _shared(scope: Literal["core", "package"]) -> Wanted:
         *residencies(kind.uarch, scope),
         *limits(kind, device),
     ]
+
+
+# --- the TSC below a sysroot ----------------------------------------------------------------------
+
+
+def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
+    """Counted against CLOCK_MONOTONIC_RAW; a candidate that agrees and has a smaller error is
+    preferred."""
+    tsc0, raw0, width0 = _bracket(device)
+    time.sleep(tsc_rate.SPAN_S)
+    tsc1, raw1, width1 = _bracket(device)
+    elapsed = raw1 - raw0
+    hz, error = (tsc1 - tsc0) / elapsed * 1e9, (width0 + width1) / 2 / elapsed
+    for said in candidates:
+        if said.error is not None and said.error < error and abs(said.hz / hz - 1) < error:
+            return said
+    origin = f"{msr.name(msr.TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
+    return Rate(hz, origin, error)
+
+
+def _bracket(device: Registers) -> tuple[int, int, int]:
+    """The TSC, raw ns at that moment, and the width in ns."""
+    return tsc_rate.narrowest(partial(device.read, msr.TSC), tsc_rate.raw_ns)

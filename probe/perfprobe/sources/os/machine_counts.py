@@ -11,11 +11,10 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import put
+from perfprobe.sources.os.polled import content, natural, put
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
-LIMIT = 4096
 Read = Callable[[int], int | None]
 
 
@@ -69,7 +68,7 @@ class Machine:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
-        if _text(fd) is None:  # if PSI is switched off, its files open but cannot be read
+        if content(fd) is None:  # if PSI is switched off, its files open but cannot be read
             os.close(fd)
             return False
         self._files.append((fd, read))
@@ -79,24 +78,16 @@ class Machine:
 def some(fd: int) -> int | None:
     """The total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us for which at least one
     task waited."""
-    line = (_text(fd) or b"").partition(b"\n")[0]
+    line = (content(fd) or b"").partition(b"\n")[0]
     name, _, total = line.rpartition(b"total=")
     return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
 
 
 def number(fd: int) -> int | None:
-    text = (_text(fd) or b"").strip()
-    return int(text[:18]) if text.isdigit() else None
+    return natural(content(fd))
 
 
 def is_off(fd: int) -> int | None:
     """1 if a switch that is 1 when on is off, else 0."""
     on = number(fd)
     return None if on is None else int(on == 0)
-
-
-def _text(fd: int) -> bytes | None:
-    try:
-        return os.pread(fd, LIMIT, 0)
-    except OSError:
-        return None

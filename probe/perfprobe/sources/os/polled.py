@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,6 +11,9 @@ from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout
 from perfprobe.wire import Cpu, Missing
+
+LIMIT = 4096
+"""Bytes of a small file."""
 
 
 class Polled(Protocol):
@@ -44,6 +48,20 @@ def put(
     words[at : at + len(values)] = array("Q", [value or 0 for value in values])
     valid = sum(1 << i for i, value in enumerate(values) if value is not None)
     words[place.valid + row] = valid
+
+
+def content(fd: int) -> bytes | None:
+    """The text of a small open file of the kernel; None if it cannot be read."""
+    try:
+        return os.pread(fd, LIMIT, 0)
+    except OSError:
+        return None
+
+
+def natural(text: bytes | None) -> int | None:
+    """The number in the text, below 10**18 so that it fits a word; None for anything else."""
+    digits = (text or b"").strip()
+    return int(digits) if digits.isdigit() and len(digits) <= 18 else None
 
 
 def package_ids(rows: Sequence[Cpu]) -> list[int | None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.native import frame_layout
-from perfprobe.sources.os.polled import package_ids, put
+from perfprobe.sources.os.polled import content, natural, package_ids, put
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
@@ -23,7 +23,6 @@ COUNTERS = (
     Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
     Counter("energy_j", "energy", "J", "powercap", scale=1e-6),
 )
-SMALL = 32
 _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
 
@@ -39,7 +38,7 @@ class Zone:
 
     def read(self, key: str) -> int | None:
         fd = self.files.get(key)
-        value = None if fd is None else _number(fd)
+        value = None if fd is None else natural(content(fd))
         return value if value is None or key != "energy_j" else self._counted(value)
 
     def _counted(self, now_uj: int) -> int:
@@ -86,7 +85,7 @@ class Powercap:
         return found
 
     def _zone(self, at: str, wanted: set[str]) -> Zone:
-        range_uj = _parsed(files.text(f"{at}/max_energy_range_uj") or "") or 0
+        range_uj = natural((files.text(f"{at}/max_energy_range_uj") or "").encode()) or 0
         return Zone(self._files(at, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
     def _files(self, at: str, wanted: set[str]) -> dict[str, int]:
@@ -120,18 +119,6 @@ def _limits(at: str) -> dict[str, str]:
         if name in LIMITS and files.number(path):
             found[LIMITS[name]] = path
     return found
-
-
-def _number(fd: int) -> int | None:
-    try:
-        return _parsed(os.pread(fd, SMALL, 0).decode("ascii", "replace"))
-    except OSError:
-        return None
-
-
-def _parsed(text: str) -> int | None:
-    digits = text.strip()
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
 def _shut(zone: Zone) -> None:
