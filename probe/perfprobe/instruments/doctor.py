@@ -71,8 +71,8 @@ def _perf(root: Path) -> Check:
     pmus = root / "sys/bus/event_source/devices"
     core = [name for name in ("cpu", "cpu_core", "cpu_atom") if (pmus / name).exists()]
     if not core:
-        why, fix = access.no_pmu(root)
-        return Check(what, "not usable", why, COUNTED, fix)
+        trouble = access.no_pmu(root)
+        return Check(what, "not usable", trouble.why, COUNTED, trouble.fix)
     level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
         return Check(what, "usable", f"core PMU {', '.join(core)}; CAP_PERFMON")
@@ -164,7 +164,7 @@ def _tasks(root: Path) -> Check:
         return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
     hidden = access.hidden_tasks(root)
     if hidden is not None:
-        return Check(what, "limited", hidden[0], f"{lost}, if it is one of these", hidden[1])
+        return Check(what, "limited", hidden.why, f"{lost}, if it is one of these", hidden.fix)
     return Check(what, "usable", "every process shows in /proc")
 
 

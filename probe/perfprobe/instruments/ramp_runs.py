@@ -14,6 +14,7 @@ from typing import Any
 from perfprobe._native import ffi, lib
 from perfprobe.instruments import disturbance
 from perfprobe.kernel import perf_groups, perf_pmus
+from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import (
     CYCLES,
     HARDWARE,
@@ -22,7 +23,6 @@ from perfprobe.kernel.perf_events import (
     Kernel,
     Refused,
     System,
-    Trouble,
 )
 from perfprobe.native.errors import Unavailable
 

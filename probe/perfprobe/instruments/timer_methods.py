@@ -13,7 +13,8 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.kernel import perf_events, perf_pmus
-from perfprobe.kernel.perf_events import Event, Refused, System, Trouble
+from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.perf_events import Event, Refused, System
 from perfprobe.registers import msr
 
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it

@@ -17,7 +17,8 @@ from perfprobe.instruments import timer_methods
 from perfprobe.instruments.distribution import Counts, step, trimmed_mean
 from perfprobe.instruments.repetition import Limits, Repeated, repeat, together
 from perfprobe.instruments.timer_methods import BRACKET, Method, Timer
-from perfprobe.kernel.perf_events import Refused, Trouble
+from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.perf_events import Refused
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import Unavailable, checked

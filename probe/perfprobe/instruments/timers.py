@@ -17,7 +17,7 @@ from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, ste
 from perfprobe.instruments.repetition import CONFIDENCE, Repeated
 from perfprobe.instruments.timer_methods import BRACKET, Method
 from perfprobe.instruments.timer_runs import Measured, Run
-from perfprobe.kernel.perf_events import Trouble
+from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, cpuid_reader
 from perfprobe.wire import Rate
 

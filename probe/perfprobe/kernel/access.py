@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files, identity
@@ -11,6 +12,14 @@ CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON = 19, 21, 38
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 MOUNTS = 1 << 20  # bytes read of mountinfo: some thousand mounts
 STATUS = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why something cannot be had, and the remedy if there is one."""
+
+    why: str
+    fix: str | None = None
 
 
 def capable(root: Path, *capabilities: int) -> bool:
@@ -35,22 +44,22 @@ def status(root: Path, field: str) -> list[str]:
     return []
 
 
-def no_pmu(root: Path) -> tuple[str, str | None]:
-    """Why the kernel offers no core PMU, and the remedy."""
+def no_pmu(root: Path) -> Trouble:
+    """Why the kernel offers no core PMU."""
     guest = identity.virtualisation(root)
     if guest is None:
-        return "the kernel offers no core PMU", None
+        return Trouble("the kernel offers no core PMU")
     named = "" if guest == "hypervisor" else f" ({guest})"
     why = f"no core PMU in this guest{named}: the hypervisor does not expose one"
-    return why, "ask for a vPMU, or use a metal instance"
+    return Trouble(why, "ask for a vPMU, or use a metal instance")
 
 
-def hidden_tasks(root: Path) -> tuple[str, str] | None:
-    """Why some processes are not visible in /proc, and the remedy; None: all are visible."""
+def hidden_tasks(root: Path) -> Trouble | None:
+    """Why some processes are not visible in /proc; None: all are visible."""
     with suppress(OSError):
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             why = "in a PID namespace: processes outside this container are hidden"
-            return why, "start perftop outside the container"
+            return Trouble(why, "start perftop outside the container")
     options = ""
     for line in (files.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
         place, _, about = line.partition(" - ")
@@ -64,4 +73,4 @@ def hidden_tasks(root: Path) -> tuple[str, str] | None:
     if given.get("gid", "0") in groups and level not in {"ptraceable", "4"}:
         return None
     why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
-    return why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc"
+    return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")

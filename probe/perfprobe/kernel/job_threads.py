@@ -120,7 +120,7 @@ class Watch:
         stat = parse((files.text(f"{self._proc}/{pid}/stat", LIMIT) or "").encode())
         if stat is None:
             hidden = access.hidden_tasks(root)
-            why = f" · {hidden[0]} · {hidden[1]}" if hidden else ""
+            why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
             raise Unavailable(f"no process {pid}{why}")
         return stat.start
 
@@ -128,7 +128,7 @@ class Watch:
         found = []
         hidden = access.hidden_tasks(root)
         if hidden and self._pid is None:
-            found.append(Missing("watch", *hidden))
+            found.append(Missing("watch", hidden.why, hidden.fix))
         if not self._waits():
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
             found.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))

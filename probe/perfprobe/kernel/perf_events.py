@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
 from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
 from perfprobe.native.errors import checked
 
@@ -150,12 +151,6 @@ def raise_limit() -> None:
 
 
 # --- why not --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    why: str
-    fix: str | None = None
 
 
 class Refused(Exception):  # noqa: N818 - a state of the machine, not a mistake

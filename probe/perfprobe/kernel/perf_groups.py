@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.perf_events import (
     LEADER,
     Event,
     Group,
     Kernel,
     Trial,
-    Trouble,
     shortage,
     trouble,
 )

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from perfprobe.cpu import files
 from perfprobe.kernel import access
-from perfprobe.kernel.perf_events import Refused, Trouble
+from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.perf_events import Refused
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -63,7 +64,7 @@ def core_at(root: Path, cpu: int) -> Pmu:
     """The core PMU of a CPU. Raises Refused if there is none."""
     pmu = core_of(cores(root), cpu)
     if pmu is None:
-        raise Refused(Trouble(*access.no_pmu(root)))
+        raise Refused(access.no_pmu(root))
     return pmu
 
 

@@ -11,7 +11,7 @@ import pytest
 import trees
 
 from perfprobe.instruments import ramp_runs
-from perfprobe.kernel import perf_events
+from perfprobe.kernel import access, perf_events
 
 
 class Direct(fakeperf.Kernel):
@@ -38,7 +38,7 @@ def test_cycles_in_all_rings_of_that_cpu(
     assert (cpu, leader, host_only) == (3, perf_events.LEADER, False)
 
 
-def refused(kernel: fakeperf.Kernel, root: Path) -> perf_events.Trouble:
+def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     with pytest.raises(perf_events.Refused) as raised:
         ramp_runs.opened(0, kernel, root)
     assert all(group.closed for group in kernel.groups)

@@ -13,7 +13,7 @@ import pytest
 from disassembly import CSRC
 
 from perfprobe.instruments import ramp_runs
-from perfprobe.kernel import perf_events
+from perfprobe.kernel import access
 from perfprobe.native import affinity, tsc_rate
 
 MADE_UP = r"""
@@ -73,7 +73,7 @@ WORK = ramp_runs.Workload(1_000_000, [("scalar", 0.02)])
 
 def measured(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **how: int
-) -> tuple[list[dict[str, Any]], perf_events.Trouble | None]:
+) -> tuple[list[dict[str, Any]], access.Trouble | None]:
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = how.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), direct=True)

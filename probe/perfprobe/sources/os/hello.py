@@ -118,5 +118,5 @@ def _missing(setup: Setup, turbo: Sequence[Missing]) -> list[Missing]:
         every = (counter for part in setup.parts for counter in part.counters)
         found += [Missing(counter.key, why, fix, setup.unpinned) for counter in every]
     if hidden := access.hidden_tasks(setup.root):
-        found.append(Missing("tasks", *hidden))
+        found.append(Missing("tasks", hidden.why, hidden.fix))
     return [*found, *(setup.watch.missing if setup.watch is not None else [])]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perfprobe.cpu import files
 from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
 from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -80,9 +81,9 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
     return best
 
 
-def no_counters(root: Path) -> tuple[str, str | None]:
-    """Why this source has no cycles, instructions and reference cycles, and the remedy."""
+def no_counters(root: Path) -> Trouble:
+    """Why this source has no cycles, instructions and reference cycles."""
     pmus = root / "sys/bus/event_source/devices"
     if (pmus / "cpu").exists() or (pmus / "cpu_core").exists():
-        return "the os source does not read the core's counters", "--source perf"
+        return Trouble("the os source does not read the core's counters", "--source perf")
     return access.no_pmu(root)

@@ -49,9 +49,9 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Native:
     """Opens the os source. Raises Unavailable if no CPU is found, ValueError for a bad list."""
     rows, selected = read_rows(root, cpus)
-    why, fix = procfs.no_counters(root)
+    none = procfs.no_counters(root)
     lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
-    missing = [Missing(key, why, fix) for key in lacking]
+    missing = [Missing(key, none.why, none.fix) for key in lacking]
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 

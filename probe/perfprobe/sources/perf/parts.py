@@ -51,8 +51,8 @@ def open_perf(
     read = [row for row in rows if row.online and row.cpu in wanted]
     core = _Settling(kernel, root, rows, read, planner.core, timed=True).part(CORE)
     if not planner.pmus:
-        why, fix = procfs.no_counters(root)
-        core.missing = [Missing(counter.key, why, fix) for counter in CORE[:5]]
+        none = procfs.no_counters(root)
+        core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
     rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(MSR)
     return [core, rest, *uncore.parts(root, rows, read, kernel)]
 
