@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Of finding the SMT states."""
+"""Ways to tell the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
      "auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),

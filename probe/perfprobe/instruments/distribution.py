@@ -27,7 +27,7 @@ class Spread:
     least: int
     median: float
     mean: float
-    """Of the trimmed samples, as is sigma."""
+    """Mean of the trimmed samples; sigma is theirs too."""
     sigma: float
     mean_all: float
     far: float
