@@ -1,4 +1,5 @@
-"""The registry of metrics: the one table that columns, sort keys, exports and help are made from.
+"""The registry of metrics: the one table that columns, sort keys, filters, exports, every view and
+help are made from. A new metric is one entry here.
 
 A metric is a ratio of two sums. Both are kept apart, so that the same formula serves a sample, an
 interval, a core, a package and the machine: add the numerators, add the denominators, divide once.
@@ -10,11 +11,12 @@ all counters, decided once from hello - a variant never steps in for another hal
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.format import ClockUnit
 from perftop.samples.counters import Counters, Delta
 
 
@@ -70,13 +72,58 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class Column:
+    """A number of a CPU as it is shown."""
+
     key: str
     label: str
-    """Column heading."""
+    """As a heading."""
     unit: str
-    """"ratio" (shown in %), "Hz", "1"."""
+    """"ratio" (shown in %), "Hz", "1", "1/s", or "" for text."""
     help: str
+    _: KW_ONLY
+    title: str = ""
+    """Where there is room for more than the label."""
+    digits: int = 1
+    """As shown, of shares those of the percentage; clocks have those of their unit."""
+    coarse: bool = False
+    """Looked at once a tick: without digits where room is scarce."""
+    small: bool = False
+    """A share of which a few per cent are a lot."""
+    stands_out: float = np.inf
+    """From this value on."""
+    of_running: bool = False
+    """About the time that a CPU ran: of one that hardly did it says little."""
+    of_core: bool = False
+    """The siblings of a core have it in common."""
+    joined: str = ""
+    """How the siblings of a core make one value: "worst", their mean weighted with the metric of
+    this key, or the plain mean."""
+
+    @property
+    def words(self) -> str:
+        return self.title or self.label
+
+    def scale(self, clock: ClockUnit, *, brief: bool = False) -> tuple[float, int]:
+        """What its values are multiplied with to be shown, and their digits; `brief`: where room
+        is scarce."""
+        if self.unit == "Hz":
+            return clock.per_hz, clock.digits
+        digits = 0 if brief and self.coarse else self.digits
+        return (100.0 if self.unit == "ratio" else 1.0), digits
+
+    def unit_name(self, clock: ClockUnit) -> str:
+        return {"ratio": "%", "Hz": clock.name}.get(self.unit, "")
+
+    def name(self, clock: ClockUnit) -> str:
+        """With its unit, as a heading."""
+        if self.unit == "1/s":
+            return f"{self.label}/s"
+        return f"{self.label} {self.unit_name(clock)}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric(Column):
     variants: tuple[Variant, ...]
     low: float = 0.0
     high: float = np.inf
@@ -116,7 +163,7 @@ METRICS: dict[str, Metric] = {
                     lambda q: q.seconds("stat_idle_s"),
                 ),
             ),
-            high=1.0,
+            title="utilisation", high=1.0,
         ),
         Metric(
             "busy_hz", "busy", "Hz",
@@ -127,19 +174,21 @@ METRICS: dict[str, Metric] = {
                 Variant(("aperf", "mperf"), "aperf / mperf * base_hz",
                         lambda q: q["aperf"], lambda q: q["mperf"] / q.base_hz),
             ),
+            title="busy clock", of_running=True, joined="util",
         ),
         Metric(
             "net_hz", "net", "Hz",
             "Cycles per elapsed second: busy clock times utilisation.",
             (Variant(("cycles",), "cycles / tsc * tsc_hz",
                      lambda q: q["cycles"], lambda q: q.tsc_s, True),),
+            title="net clock",
         ),
         Metric(
             "halt", "halt", "ratio",
             "Share of elapsed time in which the CPU was halted, wanted or not.",
             (Variant(("ref",), "1 - ref / tsc",
                      lambda q: q.tsc_s - q.ref_s, lambda q: q.tsc_s, True),),
-            high=1.0,
+            title="halted", high=1.0,
         ),
         Metric(
             "idle", "idle", "ratio",
@@ -164,7 +213,7 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time idle but polling: idle to the system, running to the core.",
             (Variant(("poll_s",), "cpuidle", lambda q: q["poll_s"],
                      lambda q: q.seconds("poll_s")),),
-            high=1.0,
+            title="polling idle", small=True, high=1.0,
         ),
         Metric(
             "involuntary", "invol", "ratio",
@@ -180,6 +229,7 @@ METRICS: dict[str, Metric] = {
                         - q.ref_s,
                         lambda q: q.tsc_s, True),
             ),
+            title="involuntary halts", digits=2, small=True, stands_out=0.005, joined="worst",
             high=1.0,
         ),
         Metric(
@@ -187,7 +237,7 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
             (Variant(("stat_steal_s",), "/proc/stat", lambda q: q["stat_steal_s"],
                      lambda q: q.seconds("stat_steal_s")),),
-            high=1.0,
+            small=True, stands_out=0.01, high=1.0,
         ),
         Metric(
             "user", "user", "ratio",
@@ -196,7 +246,7 @@ METRICS: dict[str, Metric] = {
             (Variant(("stat_user_s", "stat_nice_s"), "/proc/stat user + nice",
                      lambda q: q["stat_user_s"] + q["stat_nice_s"],
                      lambda q: q.seconds("stat_user_s")),),
-            high=1.0,
+            coarse=True, high=1.0,
         ),
         Metric(
             "system", "sys", "ratio",
@@ -205,34 +255,35 @@ METRICS: dict[str, Metric] = {
                      "/proc/stat system + irq + softirq",
                      lambda q: q["stat_system_s"] + q["stat_irq_s"] + q["stat_softirq_s"],
                      lambda q: q.seconds("stat_system_s")),),
-            high=1.0,
+            title="system", coarse=True, high=1.0,
         ),
         Metric(
             "iowait", "iowait", "ratio",
             "Share of elapsed time idle with a task of this CPU waiting for a disk: part of idle.",
             (Variant(("stat_iowait_s",), "/proc/stat", lambda q: q["stat_iowait_s"],
                      lambda q: q.seconds("stat_iowait_s")),),
-            high=1.0,
+            small=True, coarse=True, high=1.0,
         ),
         Metric(
             "ipc", "IPC", "1",
             "Instructions retired per cycle while not halted.",
             (Variant(("instructions", "cycles"), "instructions / cycles",
                      lambda q: q["instructions"], lambda q: q["cycles"]),),
+            digits=2, of_running=True, joined="net_hz",
         ),
         Metric(
             "kernel_cycles", "krn", "ratio",
             "Share of the cycles that were spent in the kernel.",
             (Variant(("kernel_cycles", "cycles"), "kernel cycles / cycles",
                      lambda q: q["kernel_cycles"], lambda q: q["cycles"]),),
-            high=1.0,
+            title="kernel share", of_running=True, joined="net_hz", high=1.0,
         ),
         Metric(
             "kernel_instructions", "krn ins", "ratio",
             "Share of the instructions that were retired in the kernel.",
             (Variant(("kernel_instructions", "instructions"), "kernel instructions / instructions",
                      lambda q: q["kernel_instructions"], lambda q: q["instructions"]),),
-            high=1.0,
+            title="kernel instructions", of_running=True, joined="net_hz", high=1.0,
         ),
     )
 }  # fmt: skip

@@ -3,62 +3,52 @@ and what turbo allows it, counts per second, and who runs there. No screen here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import ClockUnit
-from perftop.samples.metrics import METRICS
+from perftop.samples.metrics import METRICS, Column
 from perftop.samples.smt import COUNTED, STATES, TRACED
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    key: str
-    label: str
-    unit: str
-    """"ratio", "Hz", "1", "1/s", or "" for text."""
-    help: str
-    digits: int = 2
-    """As shown, of shares those of the percentage; clocks have those of their unit."""
-
-    def scale(self, clock: ClockUnit) -> tuple[float, int]:
-        """What its values are multiplied with to be shown, and their digits."""
-        if self.unit == "Hz":
-            return clock.per_hz, clock.digits
-        return (100.0 if self.unit == "ratio" else 1.0), self.digits
-
-    def name(self, clock: ClockUnit) -> str:
-        """With its unit, as a heading."""
-        if self.unit == "1/s":
-            return f"{self.label}/s"
-        unit = {"ratio": "%", "Hz": clock.name}.get(self.unit, "")
-        return f"{self.label} {unit}".rstrip()
-
-
 _STATES = (
-    Column("both", "both", "ratio", "Both threads of its core were active.", 1),
-    Column("lp0", "lp0", "ratio", "Only the first thread of its core was active.", 1),
-    Column("lp1", "lp1", "ratio", "Only the second thread of its core was active.", 1),
-    Column("neither", "neither", "ratio", "No thread of its core was active.", 1),
-)
+    Column(
+        "both", "both", "ratio", "Both threads of its core were active.", title="both active",
+        of_core=True,
+    ),
+    Column(
+        "lp0", "lp0", "ratio", "Only the first thread of its core was active.", title="lp0 only",
+        of_core=True,
+    ),
+    Column(
+        "lp1", "lp1", "ratio", "Only the second thread of its core was active.", title="lp1 only",
+        of_core=True,
+    ),
+    Column("neither", "neither", "ratio", "No thread of its core was active.", of_core=True),
+)  # fmt: skip
 _CEILING = Column("turbo_ceiling_hz", "ceil", "Hz", "What turbo allows with as many active cores.")
-_SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.", 1)
+_SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.")
 _TASK = Column("task", "task", "", "Which task used the CPU most.")
-_FINE = {"involuntary": 2}
-"""Digits of shares of which little is a lot."""
+ALL: tuple[Column, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
+BY_KEY = {column.key: column for column in ALL}
 
 
-def _metric(key: str) -> Column:
-    metric = METRICS[key]
-    digits = _FINE.get(key, 1) if metric.unit == "ratio" else 2
-    return Column(key, metric.label, metric.unit, metric.help, digits)
+def measured(column: Column, session: Session, interval: Interval) -> Floats:
+    """A metric or an SMT state, by position of the CPU."""
+    if not column.of_core:
+        return interval.values[column.key]
+    return spread(session, interval.split.states[:, STATES.index(column.key)])
 
 
-ALL = (*(_metric(key) for key in METRICS), *_STATES, _CEILING, _SMI, _TASK)
+def spread(session: Session, by_core: Floats) -> Floats:
+    """What cores have, by position of their CPUs; NaN where none is known, and for all if a core
+    has come since."""
+    cores = session.sieve.cores
+    if len(by_core) != len(cores.lists):
+        return np.full(len(cores.of_cpu), np.nan)
+    found: Floats = np.append(by_core, np.nan)[cores.of_cpu]
+    return found
 
 
 class Tabular:
@@ -94,20 +84,14 @@ class Tabular:
 
     def values(self, key: str, interval: Interval) -> Floats:
         """By position of the CPU; NaN where unknown."""
-        if key in METRICS:
-            return interval.values[key]
-        if key in STATES:
-            return self._of_core(interval.split.states[:, STATES.index(key)])
+        if key in METRICS or key in STATES:
+            return measured(BY_KEY[key], self._session, interval)
         if key == _CEILING.key:
-            return self._of_core(interval.ceiling_hz)
+            return spread(self._session, interval.ceiling_hz)
         count = interval.counts.get(key)
         if count is None or len(count) != len(self._core) or not interval.elapsed_s:
             return np.full(len(self._core), np.nan)
         return count / interval.elapsed_s
-
-    def _of_core(self, values: Floats) -> Floats:
-        found: Floats = np.append(values, np.nan)[self._core]
-        return found
 
     def arranged(
         self, rows: Ints, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool

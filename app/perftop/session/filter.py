@@ -19,6 +19,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
+from perftop.session.columns import BY_KEY, measured
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -212,7 +213,8 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
     key = _NAMES.get(name.lower())
     if key is None:
         raise _no_metric(name, operator, at)
-    unit = _UNITS["ratio" if key in STATES else METRICS[key].unit]
+    column = BY_KEY[key]
+    unit = _UNITS[column.unit]
     if operator not in _ORDER.keys() | _EQUAL:
         raise FilterError(f"'{_cut(operator)}' is none of > >= < <= =", at + match.start(2))
     level = _level(number, unit, at + match.start(3), f"{name}{operator}{unit.example}")
@@ -221,7 +223,7 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
     def test(session: Session, interval: Interval | None) -> Bools:
         if interval is None:
             return np.zeros(len(session.topology), bool)
-        values = _state(key, session, interval) if key in STATES else interval.values[key]
+        values = measured(column, session, interval)
         found: Bools = ~np.isnan(values) & (compare(values, level) != negated)
         return found
 
@@ -256,17 +258,6 @@ def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # near the edge rounding decides
         found[row] = unit.show(float(values[row])) == text
     return found
-
-
-def _state(name: str, session: Session, interval: Interval) -> Floats:
-    """A state of its core, for each CPU."""
-    cores = session.splitter.cores
-    rows = [session.position[cpu] for core in cores for cpu in core]
-    values = np.full(len(session.topology), np.nan)
-    by_core = interval.split.states[:, STATES.index(name)]
-    if len(by_core) == len(cores):  # else a core has come since
-        values[rows] = np.repeat(by_core, [len(core) for core in cores])
-    return values
 
 
 def _online(session: Session, interval: Interval | None) -> Bools:

@@ -21,7 +21,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import AWAKE, INVOLUNTARY, STEAL
+from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.sheet_reader import DROP
 
 _BESIDE = {
@@ -32,9 +32,6 @@ _BESIDE = {
     "kernel_cycles": ("kernel_cycles", "kernel_instructions"),
 }
 """Numbers beside a panel, as many as it has lines; beside others, their own."""
-_DIGITS = {"user": 0, "system": 0, "iowait": 0, "involuntary": 2}
-"""Of percents that carry another than one."""
-_WARN = {"involuntary": INVOLUNTARY, "steal": STEAL}
 STATES = ((theme.NEITHER, "neither"), (theme.LP1, "lp1"), (theme.LP0, "lp0"), (theme.BOTH, "both"))
 """From the top, as they lie upon each other."""
 
@@ -113,11 +110,8 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
     origin = scene.session.evaluator.origin(key)
     if origin is None:
         return None
-    metric, scale, digits = METRICS[key], 1.0, 2
-    if metric.unit == "ratio":
-        scale, digits = 100.0, _DIGITS.get(key, 1)
-    elif metric.unit == "Hz":
-        _, scale, digits = scene.unit
+    metric = METRICS[key]
+    scale, digits = metric.scale(scene.unit, brief=True)
     cells = []
     for rows, value in _told(scene, *values.now(scene.interval, scene.place, key)):
         style = _style(scene, key, value)
@@ -152,13 +146,13 @@ def _cell(scene: Scene, rows: Sequence[int], value: float, text: str, key: str) 
 
 
 def _style(scene: Scene, key: str, value: float) -> str:
-    unit = METRICS[key].unit
-    if unit == "Hz":
+    metric = METRICS[key]
+    if metric.unit == "Hz":
         wrong = key == "busy_hz" and scene.alarmed
         return "dim" if not scene.awake else "alarm" if wrong else "text"
-    if unit != "ratio":
+    if metric.unit != "ratio":
         return "text"
-    return "warn" if value >= _WARN.get(key, 2.0) else "dim" if value < QUIET else "text"
+    return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"
 
 
 def _dropped(scene: Scene, busy_hz: float) -> bool:

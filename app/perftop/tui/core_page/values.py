@@ -14,12 +14,8 @@ from perftop.session.sample_history import Times
 from perftop.session.session import Session
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.sheet_reader import joint
+from perftop.tui.shared.sheet_reader import joined
 from perftop.tui.shared.time_axis import Axis
-
-_WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz",
-            "kernel_instructions": "net_hz"}  # fmt: skip
-"""By what siblings are weighted where a metric is not a share of time."""
 
 
 class Track:
@@ -65,10 +61,7 @@ class Track:
         values = self.of(key)
         if values.shape[1] == 1:
             return values[:, 0]
-        if key == "involuntary":
-            return np.asarray(np.fmax.reduce(values, axis=1))
-        weighted = key in _WEIGHTS
-        return joint(values, self.of(_WEIGHTS[key]) if weighted else np.ones_like(values))
+        return joined(key, values, self.of)
 
     def ceiling(self) -> Floats:
         """(columns)"""
@@ -115,7 +108,5 @@ def now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]
     """A metric in the interval: of each CPU, and of the core."""
     rows = list(place.rows)
     values = np.where(interval.online[rows], interval.values[key][rows], np.nan)
-    if key == "involuntary":
-        return values.tolist(), float(np.fmax.reduce(values))
-    weight = interval.values[_WEIGHTS[key]][rows] if key in _WEIGHTS else np.ones(len(rows))
-    return values.tolist(), float(joint(values, weight))
+    core = joined(key, values, lambda weight: interval.values[weight][rows])
+    return values.tolist(), float(core)

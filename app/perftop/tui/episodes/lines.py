@@ -25,23 +25,23 @@ _LEAST_WHY = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EpisodeLayout:
     where: int
     why: int
     """Cells of cause and evidence."""
 
 
-def planned(width: int) -> Plan:
+def planned(width: int) -> EpisodeLayout:
     """What is left over goes to the cause, where there is enough of it."""
     least, most = _WHERE
     spare = width - 1 - _START - _LENGTH - _KIND - _DEPTH - least
     if spare < _LEAST_WHY:
-        return Plan(least + max(0, spare), 0)
+        return EpisodeLayout(least + max(0, spare), 0)
     wide = min(most - least, (spare - _LEAST_WHY) // 4)
-    return Plan(least + wide, spare - wide)
+    return EpisodeLayout(least + wide, spare - wide)
 
 
-def heading(plan: Plan, order: str, *, reverse: bool) -> list[Run]:
+def heading(plan: EpisodeLayout, order: str, *, reverse: bool) -> list[Run]:
     arrow = "▲" if reverse else "▼"
     names = (("start", _START), ("length", _LENGTH), ("kind", _KIND), ("where", plan.where),
              ("depth", _DEPTH), ("cause · evidence", plan.why))  # fmt: skip
@@ -60,13 +60,13 @@ def _placed(text: str, name: str, size: int) -> str:
     return fit(text, max(0, size - 1)) + " " * min(1, size)
 
 
-def place(plan: Plan, session: Session, episode: Episode) -> str:
+def place(plan: EpisodeLayout, session: Session, episode: Episode) -> str:
     """Where it is. With many CPUs that is worth keeping."""
     return where(session.topology, episode.cpus, plan.where - 10)
 
 
 def line(
-    plan: Plan, session: Session, episode: Episode, place: str, *, chosen: bool, kept: bool
+    plan: EpisodeLayout, session: Session, episode: Episode, place: str, *, chosen: bool, kept: bool
 ) -> list[Run]:
     """`kept`: history can still show it."""
     over = episode.end_ns is not None

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from math import isnan, nan
-from typing import TYPE_CHECKING
 
+from perftop.base.arrays import Floats
+from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.strips import Run, number, shed
-from perftop.tui.shared.sheet import INVOLUNTARY, STEAL
-
-if TYPE_CHECKING:
-    from perftop.base.arrays import Floats
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
+from perftop.samples.metrics import METRICS
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 
 ROOMY = 110
 """Columns from which on the bar can spare some for a decimal."""
@@ -30,29 +28,29 @@ def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
     values = dict(zip(session.evaluator.chosen, interval.values.group(session.shown).tolist(),
                       strict=True))  # fmt: skip
 
-    def add(rank: int, name: str, key: str, scale: float, digits: int, wide: int, unit: str,
-            least: float = 2.0) -> None:  # fmt: skip
+    def add(rank: int, key: str, name: str = "") -> None:
         if not session.evaluator.chosen[key]:
             return
-        value = values[key]
-        style = "warn" if least <= value <= 1 else "bright" if rank < 2 else "text"
-        text, style = number(value * scale, digits, wide, style)
-        runs: list[Run] = [(f"{name} ", "dim"), (text, style)]
-        if unit:
+        metric, value = METRICS[key], values[key]
+        style = "warn" if metric.stands_out <= value <= 1 else "bright" if rank < 2 else "text"
+        scale, digits = metric.scale(GHZ)
+        wide = 5 if metric.unit == "ratio" else 4
+        runs: list[Run] = [(f"{name or metric.label} ", "dim")]
+        runs.append(number(value * scale, digits, wide, style))
+        if unit := metric.unit_name(GHZ):
             runs.append((f" {unit}", "dim"))
         pieces.append((rank, runs))
 
-    add(0, "util", "util", 100, 1, 5, "%")
-    add(1, "busy", "busy_hz", 1e-9, 2, 4, "GHz")
+    add(0, "util")
+    add(1, "busy_hz")
     _of_ceiling(session, interval, pieces)
-    add(6, "net", "net_hz", 1e-9, 2, 4, "GHz")
-    halts = "halts idle" if session.evaluator.chosen["halt"] else "idle"
-    add(2, halts, "idle", 100, 1, 5, "%")
-    add(3, "involuntary" if width >= ROOMY else "invol", "involuntary", 100, 2, 5, "%", INVOLUNTARY)
+    add(6, "net_hz")
+    add(2, "idle", "halts idle" if session.evaluator.chosen["halt"] else "")
+    add(3, "involuntary", "involuntary" if width >= ROOMY else "")
     if session.hello.virtualisation is not None or not session.evaluator.chosen["busy_hz"]:
-        add(3, "steal", "steal", 100, 1, 5, "%", STEAL)
-    add(4, "IPC", "ipc", 1, 2, 4, "")
-    add(5, "kernel", "kernel_cycles", 100, 1, 5, "%")
+        add(3, "steal")
+    add(4, "ipc")
+    add(5, "kernel_cycles", "kernel")
     pieces += [(6 + i, runs) for i, runs in enumerate(_whole(interval.machine))]
     return [(" ", "text"), *shed(pieces, width - 2, 3)]
 
@@ -144,7 +142,9 @@ def _busy(session: Session, interval: Interval, width: int) -> list[Run]:
     stolen = 0.0 if isnan(steal) else steal
     shares = [("busy", busy, "lp0"), ("idle", max(0.0, 1 - busy - stolen), "dim")]
     if not isnan(steal):
-        shares.insert(1, ("steal", steal, "warn" if steal >= STEAL else "dim"))
+        shares.insert(
+            1, ("steal", steal, "warn" if steal >= METRICS["steal"].stands_out else "dim")
+        )
     words, room = _room(_words(shares, width), width)
     return [(" all  ", "dim"), *bars.account(busy, 0.0, stolen, room), *words]
 

@@ -13,7 +13,7 @@ from perftop.draw.strips import Run
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat import cells, layout
-from perftop.tui.heat.layout import Part, Plan
+from perftop.tui.heat.layout import HeatLayout, Part
 from perftop.tui.heat.lines import foot, heading, legend, title
 from perftop.tui.heat.values import Heat, HeatReader
 from perftop.tui.shared import canvas
@@ -22,7 +22,7 @@ from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
 
 HEADS, FOOT = 2, 1
-_NOTHING = Plan(layout.Cell(1, 1, 0, halves=True), [])
+_NOTHING = HeatLayout(layout.Cell(1, 1, 0, halves=True), [])
 
 
 class HeatMap(Canvas):

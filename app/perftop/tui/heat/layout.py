@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Plan:
+class HeatLayout:
     cell: Cell
     lines: list[list[Part]]
     spots: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -138,12 +138,12 @@ class _Form:
 
 
 def plan(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
-         threads: int, width: int, height: int, *, ascii_: bool) -> Plan:  # fmt: skip
+         threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
     """The largest cells with which all is in sight; of what explains them, first the labels go,
     then the headings. What cannot be in sight scrolls."""
     small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
     if not packages:
-        return Plan(small, [])
+        return HeatLayout(small, [])
     lonely = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
     whole = _whole(packages, ids)
     for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
@@ -156,10 +156,10 @@ def plan(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence
                 if (abreast > 1 and box < LEAST_HEADING) or (headings and lonely):
                     break
                 if _fits(drawn, form, height):
-                    return Plan(cell, _lay(drawn, names, form))
+                    return HeatLayout(cell, _lay(drawn, names, form))
     form = _Form(small, width, 1, 1, headings=True, labels=False)
     usable = all(form.blocks(groups)[0] for groups in packages)
-    return Plan(small, _lay(packages, names, form) if usable else [])
+    return HeatLayout(small, _lay(packages, names, form) if usable else [])
 
 
 def _fits(packages: Sequence[Package], form: _Form, height: int) -> bool:

@@ -28,7 +28,7 @@ ROOMY = 50
 
 
 def title(heat: Heat, size: int) -> list[Run]:
-    runs: list[Run] = [(" heat map", "bright"), (" · ", "faint"), (heat.field.label, "text")]
+    runs: list[Run] = [(" heat map", "bright"), (" · ", "faint"), (heat.field.words, "text")]
     lead = "   next: "
     room = size - width(runs) - len(lead)
     shown: list[str] = []
@@ -163,7 +163,7 @@ def _field(place: Place, heat: Heat, interval: Interval) -> list[Run]:
     """The field that the map shows, of each sibling."""
     if heat.field.of_core or len(place.rows) == 1:
         rows: Sequence[int] = place.rows[:1]
-        runs: list[Run] = [(f"{heat.field.label} ", "dim")]
+        runs: list[Run] = [(f"{heat.field.words} ", "dim")]
     else:
         rows, runs = place.rows, []
     wide = 5 if heat.field.unit == "ratio" else 4

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.samples.metrics import Column
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.fields import Field
 from perftop.tui.shared.sheet import AWAKE
 
 FEWEST = 4
@@ -59,7 +59,7 @@ class Peers:
             self._rows[kind, : len(rows)] = rows
             self._there[kind, : len(rows)] = True
 
-    def judge(self, field: Field, values: Floats, interval: Interval) -> list[Outlier]:
+    def judge(self, field: Column, values: Floats, interval: Interval) -> list[Outlier]:
         """Those that are far off, furthest first; where there is none, the furthest alone. `values`
         by position of the CPU."""
         known = self._there
@@ -90,7 +90,7 @@ class Peers:
         ]
 
 
-def _least(field: Field, usual: Floats) -> Floats:
+def _least(field: Column, usual: Floats) -> Floats:
     """How far off is not worth a word: noise among equals."""
     if field.unit == "ratio":
         return np.full(len(usual), 0.01 if field.small else 0.2)

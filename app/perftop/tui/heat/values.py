@@ -10,11 +10,13 @@ import numpy as np
 
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw.heat_ramp import OFF
+from perftop.samples.metrics import Column
+from perftop.session.columns import measured
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import Field, Scale, fields, scale
+from perftop.tui.shared.fields import Scale, fields, scale, unit_in
 from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.sheet_reader import DROP
 
@@ -23,7 +25,7 @@ from perftop.tui.shared.sheet_reader import DROP
 class Heat:
     """One field at one moment; lists by position of the CPU."""
 
-    field: Field
+    field: Column
     others: list[str]
     """What a key would show next."""
     unit: ClockUnit
@@ -73,14 +75,14 @@ class HeatReader:
         known = fields(session)
         at = next((i for i, f in enumerate(known) if f.key == choice.metric), 0)
         field = known[at]
-        values = np.where(interval.online, field.now(session, interval), nan)
+        values = np.where(interval.online, measured(field, session, interval), nan)
         held = before.scale if before is not None and before.field == field else None
         fitted = scale(field, values[session.shown], held)
         levels = np.where(interval.online, fitted.levels(values), OFF)
         return Heat(
             field=field,
-            others=[other.label for other in known[at + 1 :] + known[:at]],
-            unit=field.unit_in(choice.units, self._base_hz),
+            others=[other.words for other in known[at + 1 :] + known[:at]],
+            unit=unit_in(field, choice.units, self._base_hz),
             clock=clock_unit(choice.units, self._base_hz),
             scale=fitted,
             values=values.tolist(),

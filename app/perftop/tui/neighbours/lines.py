@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isnan
 
 from perftop.base.format import MISSING, ClockUnit, many, percent
 from perftop.base.text import ranges
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, number, shed
+from perftop.draw.strips import Run, number, shed
 from perftop.tui.neighbours.values import Job, Runner, Victim
+from perftop.tui.shared.placed_column import Placed
 
 WHY = 120
 """Cells of a line from which on there is room for what a loss rests on."""
@@ -20,54 +20,43 @@ WAITS = 0.05
 """A thread that waits so much is told in amber."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    title: str
-    width: int
-    """With the gap to its left."""
-    left: bool = False
+def _placed(title: str, width: int, *, left: bool = False) -> Placed:
+    return Placed("", title, width, left=left)
 
 
-def _columns(width: int, wishes: list[Column], rest: list[Column]) -> list[Column]:
+def _columns(width: int, wishes: list[Placed], rest: list[Placed]) -> list[Placed]:
     """The last ones share what is left."""
     room = width - 2 - sum(column.width for column in wishes)
     least = sum(column.width for column in rest)
     if len(rest) > 1 and room < least:
-        return [*wishes, Column(rest[0].title, max(8, room), rest[0].left)]
+        return [*wishes, _placed(rest[0].title, max(8, room), left=rest[0].left)]
     more = max(0, room - least)
     first = rest[0].width + (more // 3 if len(rest) > 1 else more)
-    shared = [Column(rest[0].title, first, left=True)]
-    shared += [Column(c.title, c.width + more - more // 3, left=True) for c in rest[1:]]
+    shared = [_placed(rest[0].title, first, left=True)]
+    shared += [_placed(c.title, c.width + more - more // 3, left=True) for c in rest[1:]]
     return [*wishes, *shared]
 
 
-def victim_columns(width: int) -> list[Column]:
-    who = Column("who loses", 17 if width < WHY else 28, left=True)
-    wishes = [Column("cpu", 5), who, Column("lost %", 7), Column("since", 11),
-              Column("cause", 12, left=True)]  # fmt: skip
-    rest = [Column("to whom", 18, left=True), Column("rests on", 36, left=True)]
+def victim_columns(width: int) -> list[Placed]:
+    who = _placed("who loses", 17 if width < WHY else 28, left=True)
+    wishes = [_placed("cpu", 5), who, _placed("lost %", 7), _placed("since", 11),
+              _placed("cause", 12, left=True)]  # fmt: skip
+    rest = [_placed("to whom", 18, left=True), _placed("rests on", 36, left=True)]
     return _columns(width, wishes, rest if width >= WHY else rest[:1])
 
 
-def runner_columns(width: int) -> list[Column]:
-    wishes = [
-        Column("cpu", 5), Column("thread", 20 if width < WHY else 28, left=True),
-        Column("run %", 8), Column("wait %", 8), Column("CPU IPC", 9), Column("preempted/s", 13),
-    ]  # fmt: skip
-    return _columns(width, wishes, [Column("on the sibling", 16, left=True)])
+def runner_columns(width: int) -> list[Placed]:
+    who = _placed("thread", 20 if width < WHY else 28, left=True)
+    wishes = [_placed("cpu", 5), who, _placed("run %", 8), _placed("wait %", 8),
+              _placed("CPU IPC", 9), _placed("preempted/s", 13)]  # fmt: skip
+    return _columns(width, wishes, [_placed("on the sibling", 16, left=True)])
 
 
-def heading(columns: list[Column]) -> list[Run]:
-    return [(" ", "text"), *((_cell(c.title, c), "dim") for c in columns)]
+def heading(columns: list[Placed]) -> list[Run]:
+    return [(" ", "text"), *((c.text(c.title), "dim") for c in columns)]
 
 
-def _cell(text: str, column: Column) -> str:
-    if column.left:
-        return "  " + fit(text, max(0, column.width - 2))
-    return f"{text:>{column.width}}"
-
-
-def victim(one: Victim, columns: list[Column], when: Callable[[int], str], *, chosen: bool
+def victim(one: Victim, columns: list[Placed], when: Callable[[int], str], *, chosen: bool
            ) -> list[Run]:  # fmt: skip
     text, bright, alarm = ("dim", "text", "text") if one.lasted else ("text", "bright", "alarm")
     sign = " " if one.lasted else theme.EPISODES["neighbour"]
@@ -84,22 +73,22 @@ def victim(one: Victim, columns: list[Column], when: Callable[[int], str], *, ch
         (" · ".join(filter(None, why)), "dim"),
     ]
     pairs = zip(cells, columns, strict=False)
-    return [_mark(chosen), *((_cell(text, column), key) for (text, key), column in pairs)]
+    return [_mark(chosen), *((column.text(text), key) for (text, key), column in pairs)]
 
 
-def runner(one: Runner, columns: list[Column], *, chosen: bool) -> list[Run]:
+def runner(one: Runner, columns: list[Placed], *, chosen: bool) -> list[Run]:
     moved, elapsed_s = one.moved, one.moved.elapsed_s
     idle = moved.run_s == 0
     runs: list[Run] = [
         _mark(chosen),
-        (_cell(str(one.cpu), columns[0]), "text"),
-        (_cell(f"{one.comm} ({one.tid})", columns[1]), "dim" if idle else "text"),
+        (columns[0].text(str(one.cpu)), "text"),
+        (columns[1].text(f"{one.comm} ({one.tid})"), "dim" if idle else "text"),
         _share(moved.run_s / elapsed_s if elapsed_s else float("nan"), columns[2].width),
         _share(moved.wait, columns[3].width, WAITS) if not idle or moved.wait_s > 0
         else (f"{'-':>{columns[3].width}}", "faint"),
         number(one.ipc, 2, columns[4].width),
         number(moved.involuntary / elapsed_s if elapsed_s else float("nan"), 0, columns[5].width),
-        (_cell(one.beside, columns[6]), "dim"),
+        (columns[6].text(one.beside), "dim"),
     ]  # fmt: skip
     return runs
 

@@ -7,6 +7,7 @@ from math import isnan, nan
 from typing import ClassVar, Literal
 
 from perftop.base.format import GHZ, clock_unit
+from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.headings import heading
@@ -17,7 +18,6 @@ from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line, Places
-from perftop.tui.shared.sheet import STEAL
 from perftop.tui.shared.sheet_reader import (
     Reader,
 )
@@ -86,7 +86,7 @@ class CoreGrid(Cursor):
         steal = self._seen_steal or session.hello.virtualisation is not None
         if not steal:
             share = interval.values.over("steal", session.shown)
-            steal = not isnan(share) and share >= STEAL / 10
+            steal = not isnan(share) and share >= METRICS["steal"].stands_out / 10
         changed = (who, steal) != (self._seen_who, self._seen_steal)
         self._seen_who, self._seen_steal = who, steal
         return changed

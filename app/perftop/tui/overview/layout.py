@@ -6,23 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from perftop.base.format import GHZ
+from perftop.session.columns import BY_KEY
 from perftop.session.session import Session
+from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places, spans
 
 STRIP = 8
 """Cells of a sibling's history at the least: fewer are no picture."""
 MOST_THREADS = 4
 """Utilisations side by side; more threads than this are told as one mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    key: str
-    title: str
-    width: int
-    """With the gap to its left."""
-    left: bool = False
-    arg: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +53,10 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
 
 
 # Column, how important (least important goes first), how much of spare width it takes, and at most.
-_Wish = tuple[Column, int, int, int]
+_Wish = tuple[Placed, int, int, int]
 
 
-def layout(known: Known, width: int) -> list[Column]:
+def layout(known: Known, width: int) -> list[Placed]:
     """The columns that fit, in their order; what is left over goes to those that can use it."""
     wishes = _core_wishes(known) if known.pairs else _cpu_wishes(known)
     while sum(c.width for c, *_ in wishes) > width and any(rank for _, rank, *_ in wishes):
@@ -73,7 +66,7 @@ def layout(known: Known, width: int) -> list[Column]:
     return _grown(wishes, max(0, spare))
 
 
-def _grown(wishes: list[_Wish], spare: int) -> list[Column]:
+def _grown(wishes: list[_Wish], spare: int) -> list[Placed]:
     columns = [column for column, *_ in wishes]
     for i, (column, _, share, most) in enumerate(wishes):
         if share and most:
@@ -89,83 +82,76 @@ def _grown(wishes: list[_Wish], spare: int) -> list[Column]:
 
 def _core_wishes(known: Known) -> list[_Wish]:
     ids = [
-        (Column("core", "core", known.core_width), 0, 0, -1),
-        (Column("cpus", "cpus", known.cpus_width + 2, left=True), 0, 0, -1),
-        (Column("bar", "SMT states", 24 + 2, left=True), 0, 0, 0),
+        (Placed("core", "core", known.core_width), 0, 0, -1),
+        (Placed("cpus", "cpus", known.cpus_width + 2, left=True), 0, 0, -1),
+        (Placed("bar", "SMT states", 24 + 2, left=True), 0, 0, 0),
     ]
     if known.threads <= MOST_THREADS:
-        utils = [(Column("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)]
+        utils = [(Placed("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)]
     else:
-        utils = [(Column("util", "util %", 8, arg=-1), 0, 0, -1)]
+        utils = [(Placed("util", "util %", 8, arg=-1), 0, 0, -1)]
     past = _past(known) if known.threads <= MOST_THREADS else []
-    return [*ids, *utils, *past, *_clocks(known), *_halts(known), *_works(known), *_who(known)]
+    halts = [*_halts(known, 0), *(_number(known, "steal", 0) if known.steal else [])]
+    return [*ids, *utils, *past, *_clocks(known), *halts, *_works(known), *_who(known)]
 
 
 def _cpu_wishes(known: Known) -> list[_Wish]:
     """No siblings anywhere: a row is a CPU, and its past is worth more than its halts."""
     ids = [
-        (Column("core", "cpu", known.core_width), 0, 0, -1),
-        (Column("util", "util %", 8, arg=0), 0, 0, -1),
-        (Column("use", "where time goes", 16 + 2, left=True), 0, 30, 50),
+        (Placed("core", "cpu", known.core_width), 0, 0, -1),
+        (Placed("util", "util %", 8, arg=0), 0, 0, -1),
+        (Placed("use", "where time goes", 16 + 2, left=True), 0, 30, 50),
     ]
     account = [
-        (Column("user", "user %", 8), 2, 0, -1),
-        (Column("system", "kernel %", 10), 2, 0, -1),
-        (Column("iowait", "iowait %", 10), 4, 0, -1),
+        *_number(known, "user", 2),
+        *_number(known, "system", 2, "kernel %"),
+        *_number(known, "iowait", 4),
     ] if known.account else []  # fmt: skip
-    steal = [(Column("steal", "steal %", 9), 0, 0, -1)] if "steal" in known.metrics else []
-    halts = [(c, 3, share, most) for c, _, share, most in _halts(replace(known, steal=False))]
-    past = [(Column("history", "history → now", 14 + 2, left=True), 0, 0, 0)]
+    steal = _number(known, "steal", 0)
+    past = [(Placed("history", "history → now", 14 + 2, left=True), 0, 0, 0)]
+    halts = _halts(known, 3)
     return [*ids, *_clocks(known), *halts, *steal, *account, *_works(known), *past, *_who(known)]
+
+
+def _number(known: Known, key: str, rank: int, title: str = "") -> list[_Wish]:
+    """A metric, if it can be told."""
+    if key not in known.metrics:
+        return []
+    column = BY_KEY[key]
+    title = title or (column.label if column.unit == "Hz" else column.name(GHZ))
+    return [(Placed(key, title, max(4, len(title)) + 2), rank, 0, -1)]
 
 
 def _past(known: Known) -> list[_Wish]:
     """A strip for each sibling. The first to go where there is no room, the first to grow."""
     width = (STRIP + 2) * known.threads
-    return [(Column("history", "history → now", width, left=True), 6, 40, 3 * width)]
+    return [(Placed("history", "history → now", width, left=True), 6, 40, 3 * width)]
 
 
 def _clocks(known: Known) -> list[_Wish]:
     wishes: list[_Wish] = []
     if "busy_hz" in known.metrics:
-        wishes.append((Column("busy", f"{known.clock} ", 7), 0, 0, -1))
+        wishes.append((Placed("busy_hz", f"{known.clock} ", 7), 0, 0, -1))
         if known.ceiling:
-            wishes.append((Column("clock", "busy clock", 12 + 1, left=True), 2, 12, 24))
-            wishes.append((Column("ceiling", "ceil", 6), 2, 0, -1))
-    if "net_hz" in known.metrics:
-        wishes.append((Column("net", "net", 6), 4, 0, -1))
-    return wishes
+            wishes.append((Placed("clock", "busy clock", 12 + 1, left=True), 2, 12, 24))
+            wishes.append((Placed("turbo_ceiling_hz", "ceil", 6), 2, 0, -1))
+    return [*wishes, *_number(known, "net_hz", 4)]
 
 
-def _halts(known: Known) -> list[_Wish]:
-    wishes: list[_Wish] = []
-    if "idle" in known.metrics:
-        wishes.append((Column("idle", "idle %", 8), 0, 0, -1))
-    if "involuntary" in known.metrics:
-        wishes.append((Column("involuntary", "invol %", 9), 0, 0, -1))
-    if known.steal:
-        wishes.append((Column("steal", "steal %", 9), 0, 0, -1))
-    return wishes
+def _halts(known: Known, rank: int) -> list[_Wish]:
+    return [*_number(known, "idle", rank), *_number(known, "involuntary", rank)]
 
 
 def _works(known: Known) -> list[_Wish]:
-    wishes: list[_Wish] = []
-    if "ipc" in known.metrics:
-        wishes.append((Column("ipc", "IPC", 6), 1, 0, -1))
-    if "kernel_cycles" in known.metrics:
-        wishes.append((Column("kernel", "krn %", 7), 3, 0, -1))
-    return wishes
+    return [*_number(known, "ipc", 1), *_number(known, "kernel_cycles", 3)]
 
 
 def _who(known: Known) -> list[_Wish]:
     if not known.who:
         return []
-    return [(Column("who", "who runs here", 16 + 2, left=True), 5, 50, 18 + 18 * known.threads)]
+    return [(Placed("who", "who runs here", 16 + 2, left=True), 5, 50, 18 + 18 * known.threads)]
 
 
-def titles(columns: Iterable[Column]) -> str:
+def titles(slots: Iterable[Placed]) -> str:
     """The heading of the grid; every title stands over its values."""
-    return "".join(
-        f"{'  ' + c.title:<{c.width}}"[: c.width] if c.left else f"{c.title:>{c.width}}"
-        for c in columns
-    )
+    return "".join(slot.text(slot.title) for slot in slots)

@@ -9,10 +9,11 @@ from math import isnan
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
 from perftop.draw.strips import QUIET, Run, fit, number, task
-from perftop.tui.overview.layout import Column
+from perftop.session.columns import BY_KEY
 from perftop.tui.overview.recent_use import Recent
+from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import INVOLUNTARY, STEAL, Sheet
+from perftop.tui.shared.sheet import Sheet
 
 
 @dataclass(slots=True)
@@ -21,7 +22,7 @@ class Picture:
 
     places: Places
     sheet: Sheet
-    columns: Sequence[Column]
+    columns: Sequence[Placed]
     recent: Recent | None = None
     order: str = "topology"
     clock: ClockUnit = GHZ
@@ -39,7 +40,7 @@ def row(picture: Picture, i: int, part: int = 0, *, chosen: bool = False) -> lis
     if not any(sheet.online[i]):
         return runs + _off(picture, i)
     for column in picture.columns:
-        _DRAW[column.key](picture, i, column, runs)
+        _DRAW.get(column.key, _number)(picture, i, column, runs)
     return runs
 
 
@@ -66,20 +67,20 @@ def _off(picture: Picture, i: int) -> list[Run]:
     return runs
 
 
-def _share(value: float, width: int, key: str | None = None, digits: int = 1) -> Run:
-    return number(100 * value, digits, width, key or ("dim" if value < QUIET else "text"))
+def _share(value: float, width: int) -> Run:
+    return number(100 * value, 1, width, "dim" if value < QUIET else "text")
 
 
-def _core(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _core(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     key = "alarm" if p.sheet.alone[i] else "text"
     runs.append((f"{p.places.name(i, p.order):>{column.width}}", key))
 
 
-def _cpus(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _cpus(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     runs.append(("  " + fit(p.places.cpus[i], column.width - 2), "dim"))
 
 
-def _bar(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _bar(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     sheet, width = p.sheet, column.width - 2
     runs.append(("  ", "text"))
     states, online = sheet.states[i], sheet.online[i]
@@ -97,19 +98,19 @@ def _bar(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
         runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _use(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     sheet, width = p.sheet, column.width - 2
     runs.append(("  ", "text"))
-    util, system = sheet.util[i][0], sheet.system[i]
+    util, system = sheet.util[i][0], sheet.numbers["system"][i]
     if isnan(util):
         runs.append((f"{MISSING:<{width}}", "faint"))
         return
-    steal = 0.0 if isnan(sheet.steal[i]) else sheet.steal[i]
+    steal = 0.0 if isnan(sheet.numbers["steal"][i]) else sheet.numbers["steal"][i]
     kernel = 0.0 if isnan(system) else min(util, system)
     runs += bars.account(util - kernel, kernel, steal, width)
 
 
-def _util(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _util(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     sheet, width = p.sheet, column.width
     if column.arg < 0:
         there = [u for u, on in zip(sheet.util[i], sheet.online[i], strict=True) if on]
@@ -126,7 +127,7 @@ def _util(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
         runs.append(_share(sheet.util[i][column.arg], width))
 
 
-def _busy(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _busy(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     sheet, width = p.sheet, column.width - 1
     value = sheet.busy[i]
     if any(sheet.suspect[i]) and not isnan(value):
@@ -147,46 +148,30 @@ def _awake(sheet: Sheet, i: int) -> str:
     return "text" if sheet.awake[i] else "dim"
 
 
-def _clock(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _clock(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     sheet = p.sheet
     key = "alarm" if sheet.alone[i] else "clock" if _awake(sheet, i) == "text" else "faint"
     runs.append((" ", "text"))
     runs += bars.clock(sheet.busy[i], sheet.ceiling[i], sheet.top_hz, column.width - 1, key)
 
 
-def _ghz(name: str) -> Callable[[Picture, int, Column, list[Run]], None]:
-    def draw(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
-        _, per_hz, digits = p.clock
-        runs.append(number(getattr(p.sheet, name)[i] * per_hz, digits, column.width, "dim"))
-
-    return draw
-
-
-def _percent(
-    name: str, digits: int = 1, least: float = 2.0
-) -> Callable[[Picture, int, Column, list[Run]], None]:
-    """A share; amber from `least` on."""
-
-    def draw(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
-        value = getattr(p.sheet, name)[i]
-        runs.append(_share(value, column.width, "warn" if value >= least else None, digits))
-
-    return draw
+def _number(p: Picture, i: int, slot: Placed, runs: list[Run]) -> None:
+    column, value = BY_KEY[slot.key], p.sheet.numbers[slot.key][i]
+    scale, digits = column.scale(p.clock, brief=True)
+    if column.unit == "Hz":
+        key = "dim"
+    elif column.of_running:
+        key = _awake(p.sheet, i)
+    else:
+        key = "warn" if value >= column.stands_out else "dim" if value < QUIET else "text"
+    runs.append(number(value * scale, digits, slot.width, key))
 
 
-def _ipc(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
-    runs.append(number(p.sheet.ipc[i], 2, column.width, _awake(p.sheet, i)))
-
-
-def _kernel(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
-    runs.append(_share(p.sheet.kernel[i], column.width, _awake(p.sheet, i)))
-
-
-def _history(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _history(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     _graph(p, i, column, runs, 0)
 
 
-def _graph(p: Picture, i: int, column: Column, runs: list[Run], part: int) -> None:
+def _graph(p: Picture, i: int, column: Placed, runs: list[Run], part: int) -> None:
     high = p.tall - 1 if p.tall > 2 else p.tall  # an empty line below sets tall rows apart
     place = p.places.places[i]
     width = column.width // len(place.rows) - 2
@@ -199,7 +184,7 @@ def _graph(p: Picture, i: int, column: Column, runs: list[Run], part: int) -> No
     runs.append((" " * (column.width - (width + 2) * len(place.rows)), "text"))
 
 
-def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
+def _who(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     """Each sibling has its own part of the column; if that is too narrow they follow each other."""
     tasks, width = p.sheet.tasks, column.width - 2
     names = [task(tasks.get(str(cpu))) for cpu in p.places.places[i].cpus]
@@ -209,10 +194,8 @@ def _who(p: Picture, i: int, column: Column, runs: list[Run]) -> None:
     runs.append(("  " + fit(text, width), "dim"))
 
 
-_DRAW: dict[str, Callable[[Picture, int, Column, list[Run]], None]] = {
-    "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy": _busy,
-    "clock": _clock, "ceiling": _ghz("ceiling"), "net": _ghz("net"), "idle": _percent("idle"),
-    "involuntary": _percent("involuntary", 2, INVOLUNTARY), "steal": _percent("steal", 1, STEAL),
-    "ipc": _ipc, "kernel": _kernel, "history": _history, "who": _who,
-    "user": _percent("user", 0), "system": _percent("system", 0), "iowait": _percent("iowait", 0),
+_DRAW: dict[str, Callable[[Picture, int, Placed, list[Run]], None]] = {
+    "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy_hz": _busy,
+    "clock": _clock, "history": _history, "who": _who,
 }  # fmt: skip
+"""All others are numbers."""

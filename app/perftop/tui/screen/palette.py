@@ -28,8 +28,8 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
     yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
     if session is not None:
         for field in fields(session):
-            yield f"Sort by {field.label}", "The highest first", f"sort({field.key!r})"
-            yield f"Show {field.label}", "Heat map and time", f"metric({field.key!r})"
+            yield f"Sort by {field.words}", "The highest first", f"sort({field.key!r})"
+            yield f"Show {field.words}", "Heat map and time", f"metric({field.key!r})"
         yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)
 
 

@@ -11,70 +11,26 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.draw.theme import HEAT
-from perftop.samples.metrics import METRICS
-from perftop.samples.smt import STATES
-from perftop.session.interval import Interval
+from perftop.samples.metrics import METRICS, Column
+from perftop.session.columns import BY_KEY
 from perftop.session.session import Session
 
-_STATES = {"both": "both active", "lp0": "lp0 only", "lp1": "lp1 only", "neither": "neither"}
-_NAMES = {
-    "util": "utilisation", "busy_hz": "busy clock", "net_hz": "net clock", "halt": "halted",
-    "poll": "polling idle", "involuntary": "involuntary halts", "system": "system",
-    "kernel_cycles": "kernel share", "kernel_instructions": "kernel instructions",
-}  # fmt: skip
-"""Where the heading of a column is too short for a title."""
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
 """In this order; the others follow."""
-_SMALL = frozenset({"involuntary", "steal", "iowait", "poll"})
-"""Shares of which a few per cent are a lot: their scale ends where the values do."""
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""And at one of these: the least, so that noise does not glow; few, so that it keeps still."""
-_RUNNING = frozenset({"busy_hz", "ipc", "kernel_cycles", "kernel_instructions"})
+"""Where the scale of a small share ends: not lower, so that noise does not glow; at few values, so
+that it keeps still."""
 _STEP = {"Hz": 2e8, "1": 0.5}
 """What the ends of a scale are multiples of, by unit."""
 _SLACK = 2.5
 """How many times as wide as needed a scale may have become before it is made anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    key: str
-    label: str
-    """In words."""
-    unit: str
-    """"ratio", "Hz" or "1"."""
-
-    @property
-    def of_core(self) -> bool:
-        """The siblings of a core have it in common."""
-        return self.key in _STATES
-
-    @property
-    def of_running(self) -> bool:
-        """It is about the time that a CPU ran: of one that hardly did it says little."""
-        return self.key in _RUNNING
-
-    @property
-    def small(self) -> bool:
-        """A few per cent are a lot."""
-        return self.key in _SMALL
-
-    def unit_in(self, units: str, base_hz: float) -> ClockUnit:
-        """How its values are told, where clocks are told in `units`."""
-        if self.unit == "Hz":
-            return clock_unit(units, base_hz)
-        return ClockUnit("%", 100.0, 1) if self.unit == "ratio" else ClockUnit("", 1.0, 2)
-
-    def now(self, session: Session, interval: Interval) -> Floats:
-        """By position of the CPU."""
-        if not self.of_core:
-            return interval.values[self.key]
-        cores = session.splitter.cores
-        found = np.full(len(session.topology), np.nan)
-        states = interval.split.states[:, STATES.index(self.key)]
-        rows = [session.position[cpu] for cpus in cores for cpu in cpus]
-        found[rows] = np.repeat(states, [len(cpus) for cpus in cores])
-        return found
+def unit_in(field: Column, units: str, base_hz: float) -> ClockUnit:
+    """How its values are told, where clocks are told in `units`."""
+    if field.unit == "Hz":
+        return clock_unit(units, base_hz)
+    return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +53,17 @@ class Scale:
         return inside and self.high - self.low <= _SLACK * (other.high - other.low)
 
 
-def fields(session: Session) -> list[Field]:
+def fields(session: Session) -> list[Column]:
     """Those that this stream can tell, in the order of a key that goes through them."""
     known = [key for key in METRICS if session.evaluator.chosen[key]]
     if any(len(core) == 2 for core in session.splitter.cores):
         known += ["both", "neither"]
     first = [key for key in _FIRST if key in known]
     keys = first + [key for key in known if key not in first]
-    return [
-        Field(key, _STATES[key], "ratio")
-        if key in _STATES
-        else Field(key, _NAMES.get(key, METRICS[key].label), METRICS[key].unit)
-        for key in keys
-    ]
+    return [BY_KEY[key] for key in keys]
 
 
-def scale(field: Field, values: Floats, before: Scale | None = None) -> Scale:
+def scale(field: Column, values: Floats, before: Scale | None = None) -> Scale:
     """One on which differences between CPUs are seen: shares from nothing to all, clocks from the
     slowest to the fastest in sight. `before`, the one in use, stays while it serves."""
     there = values[np.isfinite(values)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isnan
 
+from perftop.samples.metrics import METRICS
+
 AWAKE = 0.1
 """A core that is less busy than this runs at whatever clock suits sleeping."""
-INVOLUNTARY = 0.005
-STEAL = 0.01
-"""Shares from which on they stand out."""
 
 
 @dataclass(slots=True)
@@ -25,12 +24,8 @@ class Sheet:
     method: list[str | None]
     busy: list[float]
     ceiling: list[float]
-    net: list[float]
-    idle: list[float]
-    involuntary: list[float]
-    steal: list[float]
-    ipc: list[float]
-    kernel: list[float]
+    numbers: dict[str, list[float]]
+    """The other metrics that rows show, by key."""
     dropped: list[bool]
     """Clearly below the ceiling while at work."""
     alone: list[bool]
@@ -43,9 +38,6 @@ class Sheet:
     """Busy enough for its clock to mean something."""
     tasks: dict[str, list[object]] = field(default_factory=dict)
     """Who runs where, as it came: by CPU, pid and name."""
-    user: list[float] = field(default_factory=list)
-    system: list[float] = field(default_factory=list)
-    iowait: list[float] = field(default_factory=list)
 
     def score(self, row: int) -> float:
         """Sort key, worst first: what is wrong before what is merely busy, in coarse steps so
@@ -53,7 +45,8 @@ class Sheet:
         wrong = 0.0
         if self.alone[row] or self.dropped[row]:
             wrong += 1 - self.busy[row] / max(self.top_hz, 1.0)
-        for share, least in ((self.involuntary[row], INVOLUNTARY), (self.steal[row], STEAL)):
-            wrong += share if share >= least else 0.0
+        for key in ("involuntary", "steal"):
+            share = self.numbers[key][row]
+            wrong += share if share >= METRICS[key].stands_out else 0.0
         busy = sum(share for share in self.util[row] if not isnan(share))
         return -(100 * round(wrong, 1 if wrong > 1 else 2) + round(busy, 1))

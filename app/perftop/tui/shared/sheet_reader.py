@@ -1,19 +1,24 @@
 """From an interval's arrays to a sheet: once a refresh, all rows at a time.
 
 A core's clock, IPC and kernel share are those of its CPUs together (weighted with what each did),
-its idle and steal the mean over them, its involuntary halts those of the worse sibling.
+others the mean over them, its involuntary halts those of the worse sibling: as the registry says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, Sheet
 
+NUMBERS = ("net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles", "user", "system",
+           "iowait")  # fmt: skip
 DROP = 0.05
 """Of the ceiling, or of the other cores' clock: nearer than this is what averaging over idle
 times does to any clock."""
@@ -44,17 +49,12 @@ class Reader:
         self._packages = [place.package for place in self._places]
 
     def read(self, interval: Interval) -> Sheet:
-        values, split = interval.values, interval.split
+        split = interval.split
         online, util, busy, awake = self._clocks(interval)
-        net_weight = values["net_hz"]
-        one = np.ones(len(interval.online))
-        invol = self._by_cpu(values["involuntary"], online)
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self._at], np.nan)
         dropped, alone = self._drops(busy, ceiling, awake, self._every.usual(interval))
+        numbers = {key: self._joined(key, interval, online).tolist() for key in NUMBERS}
         cpus = [place.rows for place in self._places]
-        user, system, iowait = (
-            self._mean(values[key], one, online) for key in ("user", "system", "iowait")
-        )
         return Sheet(
             util=[row[: len(c)] for row, c in zip(util.tolist(), cpus, strict=True)],
             online=[row[: len(c)] for row, c in zip(online.tolist(), cpus, strict=True)],
@@ -64,28 +64,20 @@ class Reader:
             method=[split.method[at] for at in self._at],
             busy=busy.tolist(),
             ceiling=ceiling.tolist(),
-            net=self._mean(net_weight, one, online).tolist(),
-            idle=self._mean(values["idle"], one, online).tolist(),
-            involuntary=np.fmax.reduce(invol, axis=1).tolist(),
-            steal=self._mean(values["steal"], one, online).tolist(),
-            ipc=self._mean(values["ipc"], net_weight, online).tolist(),
-            kernel=self._mean(values["kernel_cycles"], net_weight, online).tolist(),
+            numbers=numbers | {"turbo_ceiling_hz": ceiling.tolist()},
             dropped=dropped.tolist(),
             alone=alone.tolist(),
             limited=self._limited(awake, dropped),
             top_hz=float(np.nanmax(np.concatenate([busy, ceiling, [1e9]]))),
             awake=awake.tolist(),
             tasks=interval.tasks,
-            user=user.tolist(),
-            system=system.tolist(),
-            iowait=iowait.tolist(),
         )
 
     def _clocks(self, interval: Interval) -> tuple[Bools, Floats, Floats, Bools]:
         """By row and CPU: online, used how much. By row: the clock, and whether it means much."""
         online = interval.online[self._rows] & self._there
         util = self._by_cpu(interval.values["util"], online)
-        busy = self._mean(interval.values["busy_hz"], interval.values["util"], online)
+        busy = self._joined("busy_hz", interval, online)
         return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
 
     def usual(self, interval: Interval) -> dict[Kind, float]:
@@ -97,9 +89,10 @@ class Reader:
     def _by_cpu(self, values: Floats, online: Bools) -> Floats:
         return np.where(online, values[self._rows], np.nan)
 
-    def _mean(self, values: Floats, weights: Floats, online: Bools) -> Floats:
-        """Of each row's CPUs, weighted; those of which it is not known are left out."""
-        return joint(self._by_cpu(values, online), weights[self._rows])
+    def _joined(self, key: str, interval: Interval, online: Bools) -> Floats:
+        """Of each row's CPUs together; those of which it is not known are left out."""
+        values = self._by_cpu(interval.values[key], online)
+        return joined(key, values, lambda weight: interval.values[weight][self._rows])
 
     def _drops(
         self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]
@@ -124,6 +117,14 @@ class Reader:
     def _has_ceiling(self, session: Session) -> Bools:
         told = session.sieve.turbo.cpus
         return np.array([told[place.rows[0]] for place in self._places], bool)
+
+
+def joined(key: str, values: Floats, of: Callable[[str], Floats]) -> Floats:
+    """A metric's values along the last axis as one; `of` tells those of another metric."""
+    how = METRICS[key].joined
+    if how == "worst":
+        return np.asarray(np.fmax.reduce(values, axis=-1))
+    return joint(values, of(how) if how else np.ones_like(values))
 
 
 def joint(values: Floats, weights: Floats) -> Floats:

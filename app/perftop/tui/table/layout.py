@@ -6,35 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from perftop.base.format import ClockUnit
-from perftop.session.columns import Column
-from perftop.tui.shared.sheet import INVOLUNTARY, STEAL
+from perftop.samples.metrics import Column
+from perftop.tui.shared.placed_column import Placed
 
 VALUE = 6
 """Cells of a number, at the least: 100.0 with a sign before it."""
 NAME, LONGEST = 18, 32
 """Cells of a task, at the least and at most."""
-_LEAST = {"involuntary": INVOLUNTARY, "steal": STEAL}
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """A column at its place."""
-
-    key: str
-    title: str
-    width: int
-    """With a gap to its left, in which there is room for the mark of the sorted column."""
-    scale: float = 1.0
-    digits: int = 0
-    left: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
+class TableLayout:
     """What of the table is in sight."""
 
-    names: Sequence[Slot]
-    slots: Sequence[Slot]
+    names: Sequence[Placed]
+    slots: Sequence[Placed]
     before: int
     """Columns out of sight at the left."""
     after: int
@@ -66,26 +52,26 @@ class Page:
     """Busy enough for clock and IPC to mean something."""
 
 
-def slot(column: Column, clock: ClockUnit) -> Slot:
+def slot(column: Column, clock: ClockUnit) -> Placed:
     title = column.name(clock)
     if not column.unit:
-        return Slot(column.key, title, NAME + 2, left=True)
+        return Placed(column.key, title, NAME + 2, left=True)
     scale, digits = column.scale(clock)
-    return Slot(column.key, title, max(VALUE, len(title)) + 2, scale, digits)
+    return Placed(column.key, title, max(VALUE, len(title)) + 2, scale=scale, digits=digits)
 
 
-def names(page: Page) -> list[Slot]:
+def names(page: Page) -> list[Placed]:
     """The columns that stay, as wide as what they hold; the type only where there is more than
     one."""
     found = []
     for key, texts in page.names.items():
         if key != "type" or len(set(texts)) > 1:
             wide = max([len(key), *(len(text) for text in texts)])
-            found.append(Slot(key, key, wide + 2, left=key == "type"))
+            found.append(Placed(key, key, wide + 2, left=key == "type"))
     return found
 
 
-def plan(stay: Sequence[Slot], slots: Sequence[Slot], first: int, width: int) -> Plan:
+def plan(stay: Sequence[Placed], slots: Sequence[Placed], first: int, width: int) -> TableLayout:
     """From column `first` on, or from an earlier one if there is room for all from there."""
     room = width - 2 - sum(slot.width for slot in stay)  # the cursor before, a sign behind
     first = max(0, min(first, _last(slots, room)))
@@ -98,10 +84,10 @@ def plan(stay: Sequence[Slot], slots: Sequence[Slot], first: int, width: int) ->
         more = max(0, min(LONGEST + 2 - shown[-1].width, room))
         shown[-1] = replace(shown[-1], width=shown[-1].width + more)
         room -= more
-    return Plan(stay, shown, first, len(slots) - end, max(0, room))
+    return TableLayout(stay, shown, first, len(slots) - end, max(0, room))
 
 
-def _last(slots: Sequence[Slot], room: int) -> int:
+def _last(slots: Sequence[Placed], room: int) -> int:
     """The first column from which on all fit; the last one, if none do."""
     at = len(slots)
     while at > 0 and slots[at - 1].width <= room:

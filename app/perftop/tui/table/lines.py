@@ -10,16 +10,17 @@ from collections.abc import Iterator
 
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, fit, foreign, number
-from perftop.tui.table.layout import _LEAST, Page, Plan, Slot
+from perftop.samples.metrics import METRICS
+from perftop.session.columns import BY_KEY
+from perftop.tui.shared.placed_column import Placed
+from perftop.tui.table.layout import Page, TableLayout
 
 RISING, FALLING, LEFT, RIGHT = "▲", "▼", "←", "→"
-_OF_WORK = frozenset({"busy_hz", "net_hz", "ipc", "kernel_cycles", "kernel_instructions"})
-"""They mean little where a CPU hardly runs."""
 _FROM_LOW = frozenset({"cpu", "core", "type", "task"})
 """Sorted from low to high unless reversed; all else begins with the highest."""
 
 
-def heading(plan: Plan, order: str, *, reverse: bool) -> list[Run]:
+def heading(plan: TableLayout, order: str, *, reverse: bool) -> list[Run]:
     """Titles over their values; the sorted column has a mark, and so have the ends where there is
     more."""
     runs: list[Run] = [(" ", "text")]
@@ -35,7 +36,9 @@ def heading(plan: Plan, order: str, *, reverse: bool) -> list[Run]:
     return [*runs, (" " * plan.spare + RIGHT, "key")] if plan.after else runs
 
 
-def row(plan: Plan, page: Page, i: int, task: str = "", *, chosen: bool = False) -> list[Run]:
+def row(
+    plan: TableLayout, page: Page, i: int, task: str = "", *, chosen: bool = False
+) -> list[Run]:
     """The CPU at this position; `task` as it came, not yet fit to be drawn."""
     runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
     for slot in plan.names:
@@ -49,7 +52,7 @@ def row(plan: Plan, page: Page, i: int, task: str = "", *, chosen: bool = False)
     return runs
 
 
-def _values(plan: Plan, page: Page, i: int, task: str) -> Iterator[Run]:
+def _values(plan: TableLayout, page: Page, i: int, task: str) -> Iterator[Run]:
     suspect, awake = i in page.suspect, page.awake[i]
     for slot in plan.slots:
         if slot.left:
@@ -62,11 +65,12 @@ def _values(plan: Plan, page: Page, i: int, task: str) -> Iterator[Run]:
         yield text, key
 
 
-def _key(slot: Slot, value: float, awake: bool) -> str:
-    if slot.key in _OF_WORK:
+def _key(slot: Placed, value: float, awake: bool) -> str:
+    column = BY_KEY[slot.key]
+    if slot.key in METRICS and (column.of_running or column.unit == "Hz"):
         return "text" if awake else "dim"
-    if slot.key == "turbo_ceiling_hz":
+    if column.unit == "Hz":
         return "dim"
-    if value >= _LEAST.get(slot.key, 2.0) and slot.key in _LEAST:
+    if value >= column.stands_out:
         return "warn"
     return "dim" if value < QUIET else "text"

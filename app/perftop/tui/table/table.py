@@ -11,7 +11,8 @@ from textual.binding import BindingType
 
 from perftop.base.arrays import Ints
 from perftop.base.format import clock_unit
-from perftop.session.columns import Column, Tabular
+from perftop.samples.metrics import Column
+from perftop.session.columns import Tabular
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import canvas
@@ -42,7 +43,7 @@ class Table(Cursor):
         super().__init__(choice, id=id)
         self._known: tuple[Column, ...] = ()
         self._page = layout.Page({})
-        self._plan = layout.Plan((), (), 0, 0, 0)
+        self._plan = layout.TableLayout((), (), 0, 0, 0)
         self._left = 0
         """The first column in sight of those that scroll."""
         self._strays: list[int] = []
@@ -101,7 +102,7 @@ class Table(Cursor):
         self.redraw()
         self.show_cursor()
 
-    def _planned(self, left: int) -> layout.Plan:
+    def _planned(self, left: int) -> layout.TableLayout:
         slots = [layout.slot(column, self._clock) for column in self._columns()]
         return layout.plan(layout.names(self._page), slots, left, self.width)
 

@@ -12,9 +12,10 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.draw import charts, heat_ramp, theme
 from perftop.draw.strips import Run
+from perftop.samples.metrics import Column
 from perftop.samples.smt import STATES
 from perftop.session.session import Session
-from perftop.tui.shared.fields import Field, Scale, scale
+from perftop.tui.shared.fields import Scale, scale
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.time_axis import Axis
 
@@ -27,7 +28,7 @@ class Lanes:
     together: many cost little more than one."""
 
     def __init__(
-        self, session: Session, field: Field, axis: Axis, places: Sequence[Place], *, ascii_: bool
+        self, session: Session, field: Column, axis: Axis, places: Sequence[Place], *, ascii_: bool
     ) -> None:
         self._session, self._field, self.axis, self._places = session, field, axis, places
         self._ascii = ascii_

@@ -18,7 +18,7 @@ MOST_CPUS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class LaneLine:
     """A line that scrolls."""
 
     line: Line
@@ -30,8 +30,8 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    slots: list[Slot]
+class TimelineLayout:
+    slots: list[LaneLine]
     each: bool
     """Every CPU has lines of its own; else two share one."""
     tall: int
@@ -57,7 +57,7 @@ class Plan:
 
 def planned(
     places: Places, lines: list[Line], room: int, order: str, *, of_core: bool, ascii_: bool
-) -> Plan:
+) -> TimelineLayout:
     """Each CPU has a line or more of its own where all have room, and where halves of cells cannot
     be drawn."""
     counts = {
@@ -78,25 +78,27 @@ def planned(
     if headings:  # whose names stand there too
         core = max(core, 9 - cpus)
     slots = [slot for line in lines for slot in _slots(line, counts, tall, each=each)]
-    return Plan(slots, each, tall, core, cpus)
+    return TimelineLayout(slots, each, tall, core, cpus)
 
 
-def _slots(line: Line, counts: dict[int, int], tall: int, *, each: bool) -> Iterable[Slot]:
+def _slots(line: Line, counts: dict[int, int], tall: int, *, each: bool) -> Iterable[LaneLine]:
     if line.kind != "row":
-        return [Slot(line)]
+        return [LaneLine(line)]
     count, row = counts[line.row], line.row
     if each:
         return [
-            Slot(Line("row", row, part), (part // tall,), part % tall)
+            LaneLine(Line("row", row, part), (part // tall,), part % tall)
             for part in range(count * tall)
         ]
     return [
-        Slot(Line("row", row, part), tuple(range(2 * part, min(2 * part + 2, count))))
+        LaneLine(Line("row", row, part), tuple(range(2 * part, min(2 * part + 2, count))))
         for part in range((count + 1) // 2)
     ]
 
 
-def label(plan: Plan, slot: Slot, places: Places, order: str, *, of_core: bool) -> str:
+def label(
+    plan: TimelineLayout, slot: LaneLine, places: Places, order: str, *, of_core: bool
+) -> str:
     """The core and its CPUs; in lines of one CPU that CPU. Nothing is said twice."""
     row, first = slot.line.row, slot.line.part == 0
     core = places.name(row, order) if first else ""
@@ -108,7 +110,7 @@ def label(plan: Plan, slot: Slot, places: Places, order: str, *, of_core: bool) 
     return f"{core:>{plan.core}}" + (fit("  " + cpus, plan.cpus) if plan.cpus else "")
 
 
-def titles(plan: Plan, places: Places, *, of_core: bool) -> str:
+def titles(plan: TimelineLayout, places: Places, *, of_core: bool) -> str:
     """What stands over the labels."""
     own = plan.each and not of_core
     name = f"{'core' if places.pairs else 'cpu':>{plan.core}}"

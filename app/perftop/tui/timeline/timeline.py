@@ -16,15 +16,17 @@ from perftop.draw import theme
 from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
 from perftop.samples.episode import Episode
+from perftop.samples.metrics import Column
+from perftop.session.columns import measured
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import canvas, time_axis
 from perftop.tui.shared.cursor import Cursor
-from perftop.tui.shared.fields import Field, fields
+from perftop.tui.shared.fields import fields, unit_in
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line
 from perftop.tui.timeline.lanes import Lanes, marked
-from perftop.tui.timeline.layout import NUMBER, Plan, Slot, label, planned, titles
+from perftop.tui.timeline.layout import NUMBER, LaneLine, TimelineLayout, label, planned, titles
 
 HEADS = 3
 
@@ -34,11 +36,11 @@ class Past(Cursor):
 
     _session: Session | None = None
     _interval: Interval
-    _field: Field
+    _field: Column
     _unit: ClockUnit
     _others: list[str]
     """What a key would show next."""
-    _plan: Plan
+    _plan: TimelineLayout
     _headed: bool
     """Packages have headings."""
     _row_of: dict[int, int]
@@ -77,10 +79,10 @@ class Past(Cursor):
         at = keys.index(self.choice.metric) if self.choice.metric in keys else 0
         self._field = known[at]
         base = session.hello.base_hz
-        self._unit = self._field.unit_in(self.choice.units, nan if base is None else base.hz)
+        self._unit = unit_in(self._field, self.choice.units, nan if base is None else base.hz)
         if isnan(self._unit.per_hz):  # no base clock is known
-            self._unit = self._field.unit_in("GHz", nan)
-        self._others = [field.label for field in known[at + 1 :] + known[:at]]
+            self._unit = unit_in(self._field, "GHz", nan)
+        self._others = [field.words for field in known[at + 1 :] + known[:at]]
         self._lanes = None
         self._arrange(session)
         self._look(session)
@@ -115,7 +117,7 @@ class Past(Cursor):
         self._left = plan.label + room - self._axis.width
         places = self.places.places
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
-        now = self._field.now(session, interval)
+        now = measured(self._field, session, interval)
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
         self._lanes, self._now = lanes, now.tolist()
         self._share_out(time_axis.episodes(self._axis, session))
@@ -173,7 +175,7 @@ class Past(Cursor):
         scale, wide = self._lanes.scale, self._axis.wide
         low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
         pieces: list[tuple[int, list[Run]]] = [
-            (0, [("time ", "bright"), ("· ", "faint"), (self._field.label, "text")]),
+            (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
             (1, [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
                  (f" {high} {name}".rstrip(), "dim")]),
             (2, [("each cell " if wide == 1 else f"each {wide} cells ", "dim"),
@@ -234,7 +236,7 @@ class Past(Cursor):
         there = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
         return sum(there) / len(there) if there else nan
 
-    def _row(self, slot: Slot, *, chosen: bool) -> list[Run]:
+    def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
         plan, lanes, row = self._plan, self._lanes, slot.line.row
         assert lanes is not None
         if row not in lanes:
@@ -259,7 +261,7 @@ class Past(Cursor):
         signs = time_axis.begins(self._axis, told, self._interval.time_ns)
         return [*runs, *marked(strip, signs), *self._numbers(slot), self._goes_on(told)]
 
-    def _numbers(self, slot: Slot) -> list[Run]:
+    def _numbers(self, slot: LaneLine) -> list[Run]:
         place, interval = self.places.places[slot.line.row], self._interval
         _, per, digits = self._unit
         runs: list[Run] = []

@@ -32,7 +32,7 @@ def shape(packages: int, caches: int, cores: int) -> tuple[list[layout.Package],
 
 
 def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,
-            ascii_: bool = False) -> layout.Plan:  # fmt: skip
+            ascii_: bool = False) -> layout.HeatLayout:  # fmt: skip
     packages, names = shape(*of)
     ids: list[int | None] = list(range(len(packages)))
     return layout.plan(packages, ids, names, threads, width, height, ascii_=ascii_)

@@ -12,19 +12,20 @@ from fakes import Does, Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perftop.samples.metrics import Column
+from perftop.session.columns import BY_KEY, measured
 from perftop.tui.heat.outliers import Outlier, Peers
-from perftop.tui.shared.fields import Field, fields, scale
+from perftop.tui.shared.fields import fields, scale
 
-CLOCK, UTIL = Field("busy_hz", "busy clock", "Hz"), Field("util", "utilisation", "ratio")
-INVOLUNTARY = Field("involuntary", "involuntary halts", "ratio")
+CLOCK, UTIL, INVOLUNTARY = (BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
 
 
-def judged(machine: Machine, field: Field) -> list[Outlier]:
+def judged(machine: Machine, field: Column) -> list[Outlier]:
     session, interval = seen(machine)
-    return Peers(session).judge(field, field.now(session, interval), interval)
+    return Peers(session).judge(field, measured(field, session, interval), interval)
 
 
-def far(machine: Machine, field: Field) -> list[int]:
+def far(machine: Machine, field: Column) -> list[int]:
     return [found.core for found in judged(machine, field) if found.far]
 
 
@@ -46,7 +47,7 @@ def test_noise_does_not_glow_but_the_furthest_can_be_asked_for() -> None:
     m = Machine(cores=8, does={3: Does(0.5, 2.95e9), 4: Does(0.6)})
     assert far(m, CLOCK) == far(m, UTIL) == []
     assert [o.core for o in judged(m, CLOCK)] == [3]
-    assert judged(Machine(cores=8), Field("both", "both", "ratio")) == []
+    assert judged(Machine(cores=8), BY_KEY["both"]) == []
 
 
 def test_among_values_that_differ_anyway_more_is_needed() -> None:
@@ -111,7 +112,7 @@ SEEN = seen(Machine(cores=8))
 
 
 def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
-    names = {field.key: field.label for field in fields(SEEN[0])}
+    names = {field.key: field.words for field in fields(SEEN[0])}
     assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
     assert names["util"] == "utilisation"
     assert "both" not in {field.key for field in fields(seen(Machine(threads=1))[0])}
@@ -119,7 +120,7 @@ def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
 
 def test_a_state_of_a_core_is_that_of_all_its_cpus() -> None:
     session, interval = SEEN
-    both = Field("both", "both active", "ratio").now(session, interval)
+    both = measured(BY_KEY["both"], session, interval)
     assert both == pytest.approx([0.5] * 16, abs=0.01)
 
 

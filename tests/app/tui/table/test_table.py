@@ -20,6 +20,7 @@ from perftop.samples.metrics import METRICS
 from perftop.session import columns
 from perftop.session.filter import parse
 from perftop.tui.screen.monitor import Monitor
+from perftop.tui.shared.placed_column import Placed
 from perftop.tui.table import layout, lines
 from perftop.tui.table.table import Table
 
@@ -56,7 +57,9 @@ def at_table(
     return play(machine, go, size, **more)
 
 
-def drawn(machine: Machine, width: int = 400, **more: Any) -> tuple[layout.Plan, layout.Page]:
+def drawn(
+    machine: Machine, width: int = 400, **more: Any
+) -> tuple[layout.TableLayout, layout.Page]:
     """All columns, without an app."""
     session, interval = seen(machine, **more)
     of = columns.Tabular(session)
@@ -178,8 +181,8 @@ def test_nothing_moves_when_values_change() -> None:
     st.integers(1, 200),
 )
 def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, width: int) -> None:
-    stay = [layout.Slot("cpu", "cpu", 6)]
-    slots = [layout.Slot(str(i), "x", wide) for i, wide in enumerate(widths)]
+    stay = [Placed("cpu", "cpu", 6)]
+    slots = [Placed(str(i), "x", wide) for i, wide in enumerate(widths)]
     plan = layout.plan(stay, slots, left, width)
     keys = [slot.key for slot in slots]
     assert plan.before + len(plan.slots) + plan.after == len(slots)

@@ -17,16 +17,16 @@ from waiting import until
 
 from perftop.draw.strips import text
 from perftop.samples.episode import Episode
+from perftop.session.columns import BY_KEY
 from perftop.session.filter import parse
 from perftop.session.history import History
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.fields import Field
 from perftop.tui.shared.places import Place
 from perftop.tui.timeline import lanes
 from perftop.tui.timeline.timeline import Past
 
 S = 1_000_000_000
-UTIL = Field("util", "utilisation", "ratio")
+UTIL = BY_KEY["util"]
 
 
 class View:
