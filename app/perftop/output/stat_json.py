@@ -17,7 +17,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.missing import why_absent, why_no_states
+from perftop.session.missing import lasting, why_absent, why_no_states
 from perftop.session.session import Session
 
 Line = dict[str, Any]
@@ -48,7 +48,7 @@ def hello_line(session: Session) -> Line:
         "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
         "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
         "smt_method": methods[0] if methods else None,
-        "missing": [missing_row(m) for m in session.missing()],
+        "missing": [missing_row(m) for m in lasting(session)],
         "topology": [topology_row(row) for row in hello.topology],
         "kernel": hello.kernel,
         "virtualisation": hello.virtualisation,

@@ -1,17 +1,117 @@
-"""Why a number is absent, in words."""
+"""Why a number is absent, in words: for good on this stream, or in one interval."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from perfprobe import wire
 from perftop.base.text import ranges
+from perftop.samples import machine_totals
 from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
+UNCOUNTED = "not counted by this source"
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"
 MANY = "only neither is told of more than two threads"
+NAMES = {
+    "util": "utilisation", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
+    "involuntary": "halts", "kernel_cycles": "kernel share", "turbo_ceiling_hz": "turbo ceiling",
+    "idle": "idle", "steal": "steal", "tasks": "who runs here",
+}  # fmt: skip
+"""What people miss, by key, in the order in which it is told; the rest goes without saying."""
+
+
+def lasting(session: Session) -> list[wire.Missing]:
+    """Why numbers are not there on this stream: the probe's reasons, under the keys that users
+    see."""
+    why = {m.what: m for m in session.hello.missing}
+    found = list(session.hello.missing)
+    for key in METRICS:
+        lacking = session.evaluator.lacking(key)
+        if lacking is not None and key not in why:
+            found.append(_as(key, why.get(lacking), f"no counter {lacking} on this source"))
+    for name, counter in machine_totals.NAMES.items():
+        if counter not in session.counters.columns:
+            reason = why.get(name.partition("_")[0])  # one for all kinds of pressure
+            found.append(_as(name, reason, UNCOUNTED))
+    told = session.sieve.turbo.cpus
+    if "turbo_ceiling_hz" not in why and not told.all():
+        cpus = [row.cpu for row, known in zip(session.topology, told, strict=True) if not known]
+        reason = why.get("turbo") or why.get("limit_reasons")  # tables, or registers that hold them
+        text = "no register is known here that holds turbo's limits"
+        found.append(_as("turbo_ceiling_hz", reason, text, cpus if told.any() else None))
+    return found
+
+
+def _as(
+    key: str, reason: wire.Missing | None, otherwise: str, cpus: list[int] | None = None
+) -> wire.Missing:
+    if reason is None:
+        return wire.Missing(key, otherwise, None, cpus)
+    return wire.Missing(key, reason.why, reason.fix, cpus)
+
+
+class Reasons:
+    """Those of one stream, for values of its CPUs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lasting: dict[str, list[wire.Missing]] = {}
+        for missing in lasting(session):
+            self._lasting.setdefault(missing.what, []).append(missing)
+
+    def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
+        """What holds for the whole stream; without a CPU, for all of them."""
+        told = self._lasting.get(key, ())
+        return next((m for m in told if m.cpus is None or cpu in m.cpus), None)
+
+    def of_machine(self, key: str) -> str:
+        return _why(self.for_good(key)) or UNREAD
+
+    def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
+        """A metric, or what else is told of a CPU; `count`: the counter itself."""
+        if not interval.online[row]:
+            return OFF
+        cpu = self._session.topology[row].cpu
+        if key in METRICS and not count:
+            if self._session.evaluator.serves(key, row):
+                return why_absent(interval, row, key)
+            needs = [need for variant in METRICS[key].variants for need in variant.needs]
+            found = (_why(self.for_good(name, cpu)) for name in (key, *needs))
+            return next((text for text in found if text), "not counted on this CPU")
+        for_good = _why(self.for_good(key, cpu))
+        if count and key not in interval.counts:
+            return for_good or f"no counter {key} on this source"
+        return for_good or why_absent(interval, row, key)
+
+    def of_states(self, interval: Interval, row: int) -> str:
+        """The SMT states of its core, and how they were told."""
+        if not interval.online[row]:
+            return OFF
+        core = int(self._session.sieve.cores.of_cpu[row])
+        method = interval.split.method[core] if core >= 0 else None
+        if method is None:
+            return "no core is known that it belongs to"
+        if method == "bounds":
+            return "only their bounds are known"
+        if self._session.splitter.cores[core][2:]:
+            return MANY
+        return why_absent(interval, row, "smt")
+
+    def in_short(self, key: str, row: int, *, bounds: bool) -> str:
+        """In a few words; `bounds`: of the core's states only these are known."""
+        if (found := self.for_good(key, self._session.topology[row].cpu)) is not None:
+            return found.why
+        if key not in METRICS:
+            return "SMT states are not counted here" if bounds else "SMT states are not known"
+        return "it did not run" if METRICS[key].of_running else "not measured"
+
+
+def _why(missing: wire.Missing | None) -> str:
+    return missing.why if missing is not None else ""
 
 
 def why_absent(interval: Interval, row: int, key: str) -> str:
@@ -20,10 +120,8 @@ def why_absent(interval: Interval, row: int, key: str) -> str:
         return OFF
     if row in interval.suspect:
         return "no sample of this interval could be believed"
-    if key in {"busy_hz", "ipc", "kernel_cycles", "kernel_instructions"}:
-        halted = interval.values["util"][row]
-        if halted == 0:
-            return "the CPU was halted throughout"
+    if key in METRICS and METRICS[key].of_running and interval.values["util"][row] == 0:
+        return "the CPU was halted throughout"
     return UNREAD
 
 
@@ -43,15 +141,43 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     return why
 
 
+Reason = tuple[str, str | None]
+"""Why, and how to mend it."""
+
+
+def by_reason(
+    told: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
+) -> dict[Reason, list[str]]:
+    """What is missing, together with what is missing for the same reason; without a name it goes
+    unsaid."""
+    found: dict[Reason, list[str]] = {}
+    for missing in told:
+        if (what := name(missing)) and what not in found.setdefault((missing.why, missing.fix), []):
+            found[missing.why, missing.fix].append(what)
+    return found
+
+
+def unserved(session: Session, cpus: Sequence[int]) -> Iterator[wire.Missing]:
+    """Metrics that others have and none of these CPUs has: as its counters' lack is explained."""
+    rows = [session.position[cpu] for cpu in cpus]
+    for key, chosen in session.evaluator.chosen.items():
+        if chosen and not any(session.evaluator.serves(key, row) for row in rows):
+            needs = METRICS[key].variants[0].needs
+            told = (m for m in session.hello.missing if m.what in needs)
+            found = next((m for m in told if not set(cpus).isdisjoint(m.cpus or ())), None)
+            why = found.why if found else "this CPU has no counter for it"
+            yield wire.Missing(key, why, found.fix if found else None)
+
+
 def missing_text(session: Session) -> list[str]:
     """One line a cause: what is not there, why, and how to get it."""
-    groups: dict[tuple[str, str | None], list[str]] = {}
-    for missing in session.missing():
-        metric = METRICS.get(missing.what)
-        where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-        label = (metric.label if metric else missing.what) + where
-        groups.setdefault((missing.why, missing.fix), []).append(label)
     return [
-        f"n/a: {', '.join(dict.fromkeys(labels))} - {why}" + (f" · {fix}" if fix else "")
-        for (why, fix), labels in groups.items()
+        f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
+        for (why, fix), labels in by_reason(lasting(session), _label).items()
     ]
+
+
+def _label(missing: wire.Missing) -> str:
+    metric = METRICS.get(missing.what)
+    where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
+    return (metric.label if metric else missing.what) + where

@@ -13,10 +13,8 @@ from perfprobe import wire
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
-from perftop.samples import machine_totals
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
@@ -209,35 +207,6 @@ class Session:
         if column is None:
             return float("nan")
         return float(self.run.tables[column.block].moved[0, column.first])
-
-    def missing(self) -> list[wire.Missing]:
-        """Why metrics are not there: the probe's reasons, under the keys that users see."""
-        why = {m.what: m for m in self.hello.missing}
-        found = list(self.hello.missing)
-        for key in METRICS:
-            lacking = self.evaluator.lacking(key)
-            if lacking is not None and key not in why:
-                reason = why.get(lacking)
-                text = reason.why if reason else f"no counter {lacking} on this source"
-                found.append(wire.Missing(key, text, reason.fix if reason else None))
-        for name, counter in machine_totals.NAMES.items():
-            if counter not in self.counters.columns:
-                reason = why.get(name.partition("_")[0])  # one for all kinds of pressure
-                text = reason.why if reason else "not counted by this source"
-                found.append(wire.Missing(name, text, reason.fix if reason else None))
-        if "turbo_ceiling_hz" not in why:
-            found += self._no_ceiling(why.get("turbo") or why.get("limit_reasons"))
-        return found
-
-    def _no_ceiling(self, reason: wire.Missing | None) -> list[wire.Missing]:
-        """`reason`: of tables, or else of the registers that hold them."""
-        told = self.sieve.turbo.cpus
-        if told.all():
-            return []
-        text = reason.why if reason else "no register is known here that holds turbo's limits"
-        cpus = [row.cpu for row, known in zip(self.topology, told, strict=True) if not known]
-        fix = reason.fix if reason else None
-        return [wire.Missing("turbo_ceiling_hz", text, fix, cpus if told.any() else None)]
 
 
 def _topology_row(data: object, old: wire.Cpu, *, online: bool) -> wire.Cpu:

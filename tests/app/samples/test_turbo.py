@@ -21,6 +21,7 @@ from perftop.samples.evidence import BASE_CLOCK, Cap
 from perftop.samples.sample_reader import Sieve
 from perftop.samples.turbo import CAPS, Ceilings, Turbo
 from perftop.samples.turbo_tables import MOST_STEPS, tables
+from perftop.session.missing import lasting
 from perftop.session.session import Session
 
 # As a Xeon Platinum 8160 has them: groups of cores, 24 in all.
@@ -396,7 +397,7 @@ def test_export_tells_the_range_and_where_it_is_from() -> None:
 
 
 def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:
-    found = Session(hello).missing()
+    found = lasting(Session(hello))
     return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
 
 

@@ -16,6 +16,7 @@ from perftop.detect.engine.episode_log import CLEAN_NS
 from perftop.output import run_summary, stat_json
 from perftop.samples.metrics import METRICS
 from perftop.session import missing
+from perftop.session.missing import lasting
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
@@ -276,7 +277,7 @@ def test_notes_are_not_trusted(data: dict[str, object]) -> None:
 def test_what_is_missing_has_a_reason_under_the_users_key() -> None:
     why = wire.Missing("cycles", "no PMU in this guest", "use metal")
     session = Session(made.hello([made.REF], missing=[why]))
-    found = {m.what: (m.why, m.fix) for m in session.missing()}
+    found = {m.what: (m.why, m.fix) for m in lasting(session)}
     assert found["busy_hz"] == ("no PMU in this guest", "use metal")
     assert "util" not in found
     hello = stat_json.hello_line(session)

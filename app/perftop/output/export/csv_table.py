@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from perftop.output.export.fields import Field
 from perftop.output.export.form import Form, Out
-from perftop.output.export.table import Table
+from perftop.output.export.table import ExportTable
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -19,7 +19,7 @@ class Delimited(Form):
     """A heading, then a row for each CPU and interval. What is not known is empty."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
-        self._out, self._table = out, Table(session, measures)
+        self._out, self._table = out, ExportTable(session, measures)
         self._truths = [i for i, f in enumerate(self._table.fields) if f.kind == "truth"]
         self._write([[field.name for field in self._table.fields]])
 

@@ -8,7 +8,7 @@ from typing import Any
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.output.export.fields import Field
 from perftop.output.export.form import Form, Out
-from perftop.output.export.table import Table
+from perftop.output.export.table import ExportTable
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -32,7 +32,7 @@ class Parquet(Form):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow = pyarrow()
-        self._table = Table(session, measures)
+        self._table = ExportTable(session, measures)
         types = {"number": "float64", "count": "int64", "truth": "bool_", "text": "string"}
         self._schema = self._arrow.schema(
             [

@@ -5,26 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from perfprobe import wire
 from perftop.base.times import when
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import METRICS
 from perftop.session.interval import BESIDE
+from perftop.session.missing import NAMES, by_reason, lasting, unserved
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
 from perftop.tui.core_page.numbers import Scene, method
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import because, going
-
-_NAMES = {
-    "util": "utilisation", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
-    "involuntary": "halts", "kernel_cycles": "kernel share", "turbo_ceiling_hz": "turbo ceiling",
-    "idle": "idle", "steal": "steal", "tasks": "who runs here",
-}  # fmt: skip
-"""What people miss, by the key of what is missing; the rest goes without saying."""
 
 
 def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
@@ -180,33 +172,12 @@ def _missing(scene: Scene) -> Iterable[list[Run]]:
     """What cannot be told of this core, why, and how to mend it."""
     session, cpus = scene.session, set(scene.place.cpus)
     bounds = scene.interval.split.method[scene.place.at] == "bounds"
-    names = _NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})
-    reasons: dict[tuple[str, str | None], set[str]] = {}
-    for missing in (*session.missing(), *_unserved(scene)):
-        here = missing.cpus is None or not cpus.isdisjoint(missing.cpus)
-        if here and (name := names.get(missing.what)):
-            reasons.setdefault((missing.why, missing.fix), set()).add(name)
+    names = NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})
+    told = (*lasting(session), *unserved(session, scene.place.cpus))
+    here = [m for m in told if m.cpus is None or not cpus.isdisjoint(m.cpus)]
+    reasons = by_reason(here, lambda missing: names.get(missing.what))
     order = list(dict.fromkeys(names.values()))
-    for (why, fix), told in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        what = ", ".join(sorted(told, key=order.index))
+    for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        what = ", ".join(sorted(lost, key=order.index))
         text = f" {theme.RULE} {what} unknown: {why}" + (f" · {fix}" if fix else "")
         yield [(foreign(text), "dim")]
-
-
-def _unserved(scene: Scene) -> Iterable[wire.Missing]:
-    """Metrics that others have and this core has not: as its counters' lack is explained."""
-    session, cpus = scene.session, scene.place.cpus
-    evaluator = session.evaluator
-    for key in METRICS:
-        if evaluator.chosen[key] and not any(evaluator.serves(key, r) for r in scene.place.rows):
-            needs = METRICS[key].variants[0].needs
-            found = next(
-                (
-                    m
-                    for m in session.hello.missing
-                    if m.what in needs and not set(cpus).isdisjoint(m.cpus or ())
-                ),
-                None,
-            )
-            why = found.why if found else "this CPU has no counter for it"
-            yield wire.Missing(key, why, found.fix if found else None)

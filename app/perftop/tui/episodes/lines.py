@@ -12,6 +12,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where
 from perftop.samples.episode import Episode
+from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
@@ -127,14 +128,14 @@ _NEEDS = {
 
 def _lacking(session: Session) -> dict[str, list[str]]:
     """By reason, the kinds that cannot be found here."""
-    missing = {m.what: m.why for m in session.missing() if m.cpus is None}
+    missing = {m.what: m.why for m in lasting(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
     known = {*session.counters.columns, *metrics} | ({"turbo_ceiling_hz"} - missing.keys())
     reasons: dict[str, list[str]] = {}
     for kind, groups in _NEEDS.items():
         if group := next((group for group in groups if known.isdisjoint(group)), None):
             told = (missing[key] for key in group if key in missing)
-            reasons.setdefault(next(told, "not counted by this source"), []).append(kind)
+            reasons.setdefault(next(told, UNCOUNTED), []).append(kind)
     return reasons
 
 

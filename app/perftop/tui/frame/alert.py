@@ -9,6 +9,7 @@ from perftop.base.times import length
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.output.episode_words import depth, where
+from perftop.session.missing import NAMES, by_reason, lasting
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
 
@@ -126,23 +127,21 @@ def _untrusted(session: Session, width: int) -> list[Run]:
     return [(fit(text, min(len(text), width)), "warn")] if text else []
 
 
-_COLUMNS = {"busy_hz": "clock", "ipc": "IPC", "halt": "halts", "kernel_cycles": "kernel share",
-            "turbo_ceiling_hz": "turbo ceiling"}  # fmt: skip
-"""Columns that people miss, by what is missing."""
+_MISSED = ("busy_hz", "ipc", "halt", "kernel_cycles", "turbo_ceiling_hz")
+"""What is missed most."""
 
 
 def _missing(session: Session, width: int) -> list[Run]:
     """What no CPU of this source can tell, why, and how to mend it; else who tells that."""
-    reasons: dict[tuple[str, str | None], list[str]] = {}
-    for missing in session.missing():
-        if missing.cpus is None and missing.what in _COLUMNS:
-            reasons.setdefault((missing.why, missing.fix), []).append(_COLUMNS[missing.what])
+    names = {key: NAMES[key] for key in _MISSED}
+    everywhere = [missing for missing in lasting(session) if missing.cpus is None]
+    reasons = by_reason(everywhere, lambda missing: names.get(missing.what))
     if not reasons:
         return []
-    (why, fix), names = max(reasons.items(), key=lambda item: len(item[1]))
-    names.sort(key=list(_COLUMNS.values()).index)
+    (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))
+    lost.sort(key=list(names.values()).index)
     why, mend = why.split(": ")[0], f" · {fix}" if fix else ""
-    long, short = (f" {why}: {', '.join(some)} unknown" for some in (names, names[:3]))
+    long, short = (f" {why}: {', '.join(some)} unknown" for some in (lost, lost[:3]))
     texts = (long + mend, f"{long} · perftop doctor", f"{short} · perftop doctor")
     text = next((text for text in texts if len(text) <= width), texts[-1])
     return [(fit(foreign(text), min(len(text), width)), "dim")]

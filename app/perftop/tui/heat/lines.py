@@ -10,6 +10,7 @@ from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Run, fit, foreign, shed, spread, task, width
 from perftop.samples.metrics import INDEX
 from perftop.session.interval import Interval
+from perftop.session.missing import Reasons
 from perftop.session.session import Session
 from perftop.tui.heat.layout import Cell
 from perftop.tui.heat.values import Heat
@@ -213,16 +214,8 @@ def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> 
     for row in place.rows:
         for reason in sorted(interval.suspect.get(row, ())):
             yield f"{theme.SUSPECT} {foreign(reason)}"
-    for cpu, row in zip(place.cpus, place.rows, strict=True):
+    for row in place.rows:
         if interval.online[row] and isnan(heat.values[row]):
-            yield f"{MISSING}: {foreign(_why(session, interval, place, heat, cpu))}"
-
-
-def _why(session: Session, interval: Interval, place: Place, heat: Heat, cpu: int) -> str:
-    for missing in session.missing():
-        if missing.what == heat.field.key and (missing.cpus is None or cpu in missing.cpus):
-            return missing.why
-    if heat.field.of_core:
-        bounds = interval.split.method[place.at] == "bounds"
-        return "SMT states are not counted here" if bounds else "SMT states are not known"
-    return "it did not run" if heat.field.of_running else "not measured"
+            bounds = interval.split.method[place.at] == "bounds"
+            why = Reasons(session).in_short(heat.field.key, row, bounds=bounds)
+            yield f"{MISSING}: {foreign(why)}"

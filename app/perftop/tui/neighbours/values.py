@@ -21,6 +21,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
 from perftop.samples.running_tasks import Task, task
 from perftop.session.interval import Interval
+from perftop.session.missing import lasting
 from perftop.session.session import Session
 
 LEAST_NS = 1_000_000_000
@@ -237,7 +238,7 @@ class Neighbourhood:
         return [foreign(line) for line in lines]
 
     def _missing(self) -> dict[str, str]:
-        reasons = {missing.what: missing for missing in self._session.missing()}
+        reasons = {missing.what: missing for missing in lasting(self._session)}
         unpaired = self._unpaired()
         found = {"sibling": unpaired} if unpaired else {}
         unasked = {"scheduler", "package"} if self.watching.name is None else set()
