@@ -10,20 +10,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """0-2,5: as the kernel writes lists of CPUs."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
+    """0-2,5: as the kernel writes lists of CPUs. With `strides` also, for four or more with even
+    steps, the kernel's 0-46:1/2."""
+    todo, parts, at = sorted(set(numbers)), [], 0
+    while at < len(todo):
+        step = todo[at + 1] - todo[at] if at + 1 < len(todo) else 1
+        end = at + 1
+        while end < len(todo) and todo[end] - todo[end - 1] == step:
+            end += 1
+        if step > 1 and (end - at < 4 or not strides):
+            end = at + 1
+        stride = f":1/{step}" if step > 1 else ""
+        parts.append(f"{todo[at]}-{todo[end - 1]}{stride}" if end - at > 1 else f"{todo[at]}")
+        at = end
+    return ",".join(parts)
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere, which may hold anything, without what would steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def safe(text: str, most: int) -> str:
-    """Text from elsewhere as a terminal can show it: it may hold anything, and be of any length."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
+    """Text from elsewhere as a terminal can show it: it may be of any length, too."""
+    shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
@@ -45,12 +56,35 @@ def utf8() -> bool:
     return named and codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
 
 
-_PLAIN = {"±": "+-", "σ": "sd", " · ": ", ", "µ": "u", "×": "x", "…": "..", "−": "-",
-          "│": "|"}  # fmt: skip
+_SAME_WIDTH = {
+    "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
+    "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",
+    "°": " ", "↑": "^", "↓": "v", "→": ">", "←": "<", "–": "-", "−": "-", "—": "-", "┄": "-",
+    "▲": "^", "◆": "*", "‖": "H", "◐": "&", "◇": "+", "╱": "/", "○": "o", "●": "O", "┴": "^",
+    "└": "`", "├": "|",
+}  # fmt: skip
+_IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": ".."}
+"""What lines that need not keep their width read better with."""
+_TABLE = str.maketrans(_SAME_WIDTH)
+_MARKS = {
+    "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
+    "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
+    "not there": "  ",
+}  # fmt: skip
+"""Of states that the probe tells: as a shape, and in ASCII."""
+
+
+def mark(state: str, *, unicode: bool) -> str:
+    return _MARKS[state][0 if unicode else 1]
+
+
+def plain(text: str) -> str:
+    """The text in ASCII, as wide as it was."""
+    return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 
 def in_ascii(line: str) -> str:
     """For terminals without `utf8`."""
-    for sign, instead in _PLAIN.items():
+    for sign, instead in _IN_LINES.items():
         line = line.replace(sign, instead)
-    return line.encode("ascii", "replace").decode()
+    return plain(line)

@@ -21,6 +21,7 @@ from textual.color import Color
 from textual.filter import Monochrome
 from textual.strip import Strip
 
+from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.draw.strips import Run, merged
 
@@ -155,5 +156,5 @@ def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
     """Runs as a line; neighbours of one style become one."""
     joined = merged(runs, size)
     if ascii_:
-        joined = [(theme.plain(text), key) for text, key in joined]
+        joined = [(plain(text), key) for text, key in joined]
     return Ready(joined, ink_, size)

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from perftop.draw import theme
+from perftop.base.text import plain
 
 MOST_COLUMNS = 1024
 """No screen is wider."""
@@ -40,7 +40,7 @@ def strip(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
 
 def _safe(text: str, ascii_: bool) -> str:
     shown = text if text.isprintable() else "".join(c for c in text if c.isprintable())
-    return theme.plain(shown) if ascii_ else shown
+    return plain(shown) if ascii_ else shown
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:

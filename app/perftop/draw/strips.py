@@ -9,6 +9,7 @@ from math import isnan
 from rich.cells import cell_len
 
 from perftop.base.format import MISSING
+from perftop.base.text import printable
 from perftop.draw import theme
 
 Run = tuple[str, str]
@@ -64,7 +65,7 @@ def foreign(value: object) -> str:
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
-    return "".join(c if c.isprintable() and cell_len(c) == 1 else "?" for c in raw)
+    return "".join(c if cell_len(c) == 1 else "?" for c in printable(raw))
 
 
 def fit(value: str, size: int) -> str:

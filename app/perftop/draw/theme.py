@@ -214,15 +214,3 @@ EPISODES = {
 """Signs of kinds, the worst first."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 LEVELS_PLAIN = " .:-=+*%@"
-
-PLAIN = str.maketrans({
-    "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
-    "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",
-    "°": " ", "↑": "^", "↓": "v", "→": ">", "←": "<", "–": "-", "−": "-", "—": "-", "┄": "-",
-    "▲": "^", "◆": "*", "‖": "H", "◐": "&", "◇": "+", "╱": "/", "○": "o", "●": "O", "┴": "^",
-})  # fmt: skip
-
-
-def plain(text: str) -> str:
-    """The text in ASCII, as wide as it was."""
-    return text.translate(PLAIN).encode("ascii", "replace").decode()

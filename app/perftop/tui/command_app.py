@@ -20,7 +20,7 @@ from textual import work
 
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
-from perftop.base.times import length
+from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, Console
 from perftop.process.printout import Printout
@@ -190,7 +190,7 @@ class AroundApp(PerfTopApp):
         if not start_ns:
             return f"{self._called} waits"
         seconds = (raw_ns() - start_ns) // 10**9
-        return f"{self._called} " + (f"{seconds} s" if seconds < 60 else length(seconds * 10**9))
+        return f"{self._called} {running(seconds)}"
 
     def _ended(self) -> str:
         run = self.ran

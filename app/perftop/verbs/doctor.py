@@ -6,29 +6,24 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from perftop.base.text import in_ascii, machine
+from perftop.base.text import in_ascii, machine, mark
 
 Answer = dict[str, Any]
-MARKS = {
-    "usable": "✓", "limited": "~", "not usable": "✗", "ready": "✓", "matters": "~", "unknown": "?",
-}  # fmt: skip
-ASCII_MARKS = MARKS | {"usable": "+", "not usable": "-", "ready": "+"}
 INDENT = 20
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
-    marks = MARKS if unicode else ASCII_MARKS
     lines = [" · ".join(machine(answer)), ""]
     for check in answer["checks"]:
-        lines += _check(check, marks[check["state"]], width)
+        lines += _check(check, mark(check["state"], unicode=unicode), width)
     lines += ["", *_verdict(answer, width)]
     if items := answer.get("readiness"):
-        lines += ["", *_readiness(items, marks, width)]
+        lines += ["", *_readiness(items, width, unicode=unicode)]
     return lines if unicode else [in_ascii(line) for line in lines]
 
 
-def _check(check: Answer, mark: str, width: int) -> list[str]:
-    lines = _wrapped(f"{mark} {check['what']:<{INDENT - 2}}{check['why']}", width)
+def _check(check: Answer, sign: str, width: int) -> list[str]:
+    lines = _wrapped(f"{sign} {check['what']:<{INDENT - 2}}{check['why']}", width)
     if check["lost"]:
         lines += _wrapped(" " * INDENT + f"without it: {check['lost']}", width)
     if check["fix"]:
@@ -64,13 +59,12 @@ def _verdict(answer: Answer, width: int) -> list[str]:
     return [line for key, text in rows for line in _wrapped(f"  {key:<{INDENT - 2}}{text}", width)]
 
 
-def _readiness(items: Sequence[Answer], marks: dict[str, str], width: int) -> list[str]:
+def _readiness(items: Sequence[Answer], width: int, *, unicode: bool) -> list[str]:
     """The machine as a place for benchmarks."""
     lines = ["Benchmarks here:"]
     for item in items:
-        lines += _wrapped(
-            f"{marks[item['state']]} {item['what']:<{INDENT - 2}}{item['now']}", width
-        )
+        sign = mark(item["state"], unicode=unicode)
+        lines += _wrapped(f"{sign} {item['what']:<{INDENT - 2}}{item['now']}", width)
         if item["effect"]:
             lines += _wrapped(" " * INDENT + item["effect"], width)
         if item["change"]:

@@ -6,11 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from perftop.base.text import in_ascii, ranges
+from perftop.base.text import in_ascii, mark, ranges
 
 Answer = dict[str, Any]
-MARKS = {"trusted": "✓", "close": "~", "disturbed": "?", "unusable": "✗", "not there": " "}
-ASCII_MARKS = MARKS | {"trusted": "+", "unusable": "X"}
+VERDICTS = ("trusted", "close", "disturbed", "unusable")
 MEANS = {
     "close": "off by more than the test's own error, not by much",
     "disturbed": "others were at work, or CPU time was limited: try again on a quieter machine",
@@ -21,12 +20,11 @@ INDENT = 2 + NAME
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
-    marks = MARKS if unicode else ASCII_MARKS
     lines = [f"{answer['host']}: counters of source {answer['source']} against known counts", ""]
     there = [check for check in answer["checks"] if check["verdict"] != "not there"]
     for check in there:
-        lines += _check(check, marks, width)
-    lines += _not_there(answer["checks"], marks, width)
+        lines += _check(check, mark(check["verdict"], unicode=unicode), width)
+    lines += _not_there(answer["checks"], width)
     if answer["unchecked"]:
         names = ", ".join(answer["unchecked"])
         lines += _wrapped(
@@ -36,9 +34,9 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     return lines if unicode else [in_ascii(line) for line in lines]
 
 
-def _check(check: Answer, marks: dict[str, str], width: int) -> list[str]:
+def _check(check: Answer, sign: str, width: int) -> list[str]:
     verdict = check["verdict"]
-    head = f"{marks[verdict]} {check['counter']:<{NAME}}{verdict:<{VERDICT}}{check['what']}"
+    head = f"{sign} {check['counter']:<{NAME}}{verdict:<{VERDICT}}{check['what']}"
     details, of = [], _of(check)
     if check["measured"] is not None:
         measured, expected = (
@@ -78,7 +76,7 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}"
 
 
-def _not_there(checks: Sequence[Answer], marks: dict[str, str], width: int) -> list[str]:
+def _not_there(checks: Sequence[Answer], width: int) -> list[str]:
     reasons: dict[tuple[str, str | None], list[str]] = {}
     for check in checks:
         if check["verdict"] == "not there":
@@ -86,13 +84,13 @@ def _not_there(checks: Sequence[Answer], marks: dict[str, str], width: int) -> l
     lines = []
     for (why, fix), names in reasons.items():
         mend = f"; to mend: {fix}" if fix else ""
-        text = f"{marks['not there']} {'not there':<{NAME}}{', '.join(names)}: {why}{mend}"
+        text = f"  {'not there':<{NAME}}{', '.join(names)}: {why}{mend}"
         lines += _wrapped(text, width)
     return lines
 
 
 def _sum(answer: Answer, there: Sequence[Answer]) -> str:
-    counts = [(verdict, sum(c["verdict"] == verdict for c in there)) for verdict in MARKS]
+    counts = [(verdict, sum(c["verdict"] == verdict for c in there)) for verdict in VERDICTS]
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
     return f"{len(there)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from perftop.base.format import MISSING
 from perftop.base.text import in_ascii, machine
+from perftop.base.times import exact
 
 Answer = dict[str, Any]
 INDENT = 20
@@ -55,15 +56,6 @@ def number(value: float | None) -> str:
     return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
 
 
-def span(ns: float | None) -> str:
-    if ns is None:
-        return MISSING
-    for unit, size in (("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:g} {unit}"
-    return f"{ns:.3g} ns"
-
-
 # --- costs ----------------------------------------------------------------------------------------
 
 _TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
@@ -81,7 +73,7 @@ def _costs(answer: Answer, width: int) -> Iterator[str]:
         if method["usable"]:
             mark = "" if method["settled"] else " *"
             cells = [number(method[key]) for key in keys]
-            yield _row(method["name"], [*cells, span(method["step_ns"])]) + mark
+            yield _row(method["name"], [*cells, exact(method["step_ns"])]) + mark
         else:
             yield from _wrapped(f"{method['name']}", f"{MISSING}: {method['why']}", width)
             if method["fix"]:

@@ -13,11 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 from perftop.base.format import many
+from perftop.base.text import in_ascii, ranges
 
 _STRENGTH = "PEL other"  # the order in which types are named
 _WIDEST = 72  # of a run of CPUs; a longer one is harder to read than a list
-_UNICODE = {"last": "└─ ", "more": "├─ ", "below": "│  ", "dot": " · "}
-_ASCII = {"last": "`- ", "more": "|- ", "below": "|  ", "dot": ", "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +40,18 @@ class _Branch:
 def draw(cpus: Sequence[Mapping[str, Any]], unicode: bool = True) -> list[str]:
     """Lines for the rows of `topology --json`."""
     cores = _cores(cpus)
-    marks = _UNICODE if unicode else _ASCII
-    summary = marks["dot"].join(_summary(cpus, cores))
+    summary = " · ".join(_summary(cpus, cores))
     if off := [int(row["cpu"]) for row in cpus if not row.get("online")]:
-        summary += f"; offline: {ranges(off)}"
+        summary += f"; offline: {_listed(off)}"
     branches = _packages(cores)
     widths: dict[tuple[int, int], int] = {}
     _measure(branches, 0, widths)
-    return [summary, *_render(branches, 0, widths, "", marks)]
+    lines = [summary, *_render(branches, 0, widths, "")]
+    return lines if unicode else [in_ascii(line) for line in lines]
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """ "0-3,8" and, for four or more with even steps, the kernel's "0-46:1/2"."""
-    todo = sorted(set(numbers))
-    parts = []
-    while todo:
-        step = todo[1] - todo[0] if len(todo) > 1 else 1
-        count = 1
-        while count < len(todo) and todo[count] - todo[count - 1] == step:
-            count += 1
-        if step > 1 and count < 4:
-            count = 1
-        first, last = todo[0], todo[count - 1]
-        stride = f":1/{step}" if step > 1 else ""
-        parts.append(f"{first}" if count == 1 else f"{first}-{last}{stride}")
-        todo = todo[count:]
-    return ",".join(parts)
+def _listed(numbers: Iterable[int]) -> str:
+    return ranges(numbers, strides=True)
 
 
 # --- what there is -------------------------------------------------------------------------------
@@ -135,7 +120,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
         package = group[0].package
         name = "package ?" if package is None else f"package {package}"
         if fold:
-            name = f"packages {ranges(c.package or 0 for c in group)}, a core each"
+            name = f"packages {_listed(c.package or 0 for c in group)}, a core each"
         total = sum(len(core.cpus) for core in group)
         cells = [name, many(len(group), "core"), many(total, "CPU")]
         dies = [] if fold else _by(group, lambda core: core.die)
@@ -153,7 +138,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
 def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
     groups = _by(cores, lambda core: core.l3)
     if _foldable(groups) and groups[-1][0].l3 is not None:
-        return [_group(f"L3 {ranges(c.l3 or 0 for c in cores)}, a core each", cores)]
+        return [_group(f"L3 {_listed(c.l3 or 0 for c in cores)}, a core each", cores)]
     branches = []
     for group in groups:
         name = f"L3 {group[0].l3}"
@@ -178,7 +163,7 @@ def _group(name: str, cores: list[_Core]) -> _Branch:
     for core in cores:
         classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
     nodes = {node for node, _, _ in classes if node is not None}
-    shared = f"node {ranges(nodes)}" if nodes else ""
+    shared = f"node {_listed(nodes)}" if nodes else ""
     if len(classes) == 1:
         run, listed = _run(cores)
         return _Branch([name, shared, *run], listed)
@@ -197,14 +182,14 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     known = [n for n in ids if n is not None]
     alike = len(cores) > 1 and len(set(ids)) == 1  # a core of each of many packages
     plural = "s" if len(cores) > 1 and not alike else ""
-    label = f"{kind}core{plural} {ranges(known)}" if known else kind + many(len(cores), "core")
+    label = f"{kind}core{plural} {_listed(known)}" if known else kind + many(len(cores), "core")
     label += " of each" if known and alike else ""
     cpus = _pattern(cores)
     # The k-th core has the k-th CPU of each list: only true if both ascend together.
     paired = len(known) == len(ids) and all(a < b for a, b in pairwise(known))
     if cpus and max(len(cpus), len(label)) <= _WIDEST and (paired or alike or not known):
         return [label, cpus], []
-    texts = [f"core {'?' if c.core is None else c.core}: {ranges(c.cpus)}" for c in cores]
+    texts = [f"core {'?' if c.core is None else c.core}: {_listed(c.cpus)}" for c in cores]
     lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), _WIDEST)
     return [kind + many(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
 
@@ -216,11 +201,11 @@ def _pattern(cores: list[_Core]) -> str:
     plural = "" if len(flat) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
         each = f" ({threads} a core)" if 1 < threads < len(flat) else ""
-        return f"cpu{plural} {ranges(flat)}{each}"
+        return f"cpu{plural} {_listed(flat)}{each}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""
-    return "cpus " + " + ".join(ranges(column) for column in columns)
+    return "cpus " + " + ".join(_listed(column) for column in columns)
 
 
 # --- lines ---------------------------------------------------------------------------------------
@@ -239,7 +224,6 @@ def _render(
     depth: int,
     widths: dict[tuple[int, int], int],
     indent: str,
-    marks: dict[str, str],
 ) -> list[str]:
     lines = []
     for branch in branches:
@@ -248,7 +232,7 @@ def _render(
             cell.ljust(widths.get((depth, column), 0)) for column, cell in enumerate(branch.cells)
         )
         text = "   ".join(cell for cell in cells if cell).rstrip()
-        lines.append(indent + marks["last" if last else "more"] + text)
-        deeper = indent + ("   " if last else marks["below"])
-        lines += _render(branch.below, depth + 1, widths, deeper, marks)
+        lines.append(indent + ("└─ " if last else "├─ ") + text)
+        deeper = indent + ("   " if last else "│  ")
+        lines += _render(branch.below, depth + 1, widths, deeper)
     return lines

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perftop.base.text import ranges
 from perftop.verbs import topology
 
 Row = dict[str, Any]
@@ -182,7 +183,7 @@ def test_where_the_kernel_says_nothing() -> None:
     ],
 )
 def test_ranges(numbers: list[int], text: str) -> None:
-    assert topology.ranges(numbers) == text
+    assert ranges(numbers, strides=True) == text
 
 
 def expand(text: str) -> list[int]:
@@ -197,7 +198,7 @@ def expand(text: str) -> list[int]:
 
 @given(st.sets(st.integers(0, 200)))
 def test_ranges_say_all_and_nothing_else(numbers: set[int]) -> None:
-    assert expand(topology.ranges(numbers)) == sorted(numbers)
+    assert expand(ranges(numbers, strides=True)) == sorted(numbers)
 
 
 IDS = st.none() | st.integers(0, 3)

@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from perftop.base.text import plain
 from perftop.draw import printed_line, theme
 from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import width
@@ -92,7 +93,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         style, size = ink(self.app).styles["text"], self.scrollable_content_region.width
         shown = self._line(y - 1 + self.scroll_offset.y)
         if shown.cell_length > size:
-            end = Strip([Segment(theme.plain(theme.CUT) if self._ascii else theme.CUT)])
+            end = Strip([Segment(plain(theme.CUT) if self._ascii else theme.CUT)])
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
 

@@ -21,25 +21,23 @@ _PAIRS = {"faster": "speed", "step_on": "step", "next_episode": "episode", "fini
 """Labels of two keys together, by the second."""
 
 
-class KeyLine(Widget):
-    def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
+class Told(Widget):
+    """A line that is told what to say."""
+
+    def __init__(self, *, ascii_: bool, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._captions = captions
         self._ascii = ascii_
         self._runs: list[Run] = []
         self._strip: Strip | None = None
 
-    def show(
-        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
-    ) -> None:
-        """`labels`: what some keys do now, where it is not always the same."""
-        named = _LABELS | dict(labels)
-        runs = keyline(view, hints, self._captions, named, self.size.width, replay=replay)
+    def tell(self, runs: list[Run]) -> None:
         if runs != self._runs:
             self._runs, self._strip = runs, None
             self.refresh()
 
-    def render_line(self, y: int) -> Strip:  # noqa: ARG002 - there is only one
+    def render_line(self, y: int) -> Strip:
+        if y:
+            return Strip.blank(self.size.width)
         if self._strip is None:
             self._strip = line(self._runs, ink(self.app), self.size.width, ascii_=self._ascii)
         return self._strip
@@ -50,6 +48,20 @@ class KeyLine(Widget):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strip = None
+
+
+class KeyLine(Told):
+    def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
+        super().__init__(ascii_=ascii_, id=id)
+        self._captions = captions
+
+    def show(
+        self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
+    ) -> None:
+        """`labels`: what some keys do now, where it is not always the same."""
+        named = _LABELS | dict(labels)
+        width = self.size.width
+        self.tell(keyline(view, hints, self._captions, named, width, replay=replay))
 
 
 def keyline(

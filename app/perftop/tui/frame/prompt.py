@@ -16,7 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from perftop.draw import theme
+from perftop.base.text import plain
 from perftop.draw.strips import foreign
 from perftop.tui.shared.keys import bindings
 
@@ -113,7 +113,7 @@ class Prompt(Widget):
         self._label.update(what)
         self._input.value = text
         self._input.cursor_position = len(text)
-        self._input.placeholder = theme.plain(hint) if self._ascii else hint
+        self._input.placeholder = plain(hint) if self._ascii else hint
         self.tell("")
         self.display = True
         self._input.focus()
@@ -132,7 +132,7 @@ class Prompt(Widget):
             return
         self._told = words, wrong_at
         shown = foreign(words)
-        self._words.update(theme.plain(shown) if self._ascii else shown)
+        self._words.update(plain(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
         self._wrong.at = wrong_at
         self._input.refresh()

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perftop.draw.strips import Run
+
 if TYPE_CHECKING:
     from perftop.session.session import Session
+
+STARTING: list[Run] = [(" perftop ", "badge"), ("  starting the probe ", "dim")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from perftop.draw import theme
 from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import Run, foreign, shed, spread
 from perftop.tui.frame import alert, machine_line
-from perftop.tui.frame.status import Replay, Status
+from perftop.tui.frame.status import STARTING, Replay, Status
 
 if TYPE_CHECKING:
     from perftop.session.interval import Interval
@@ -86,9 +86,8 @@ def identity(
     session: Session | None, interval: Interval | None, status: Status, width: int
 ) -> list[Run]:
     """Line 1: whose numbers these are; right: what they cost, and can one trust them."""
-    name: list[Run] = [(" perftop ", "badge")]
     if session is None:
-        return [*name, ("  starting the probe ", "dim")]
+        return STARTING
     right = _right(session, interval, status, width)
     room = width - sum(len(text) for text, _ in right) - 2
     hello = session.hello
@@ -96,7 +95,7 @@ def identity(
     shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
     running = alert.badge(alert.told(session, interval, status))
     pieces: list[tuple[int, list[Run]]] = [
-        (0, name),
+        (0, STARTING[:1]),
         (1, [(foreign(hello.host), "bright")]),
         (6, [(foreign(hello.identity.name or "unknown CPU"), "text")]),
         (3, [(f"{cores}", "text"), (" cores / ", "dim"), (f"{cpus}", "text"), (" CPUs", "dim")]),

@@ -14,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
+from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.draw.ansi_strip import ink
 from perftop.draw.strips import Run, foreign
@@ -66,7 +67,7 @@ class Help(Screen[None]):
         colors = ink(self.app).styles
         text = Text()
         for part, key in hung(page(self._session, self._shown), event.size.width - 1):
-            text.append(theme.plain(part) if self._ascii else part, colors[key])
+            text.append(plain(part) if self._ascii else part, colors[key])
         self.query_one(Static).update(text)
 
 

@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.session.columns import Tabular
 from perftop.session.session import Session
@@ -54,7 +55,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
 
     def text(self, at: int) -> str:
         label = self._labels[at]
-        return theme.plain(label) if self._ascii else label
+        return plain(label) if self._ascii else label
 
     def dismiss(self, result: Found | None = None) -> AwaitComplete:
         """Once: of two keys in a row the second may come when it has gone, or lies below others."""
@@ -87,7 +88,7 @@ class Menu(_List[str]):
 
     def text(self, at: int) -> str:
         mark = theme.CHOSEN if self._keys[at] == self._chosen else " "
-        return (theme.plain(mark) if self._ascii else mark) + " " + super().text(at)
+        return (plain(mark) if self._ascii else mark) + " " + super().text(at)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._keys[event.option_index])

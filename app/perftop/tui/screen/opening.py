@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
 
-from perftop.tui.frame.key_line import KeyLine
-from perftop.tui.frame.top import Top
+from perftop.tui.frame.key_line import KeyLine, Told
+from perftop.tui.frame.status import STARTING
 from perftop.tui.screen.messages import Refreshed
 from perftop.tui.shared import keys
 
@@ -20,7 +20,7 @@ class Opening(Screen[None]):
 
     def __init__(self, keymap: Mapping[str, str], *, ascii_: bool) -> None:
         super().__init__()
-        self._top = Top(ascii_=ascii_, id="top")
+        self._top = Told(ascii_=ascii_, id="top")
         self._keys = KeyLine(keys.captions(keymap), ascii_=ascii_, id="keys")
 
     def compose(self) -> ComposeResult:
@@ -28,6 +28,6 @@ class Opening(Screen[None]):
         yield Widget(id="blank")
         yield self._keys
 
-    def on_refreshed(self, message: Refreshed) -> None:
-        self._top.show(message.session, message.interval, message.status)
+    def on_refreshed(self, _: Refreshed) -> None:
+        self._top.tell(STARTING)
         self._keys.show("overview", (), {})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 
+from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.samples.episode import Episode
@@ -78,11 +79,6 @@ def fitted(now_ns: int, sample_ns: int, window_s: float, room: int) -> Axis:
     bins = max(1, room // wide)
     bin_ns = -(-samples // bins) * sample_ns
     return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, bins, wide, now_ns)
-
-
-def clock(unix: float, step_s: int = 1) -> str:
-    """Local time of day, to the second or where that says nothing to the minute."""
-    return time.strftime("%H:%M" if step_s % 60 == 0 else "%H:%M:%S", time.localtime(unix))
 
 
 def times(axis: Axis, unix: Unix) -> str:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from perftop.base.format import ClockUnit
 from perftop.base.text import ranges
-from perftop.base.times import duration
+from perftop.base.times import clock, duration
 from perftop.draw import theme
 from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
@@ -159,7 +159,7 @@ class Past(Cursor):
             self._legend(),
             [
                 (" " * self._left + time_axis.times(self._axis, session.unix), "dim"),
-                (f"{time_axis.clock(shown.time):>{plan.right - 1}}", "text"),
+                (f"{clock(shown.time):>{plan.right - 1}}", "text"),
             ],
             [
                 (fit(titles(plan, self.places, of_core=of_core), self._left), "dim"),

@@ -8,11 +8,11 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from perftop.base.times import rounded
 from perftop.draw import charts
 from perftop.verbs.ramp.climb import Climb
 from perftop.verbs.ramp.runs import Ramp
 from perftop.verbs.ramp.trace import Trace
-from perftop.verbs.ramp.words import span
 
 WIDTH, HEIGHT = 960, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 60
@@ -76,9 +76,9 @@ def _grid(scale: Scale) -> list[str]:
     for power in range(-6, 3):
         at = 10.0**power
         if scale.first_s <= at <= scale.last_s:
-            x = scale.x(at)
+            x, name = scale.x(at), rounded(at).replace(".0", "")
             found += [_rule(x, TOP, x, bottom, _GRID),
-                      _text(x, bottom + 16, span(at).replace(".0", ""), 11, "middle")]  # fmt: skip
+                      _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
     apart = charts.step(scale.high - scale.low, 6)
     for i in range(math.ceil(scale.low / apart - 1e-9), math.floor(scale.high / apart + 1e-9) + 1):
         y = scale.y(i * apart)

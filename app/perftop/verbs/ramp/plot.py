@@ -9,11 +9,11 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import in_ascii
+from perftop.base.times import rounded
 from perftop.draw import charts
 from perftop.verbs.ramp.climb import Climb
 from perftop.verbs.ramp.runs import Ramp
 from perftop.verbs.ramp.trace import Trace
-from perftop.verbs.ramp.words import span
 
 LABELS = 6
 """Cells for the numbers at the left."""
@@ -94,7 +94,7 @@ def _axis(edges: Floats) -> str:
         at = 10.0**power
         column = _column(edges, at)
         if edges[0] <= at and column < len(edges) - 8 and at < edges[-1]:
-            line = line.ljust(column) + f"{span(at).replace('.0', '')} "
+            line = line.ljust(column) + f"{rounded(at).replace('.0', '')} "
     return line.rstrip()
 
 

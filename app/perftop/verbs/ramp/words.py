@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from perftop.base.times import rounded
 from perftop.verbs.ramp import clock_source
 from perftop.verbs.ramp.climb import HOLD_S
 from perftop.verbs.ramp.clock_source import unit
@@ -22,19 +23,6 @@ LEAST = 0.001
 def title(answer: Mapping[str, Any]) -> str:
     where = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     return " · ".join([*where, f"CPU {answer['cpu']}", answer["isa"], unit(answer)])
-
-
-def span(seconds: float) -> str:
-    """Two digits: 9.8 µs, 16 ms, 1.2 s."""
-    if seconds <= 0:
-        return "0 µs"
-    digits = 1 - math.floor(math.log10(seconds))
-    rounded = round(seconds, digits)
-    for name, per_s in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if rounded * per_s >= 1 or name == "µs":
-            value = rounded * per_s
-            return f"{value:.1f} {name}" if value < 10 else f"{value:.0f} {name}"
-    raise AssertionError
 
 
 def up(seconds: float) -> float:
@@ -56,12 +44,12 @@ def sentence(answer: Mapping[str, Any], ramp: Ramp) -> str:
     """How long to warm up, and how sure that is."""
     name, runs = f"CPU {answer['cpu']}", len(ramp.climbs)
     if ramp.steady_s is None or ramp.steady_hz is None or ramp.error_hz is None:
-        load = span(answer["phases"][0]["seconds"])
+        load = rounded(answer["phases"][0]["seconds"])
         told = f"the clock of {name} did not settle within {load}{_between(answer, ramp)}"
         return f"No answer: {told} in any of {_runs(runs)}; try longer ones: --seconds."
     count = len(ramp.used)
     steady = f"{clock(ramp.steady_hz, ramp.error_hz)} {unit(answer)}"
-    long = span(up(ramp.steady_s.high))
+    long = rounded(up(ramp.steady_s.high))
     told = (
         f"Warm up {name} for {long}: in {count} of {_runs(runs)} it was steady at {steady} by then"
     )
@@ -108,7 +96,7 @@ def folded(text: str, width: int) -> list[str]:
 
 
 def _times(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
-    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {span(_first_s(ramp))}"
+    first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(_first_s(ramp))}"
     rows = [("first", first if counted(answer) else f"{first}, cold caches in it")]
     rows.append(("90 %", f"{_by(ramp.t90_s)}; 99 % {_by(ramp.t99_s)}"))
     steady = _by(ramp.steady_s)
@@ -126,9 +114,9 @@ def _first_s(ramp: Ramp) -> float:
 def _by(times: Spread | None) -> str:
     if times is None:
         return "not reached"
-    if span(times.low) == span(times.high):
-        return f"by {span(times.middle)}"
-    return f"by {span(times.middle)} ({span(times.low)} to {span(times.high)})"
+    if rounded(times.low) == rounded(times.high):
+        return f"by {rounded(times.middle)}"
+    return f"by {rounded(times.middle)} ({rounded(times.low)} to {rounded(times.high)})"
 
 
 def _drops(ramp: Ramp) -> str:
@@ -145,7 +133,7 @@ def _levels(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
     differs = "no different" if same else f"{100 * change:+.1f} %".replace("-", "−")
     rows = [("level", beside + differs)]
     if len(ramp.switch_s) == 2:
-        to_scalar, to_wide = (span(seconds) for seconds in ramp.switch_s)
+        to_scalar, to_wide = (rounded(seconds) for seconds in ramp.switch_s)
         cost = f"{to_wide} lost from scalar to {isa}, {to_scalar} back, in the first ms each"
         rows.append(("switch", cost))
     return rows
@@ -154,7 +142,7 @@ def _levels(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
 def _halts(ramp: Ramp) -> str:
     if len(ramp.used) < 2:
         return ""
-    told = [f"{span(h.length_s)} at {span(h.at_s)} ({h.runs} runs)" for h in ramp.halts]
+    told = [f"{rounded(h.length_s)} at {rounded(h.at_s)} ({h.runs} runs)" for h in ramp.halts]
     return "; ".join(told) or "none that came back at its place in most runs"
 
 
@@ -212,7 +200,7 @@ _WHY = {
     "sibling": "its sibling was busy for {}",
 }
 _TELL: dict[str, Callable[[float], str]] = {
-    "steal_s": span,
+    "steal_s": rounded,
     "preempted": lambda times: f"{times:.0f}",
 }
 
@@ -245,7 +233,7 @@ def _row(ramp: Ramp) -> str:
     hz = "n/a" if ramp.steady_hz is None else f"{ramp.steady_hz / 1e9:.3f}"
     error = "n/a" if ramp.error_hz is None else f"{max(1e-3, ramp.error_hz / 1e9):.3f}"
     times = [
-        "n/a" if each is None else span(each.high)
+        "n/a" if each is None else rounded(each.high)
         for each in (ramp.t90_s, ramp.t99_s, ramp.steady_s)
     ]
     state = "" if ramp.clean else ", disturbed"
@@ -256,5 +244,5 @@ def _row(ramp: Ramp) -> str:
 
 def settles(answer: Mapping[str, Any]) -> str:
     """What the words mean."""
-    within = f"within 2 % for {span(HOLD_S)}"
+    within = f"within 2 % for {rounded(HOLD_S)}"
     return f"Times are the slowest run's; steady is {within}; clocks in {unit(answer)}."

@@ -10,6 +10,7 @@ from fakes import Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perftop.base.text import plain as ascii_text
 from perftop.draw import heat_ramp, strips, theme
 from perftop.draw.heat_ramp import OFF, UNKNOWN
 from perftop.tui.heat import layout
@@ -149,7 +150,7 @@ def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
 
 def test_in_ascii_the_level_is_told_without_colour() -> None:
     texts = {strips.text(heat_ramp.halves(u, l, 2, True)) for u in LEVELS for l in LEVELS}
-    plain = {theme.plain(text) for text in texts}
+    plain = {ascii_text(text) for text in texts}
     assert len(plain) == len(LEVELS) ** 2
     assert all(text.isascii() for text in plain)
 

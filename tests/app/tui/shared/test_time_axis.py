@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from made import hello
 from rich.cells import cell_len
 
+from perftop.base.text import plain as ascii_text
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
@@ -183,7 +184,7 @@ def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
 )  # fmt: skip
 def test_the_mark_tells_how_bad_it_is(kind: str, run: strips.Run) -> None:
     assert time_axis.mark(drop(1, kind=kind)) == run
-    assert theme.plain(run[0]).isascii()
+    assert ascii_text(run[0]).isascii()
 
 
 def test_of_two_at_one_moment_the_worse_is_seen() -> None:
@@ -209,7 +210,7 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
 def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
     signs = [time_axis.mark(drop(1, kind=kind))[0] for kind in theme.EPISODES]
     assert len({*signs, time_axis.mark(drop(1, kind="never heard of"))[0]}) == len(signs) + 1
-    assert len({theme.plain(sign) for sign in signs} - {"?"}) == len(signs)
+    assert len({ascii_text(sign) for sign in signs} - {"?"}) == len(signs)
     assert all(cell_len(sign) == 1 for sign in signs)
 
 

@@ -10,6 +10,7 @@ import pytest
 from chains import answer, run
 
 from perftop.base.text import in_ascii
+from perftop.base.times import rounded
 from perftop.verbs.ramp import clock_source, picture, plot, runs, trace, words
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
@@ -86,7 +87,7 @@ def test_nothing_to_draw() -> None:
     (12.3, "12 s"), (2e-8, "0.0 µs"),
 ])  # fmt: skip
 def test_times_have_two_digits(seconds: float, text: str) -> None:
-    assert words.span(seconds) == text
+    assert rounded(seconds) == text
 
 
 def test_rounding_up() -> None:
