@@ -21,8 +21,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.sheet_reader import DROP
+from perftop.tui.shared.sheet import AWAKE, DROP
 
 _BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),

@@ -13,8 +13,7 @@ from perftop.session.interval import Interval
 from perftop.session.sample_history import Times
 from perftop.session.session import Session
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.sheet_reader import joined
+from perftop.tui.shared.sheet import AWAKE, joined
 from perftop.tui.shared.time_axis import Axis
 
 

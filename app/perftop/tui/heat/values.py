@@ -17,8 +17,7 @@ from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, fields, scale, unit_in
-from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.sheet_reader import DROP
+from perftop.tui.shared.sheet import AWAKE, DROP
 
 
 @dataclass(frozen=True, slots=True)

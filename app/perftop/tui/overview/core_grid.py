@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import isnan, nan
 from typing import ClassVar, Literal
 
 from perftop.base.format import GHZ, clock_unit
 from perftop.samples.metrics import METRICS
+from perftop.session.history import edges
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.layout import known, layout, titles
 from perftop.tui.overview.lines import Picture, row
-from perftop.tui.overview.recent_use import Recent
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line, Places
-from perftop.tui.shared.sheet_reader import (
+from perftop.tui.shared.sheet import (
     Reader,
 )
 
 TALLEST = 12
 """Lines that a CPU may take where there are few of them."""
+
+
+class Recent:
+    """Utilisation in the last `bins` spans, each as long as an interval; the newest is the last."""
+
+    def __init__(self, session: Session, interval: Interval, bins: int) -> None:
+        sample_ns = session.hello.sample_ns
+        span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
+        self._history = session.history
+        self._edges = edges(interval.time_ns, span_ns, bins)
+        self._bins = bins
+        self._known: dict[int, list[float]] = {}
+
+    def fetch(self, rows: Iterable[int]) -> None:
+        """Of these CPUs (by position) at once: many cost little more than one."""
+        wanted = [row for row in rows if row not in self._known]
+        if self._history is None or not wanted:
+            return
+        field = self._history.field("util", wanted, self._edges)
+        self._known.update(zip(wanted, field.T.tolist(), strict=True))
+
+    def of(self, row: int) -> list[float]:
+        if row not in self._known:
+            self.fetch([row])
+        return self._known.get(row) or [nan] * self._bins
 
 
 class CoreGrid(Cursor):
@@ -68,9 +94,10 @@ class CoreGrid(Cursor):
         if not wide or session is None or interval is None:
             picture.recent = None
             return
-        picture.recent = Recent(session, interval, wide)
+        recent = Recent(session, interval, wide)
+        picture.recent = recent.of
         lines = self._lines[self.top : self.top + self.height]
-        picture.recent.fetch(
+        recent.fetch(
             row for line in lines if line.kind == "row" for row in self.places.places[line.row].rows
         )
 

@@ -10,7 +10,6 @@ from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
 from perftop.draw.strips import QUIET, Run, fit, number, task
 from perftop.session.columns import BY_KEY
-from perftop.tui.overview.recent_use import Recent
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Sheet
@@ -23,7 +22,8 @@ class Picture:
     places: Places
     sheet: Sheet
     columns: Sequence[Placed]
-    recent: Recent | None = None
+    recent: Callable[[int], list[float]] | None = None
+    """What a CPU (by position) has used lately."""
     order: str = "topology"
     clock: ClockUnit = GHZ
     ascii_: bool = False
@@ -178,7 +178,7 @@ def _graph(p: Picture, i: int, column: Placed, runs: list[Run], part: int) -> No
     for row in place.rows:
         runs.append(("  ", "text"))
         if part < high and p.recent is not None:
-            runs += bars.history(p.recent.of(row), width, part, high, ascii_=p.ascii_)
+            runs += bars.history(p.recent(row), width, part, high, ascii_=p.ascii_)
         else:
             runs.append((" " * width, "text"))
     runs.append((" " * (column.width - (width + 2) * len(place.rows)), "text"))

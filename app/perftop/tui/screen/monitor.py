@@ -12,20 +12,36 @@ from textual.binding import BindingType
 from perftop.base.times import duration, when
 from perftop.session.interval import Interval
 from perftop.session.parse_time import typed
+from perftop.tui.core_page.core_page import CorePage
+from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.prompt import Prompt
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
+from perftop.tui.heat.heat_map import HeatMap
+from perftop.tui.neighbours.neighbour_view import Neighbours
+from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.screen.command_pane import Paned
 from perftop.tui.screen.help import Help
 from perftop.tui.screen.messages import Jumped, Marked, Refreshed
 from perftop.tui.screen.narrowing import Narrowing
-from perftop.tui.screen.views import VIEWS
 from perftop.tui.shared import keys
+from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import called
+from perftop.tui.table.table import Table
+from perftop.tui.timeline.timeline import Past
 
+VIEWS: dict[str, type[Canvas]] = {
+    "overview": CoreGrid,
+    "heat": HeatMap,
+    "time": Past,
+    "table": Table,
+    "episodes": Episodes,
+    "neighbours": Neighbours,
+    "core": CorePage,
+}
 SHORT = 12
 """Lines below which the head of the screen makes room for rows."""
 TINY = 8

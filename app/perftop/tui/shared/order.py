@@ -11,7 +11,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import ORDERS, Places
-from perftop.tui.shared.sheet_reader import Reader
+from perftop.tui.shared.sheet import Reader
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:

@@ -19,8 +19,7 @@ from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.sheet_reader import Reader
+from perftop.tui.shared.sheet import AWAKE, Reader
 from perftop.tui.table import layout, lines
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}

@@ -13,7 +13,7 @@ from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.shared.places import Line, Places
-from perftop.tui.shared.sheet_reader import Reader
+from perftop.tui.shared.sheet import Reader
 
 
 def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Picture:

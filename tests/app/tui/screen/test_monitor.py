@@ -13,8 +13,7 @@ from waiting import until
 from perftop.tui.app import PerfTopApp
 from perftop.tui.playhead import Playhead
 from perftop.tui.screen.help import Help
-from perftop.tui.screen.monitor import Monitor
-from perftop.tui.screen.views import VIEWS
+from perftop.tui.screen.monitor import VIEWS, Monitor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import TURN
 

@@ -19,7 +19,7 @@ from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
 from perftop.tui.shared.places import Line, Places
-from perftop.tui.shared.sheet_reader import Reader
+from perftop.tui.shared.sheet import Reader
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
