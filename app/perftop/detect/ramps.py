@@ -24,7 +24,7 @@ from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
-AWAKE = 0.1
+UP = 0.1
 """Of a sample: less is what an idle system does. From the first sample with more a core is up."""
 REST_NS = 1_000_000_000
 """A core that slept less had not settled: builds and databases come and go several times a second,
@@ -88,7 +88,7 @@ class Ramps:
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._forget(self._cores)
             return []
-        known, awake = np.isfinite(now.util), now.util >= AWAKE
+        known, awake = np.isfinite(now.util), now.util >= UP
         apart_ns = time_ns - self._known_ns
         unseen = ~known & (apart_ns > self._stale_ns)
         woke = awake & (self._known_ns - self._awake_ns >= REST_NS)

@@ -31,7 +31,7 @@ START, END = 0.05, 0.03
 rows are marked; less keeps it going, so that a clock at the edge makes one episode."""
 BINDS = 0.02
 """Of a cap: as near as the mean of a clock that is held there comes to it."""
-AWAKE, BEFORE = 0.5, 2
+AT_WORK, BEFORE = 0.5, 2
 """Of the time, in this sample and so many before. A core that works less is clocked by what it
 needs, and one that was not read has a span that began before the sample."""
 CLIMB_NS = 200_000_000
@@ -143,7 +143,7 @@ class Drops:
         return certain
 
     def _settled(self, util: Floats, span_ns: int) -> Bools:
-        awake = util >= AWAKE
+        awake = util >= AT_WORK
         settled = awake & (self._awake >= BEFORE) & (self._awake_ns >= CLIMB_NS)
         self._awake = np.where(awake, self._awake + 1, 0)
         self._awake_ns = np.where(awake, self._awake_ns + span_ns, 0)

@@ -14,7 +14,7 @@ from fakes import Does, Machine
 
 from perftop.detect.engine.hysteresis import GAP_NS
 from perftop.detect.ramp_climb import BUSY, GAIN
-from perftop.detect.ramps import AWAKE, HOLD_NS, LONGEST_NS, REST_NS, Clocks, Ramps
+from perftop.detect.ramps import HOLD_NS, LONGEST_NS, REST_NS, UP, Clocks, Ramps
 from perftop.output.episode_words import evidence
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
@@ -144,7 +144,7 @@ def test_a_core_that_slept_for_less_than_a_second_has_none() -> None:
 def test_nor_has_one_that_falls_asleep_again() -> None:
     walk = Walk()
     for _ in range(5):
-        walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=AWAKE / 2)
+        walk.sleep().go(1.2).go(2.0).go(samples=HOLD - 1).go(util=UP / 2)
     assert walk.ended == []
     assert not walk.climbing()
 

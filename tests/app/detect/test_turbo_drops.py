@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import GAP_NS, PAUSE_NS
-from perftop.detect.turbo_drops import AWAKE, CLIMB_NS, END, START, Clocks, Drops
+from perftop.detect.turbo_drops import AT_WORK, CLIMB_NS, END, START, Clocks, Drops
 from perftop.output.episode_words import worded
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Cap
@@ -164,7 +164,7 @@ def test_cores_that_wake_up_in_a_package_that_dropped_join() -> None:
 
 
 def test_a_core_that_hardly_works_or_has_just_woken_up_shows_nothing() -> None:
-    assert Walk().go(0.5, util=AWAKE / 2, samples=5).running == []
+    assert Walk().go(0.5, util=AT_WORK / 2, samples=5).running == []
     walk = Walk().go(util=0, samples=3).go(0.5, samples=2).go(samples=3)
     assert walk.running == walk.ended == []
 

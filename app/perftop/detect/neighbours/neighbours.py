@@ -19,7 +19,7 @@ from perftop.samples.sample_reader import Sieve
 
 BUSY = 0.5
 """Of the time, what the hypervisor takes included: who is idle half of it has time to lose."""
-AWAKE = 0.1
+JOB_BUSY = 0.1
 """The same for CPUs of a watched job, which the user has said to matter."""
 
 
@@ -46,7 +46,7 @@ class Neighbours:
             busy = np.asarray(util + stolen >= BUSY)
             return [*self.siblings.sample(seen, busy, set()), *self.hypervisor.sample(seen, busy)]
         mine, own = self._mine(), self.watching.pids()
-        busy = mine & np.asarray(util + stolen >= AWAKE)
+        busy = mine & np.asarray(util + stolen >= JOB_BUSY)
         return [
             *self.siblings.sample(seen, busy, own),
             *self.hypervisor.sample(seen, busy),

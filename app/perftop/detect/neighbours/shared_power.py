@@ -17,7 +17,7 @@ from perftop.samples.sample_reader import Sieve
 
 START, END = 0.02, 0.01
 """Of the clock: the smallest step that turbo makes is 100 MHz of less than 5 GHz."""
-AWAKE = 0.1
+COUNTS = 0.1
 """Of the time: a core that works less counts for no step of turbo in the mean."""
 WEIGHT = 0.1
 """Of the newest sample in the clock before: a second of samples of 100 ms."""
@@ -50,7 +50,7 @@ class Budget:
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
         may_begin: Bools = np.zeros(n, bool)
-        cores, awake = seen.cores, seen.util() >= AWAKE
+        cores, awake = seen.cores, seen.util() >= COUNTS
         job = awake & (cores.total(mine.astype(float)) > 0)
         ran = seen.ran()
         now = [self._now(seen, ran, job & (cores.package == p), awake) for p in range(n)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from perftop.base.times import length
 from perftop.detect.neighbours.losses import KIND
-from perftop.detect.neighbours.neighbours import AWAKE, BUSY
+from perftop.detect.neighbours.neighbours import BUSY, JOB_BUSY
 from perftop.draw.strips import foreign
 from perftop.output.episode_words import told, where, worded
 from perftop.samples.episode import Episode
@@ -216,7 +216,7 @@ class Neighbourhood:
         values, rows = self._interval.values, sorted(self._shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
         watched = self.watching.name is not None
-        least = AWAKE if watched else BUSY
+        least = JOB_BUSY if watched else BUSY
         busy = int((work >= least).sum())
         what = "CPU" if busy == 1 else "CPUs"
         told_of = [f"{busy} {what} busy {100 * least:.0f} % of the time or more"]
