@@ -80,7 +80,7 @@ def asking(cpus: int) -> list[tuple[str, float, float]]:
     rows = range(min(cpus, 256))
     fine = edges(last_ns, SAMPLE_NS, BINS)
     coarse = edges(last_ns, 10 * SAMPLE_NS, BINS)
-    cores = session.splitter.cores[:128]
+    cores = session.cores[:128]
     repeat = 10
     return [
         (f"field, {BINS} bins of a sample, {len(rows)} rows",

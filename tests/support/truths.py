@@ -21,14 +21,15 @@ def found(spec: str, sample_ns: int, seconds: float) -> tuple[Session, list[Epis
     source = open_sim(f"{spec},speed=max", sample_ns)
     session = Session(source.hello)
     over: list[Episode] = []
+    cursor = 0
     while True:
         for message in source.poll():
             if message.time_ns > source.hello.raw_ns + seconds * SECOND:
                 source.close()
                 return session, [*over, *session.detector.running]
             session.apply(message)
-            over += session.ended  # of which a session keeps a limited number
-            session.ended.clear()
+            news, cursor = session.episodes_since(cursor)  # a session keeps a limited number
+            over += news
 
 
 def scripted(spec: str, seconds: float, kind: str | None = None) -> list[dict[str, Any]]:

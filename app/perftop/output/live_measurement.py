@@ -3,8 +3,6 @@ has one. And what it all adds up to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from perfprobe import wire
 from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line
@@ -58,7 +56,7 @@ class Measurement:
 
 
 class Beside(Measurement):
-    """Of a session that goes on afterwards, and keeps its episodes."""
+    """The measurement of a command in a session that goes on afterwards."""
 
     bracket: Bracket
 
@@ -69,8 +67,7 @@ class Beside(Measurement):
         """Once nothing of the run is missing any more."""
         self._lone: dict[str, Episode] = {}
         """The first of each kind."""
-        self._last: Episode | None = None
-        """The newest of those counted."""
+        self._cursor = 0
 
     @property
     def running(self) -> bool:
@@ -81,7 +78,8 @@ class Beside(Measurement):
         """One that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
-        for episode in reversed(list(self._new(session))):
+        news, self._cursor = session.episodes_since(self._cursor)
+        for episode in news:
             self._count(episode)
         if self.over(session, message):
             self.finish(session)
@@ -90,19 +88,11 @@ class Beside(Measurement):
         """The run is over, and no more will come of it."""
         if self.summary or self.first_ns is None or self.bracket.run is None:
             return
-        for episode in session.detector.running:
+        for episode in session.running:
             self._count(episode)
         line = self.line(session)
         ending = stat_text.ending(session, self.tally, line, self.job.argv)
         self.summary = [*stat_text.heading(session), *self._told(session), *ending]
-
-    def _new(self, session: Session) -> Iterator[Episode]:
-        """Those that ended since the last look, the newest first: the session keeps them."""
-        for episode in reversed(session.ended):
-            if episode is self._last:
-                break
-            yield episode
-        self._last = session.ended[-1] if session.ended else None
 
     def _count(self, episode: Episode) -> None:
         self._lone.setdefault(episode.kind, episode)

@@ -101,7 +101,7 @@ def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int
 
 
 def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
-    cpus = session.splitter.cores[core]
+    cpus = session.cores[core]
     first = session.topology[session.position[cpus[0]]]
     means = whole.split.of(core)
     return {

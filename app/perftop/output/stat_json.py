@@ -88,7 +88,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
         "multipliers": {
             key: {"factor": number(found.factor), "state": found.state}
-            for key, found in session.splitter.calibrations.items()
+            for key, found in session.calibrations.items()
         },
         "lost": session.lost,
     }
@@ -125,7 +125,7 @@ def _count(interval: Interval, key: str, row: int) -> int | None:
 
 
 def _core(session: Session, interval: Interval, core: int) -> Line:
-    cpus = session.splitter.cores[core]
+    cpus = session.cores[core]
     first = session.topology[session.position[cpus[0]]]
     split = interval.split
     bounds = split.method[core] == "bounds"

@@ -59,7 +59,7 @@ def table(session: Session, interval: Interval) -> list[str]:
     ]
     everyone = [interval.values.over(key, session.shown) for key in SHOWN]
     lines.append(_row("all", _cells(everyone), []))
-    first = {session.splitter.cores[i][0]: i for i in session.shown_cores()}
+    first = {session.cores[i][0]: i for i in session.shown_cores()}
     for row in session.shown:
         cpu = session.topology[row].cpu
         if not interval.online[row]:
@@ -211,7 +211,7 @@ def _each_core(session: Session, line: Line, cpus: set[int]) -> list[str]:
     """The states of the cores that have one of these CPUs."""
     lines: list[str] = []
     for i, told in zip(session.shown_cores(), line["cores"], strict=True):
-        core, smt = session.splitter.cores[i], told["smt"]
+        core, smt = session.cores[i], told["smt"]
         if not cpus.isdisjoint(core) and any(smt.values()):
             for span in SPANS:
                 shares = [_at(smt[state], span, percent) for state in STATES]

@@ -73,7 +73,7 @@ class Tabular:
         """Keys of what is counted here."""
         session, counters = self._session, self._session.counters.columns
         keys = {key for key in METRICS if session.evaluator.chosen[key]}
-        threads = {len(core) for core in session.splitter.cores}
+        threads = {len(core) for core in session.cores}
         if 2 in threads and any(key in counters for key in (*COUNTED, *TRACED)):
             keys |= set(STATES)
         elif max(threads, default=1) > 2:

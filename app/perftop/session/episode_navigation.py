@@ -20,7 +20,7 @@ def kept(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     wanted = None if cpus is None else set(cpus)
     return [
         episode
-        for episode in (*session.ended, *session.detector.running, *session.marks)
+        for episode in (*session.ended, *session.running, *session.marks)
         if (episode.end_ns is None or episode.end_ns >= first_ns)
         and (wanted is None or not episode.cpus or not wanted.isdisjoint(episode.cpus))
     ]

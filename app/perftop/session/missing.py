@@ -97,7 +97,7 @@ class Reasons:
             return "no core is known that it belongs to"
         if method == "bounds":
             return "only their bounds are known"
-        if self._session.splitter.cores[core][2:]:
+        if self._session.cores[core][2:]:
             return MANY
         return why_absent(interval, row, "smt")
 
@@ -127,7 +127,7 @@ def why_absent(interval: Interval, row: int, key: str) -> str:
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
     """The bounds of a core stand for themselves."""
-    split, cpus = interval.split, session.splitter.cores[core]
+    split, cpus = interval.split, session.cores[core]
     known = {"smt": all(map(math.isfinite, split.of(core).values())),
              "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
     lacking = [key for key, found in known.items() if not found]

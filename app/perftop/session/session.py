@@ -13,6 +13,7 @@ from perfprobe import wire
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
+from perftop.samples.calibration import Calibration
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
@@ -42,7 +43,6 @@ class Session:
         self.sieve = Sieve(hello)
         self.counters = self.sieve.counters
         self.evaluator = self.sieve.evaluator
-        self.splitter = self.sieve.splitter
         self.position = self.sieve.position
         self.online = self.sieve.online
         self.topology = list(hello.topology)
@@ -50,7 +50,9 @@ class Session:
         self._detection = Detection(self.sieve, self.detector)
         self.neighbours = self._detection.neighbours
         self.ended: list[Episode] = []
-        """Episodes that have ended, newest last, until somebody takes them out."""
+        """The newest of the episodes that have ended, newest last. Readers leave them here."""
+        self._forgotten = 0
+        """How many ended before those."""
         self.marks: list[Episode] = []
         """Moments that the user has named: on no CPU, without length."""
         wanted = self.position if hello.selected is None else hello.selected
@@ -92,6 +94,28 @@ class Session:
                 self._warn(message)
             elif (label := marks.label(message)) is not None:
                 self._mark(message.time_ns, label)
+
+    @property
+    def running(self) -> list[Episode]:
+        """Episodes that have not ended, oldest first."""
+        return self.detector.running
+
+    def episodes_since(self, cursor: int) -> tuple[list[Episode], int]:
+        """The episodes that have ended since a reader's last call, and its cursor for the next one;
+        the first is 0. Every reader has a cursor of its own. A reader that comes after more than
+        MOST_ENDED episodes gets the newest."""
+        news = self.ended[max(0, cursor - self._forgotten) :]
+        return news, self._forgotten + len(self.ended)
+
+    @property
+    def cores(self) -> list[list[int]]:
+        """The CPUs of each core, as far as they have been online."""
+        return self.sieve.splitter.cores
+
+    @property
+    def calibrations(self) -> dict[str, Calibration]:
+        """By counter of the SMT states, what its unit was found to be."""
+        return self.sieve.splitter.calibrations
 
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
@@ -179,12 +203,13 @@ class Session:
         row, online = found
         self.topology[row] = _topology_row(note.data.get("row"), self.topology[row], online=online)
         cpu = self.topology[row].cpu
-        if online and all(cpu not in core for core in self.splitter.cores):
+        if online and all(cpu not in core for core in self.cores):
             self.sieve.regroup(core_lists(self.topology))
         self._end(self.detector.hotplug(cpu, note.time_ns, online=online))
 
     def _end(self, episodes: list[Episode]) -> None:
         self.ended += episodes
+        self._forgotten += max(0, len(self.ended) - MOST_ENDED)
         del self.ended[:-MOST_ENDED]
 
     def _warn(self, note: wire.Note) -> None:
@@ -198,7 +223,7 @@ class Session:
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user asked for."""
         rows = set(self.shown)
-        cores = enumerate(self.splitter.cores)
+        cores = enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
 
     def probe_cpu_s(self) -> float:

@@ -48,6 +48,7 @@ class Stat:
         self._options = options
         self._out = out
         self._session: Session | None = None
+        self._cursor = 0
         self._measurement = Measurement(options.job)
         self._intervals = 0
         plain = not options.json and out in {sys.stdout, sys.stderr} and not utf8()
@@ -82,7 +83,7 @@ class Stat:
             return
         if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
             return  # there was nothing to measure
-        for episode in session.detector.running:
+        for episode in session.running:
             self._episode(session, episode)
         line = measurement.line(session)
         if self._options.json:
@@ -125,8 +126,9 @@ class Stat:
             self._print(stat_text.table(session, interval))
 
     def _episodes(self, session: Session) -> None:
-        while session.ended:
-            self._episode(session, session.ended.pop(0))
+        news, self._cursor = session.episodes_since(self._cursor)
+        for episode in news:
+            self._episode(session, episode)
 
     def _episode(self, session: Session, episode: Episode) -> None:
         self._measurement.tally.add(episode)

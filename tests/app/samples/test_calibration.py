@@ -52,7 +52,7 @@ MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7
 )
 def test_the_frames_find_the_factor(counter: str, true: float, believed: list[float]) -> None:
     session, _ = play(counter, true, believed, MIXED)
-    found = session.splitter.calibrations[counter]
+    found = session.calibrations[counter]
     assert found.factor == true
     # From here on every sample is believed, and right.
     a, b, c = (float(np.mean(part)) for part in zip(*MIXED, strict=True))
@@ -64,18 +64,18 @@ def test_the_frames_find_the_factor(counter: str, true: float, believed: list[fl
 def test_without_evidence_the_first_candidate_serves_and_says_so() -> None:
     idle: list[Shares] = [(0.001, 0.001, 0.0)] * 20
     session, _ = play("one_thread", 84.0, [132.0, 84.0], idle)
-    found = session.splitter.calibrations["one_thread"]
+    found = session.calibrations["one_thread"]
     assert (found.factor, found.state) == (132.0, "uncalibrated")
 
 
 def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
     session, _ = play("one_thread", 84.0, [84.0, 1.0], [(0.0, 0.0, 0.99)] * 20)
-    assert session.splitter.calibrations["one_thread"].state == "uncalibrated"
+    assert session.calibrations["one_thread"].state == "uncalibrated"
 
 
 def test_evidence_settles() -> None:
     session, _ = play("one_thread", 84.0, [84.0], [(0.5, 0.0, 0.0)] * LEAST_EVIDENCE)
-    assert session.splitter.calibrations["one_thread"].state == "settled"
+    assert session.calibrations["one_thread"].state == "settled"
 
 
 def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
@@ -90,7 +90,7 @@ def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
 def test_no_candidate_that_fits_is_no_split() -> None:
     alone: list[Shares] = [(0.6, 0.0, 0.0), (0.4, 0.0, 0.0)] * 4
     session, interval = play("one_thread", 84.0, [100.0, 1.0], MIXED + alone)
-    assert session.splitter.calibrations["one_thread"].state == "refused"
+    assert session.calibrations["one_thread"].state == "refused"
     assert interval.split.method == ["bounds"]
     assert np.isnan(interval.split.states).all()
     assert not np.isnan(interval.split.low).any()
@@ -126,4 +126,4 @@ def test_one_disturbed_sample_refutes_nothing() -> None:
 )  # fmt: skip
 def test_the_truth_is_never_refuted(samples: list[Shares], counter: str) -> None:
     session, _ = play(counter, 84.0, [84.0, 1.0], samples)
-    assert session.splitter.calibrations[counter].factor == 84.0
+    assert session.calibrations[counter].factor == 84.0

@@ -276,7 +276,7 @@ def test_a_core_that_hello_did_not_know_has_no_traced_states() -> None:
         values["busy_s"] = [seq * ms * 1_000_000 for ms in (30, 60, 30, 30)]
         session.apply(made.frame(greeting, seq, values))
     split = session.take().split
-    assert session.splitter.cores == [first, late]
+    assert session.cores == [first, late]
     assert split.method == ["traced", "bounds"]
     assert split.states[0].tolist() == pytest.approx([0.5, 0.2, 0.2, 0.1])
     assert np.isnan(split.states[1]).all()

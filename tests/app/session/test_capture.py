@@ -33,6 +33,7 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
     decoder = wire.Decoder()
     session: Session | None = None
     found: list[tuple[int, Episode]] = []
+    cursor = 0
     for start in range(0, len(data), piece):
         for message in decoder.feed(data[start : start + piece]):
             if isinstance(message, wire.Hello):
@@ -40,8 +41,8 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
                 continue
             assert session is not None
             session.apply(message)
-            found += [(session.frames, episode) for episode in session.ended]
-            session.ended.clear()
+            news, cursor = session.episodes_since(cursor)
+            found += [(session.frames, episode) for episode in news]
     assert session is not None
     return [*found, *((session.frames, episode) for episode in session.detector.running)]
 

@@ -157,7 +157,7 @@ def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
         found = history.field(key, range(8), limits)
         expected = [interval.values[key] for interval in live]
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4, err_msg=key)
-    cores = session.splitter.cores
+    cores = session.cores
     states = history.states(cores, limits)
     np.testing.assert_allclose(states[3:], [i.split.states for i in live[3:]], atol=2e-3)
     np.testing.assert_allclose(states.sum(axis=2), 1, atol=1e-5)

@@ -204,8 +204,8 @@ def test_looking_back_leaves_the_present_alone() -> None:
     undisturbed, _ = lived(story.hello, story.messages)
     agree(session.whole(), undisturbed.whole())
     assert session.suspect_samples == undisturbed.suspect_samples
-    assert session.splitter.calibrations == undisturbed.splitter.calibrations
-    assert session.splitter.calibrations["one_thread"].tight > 0
+    assert session.calibrations == undisturbed.calibrations
+    assert session.calibrations["one_thread"].tight > 0
 
 
 def test_who_ran_is_told_for_two_seconds() -> None:
@@ -231,7 +231,7 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
     story.plug(3, online=True, package=0, die=0, core=1, siblings=[1, 3])
     story.go_on(10)
     session, live = lived(hello, story.messages)
-    assert session.splitter.cores == [[0, 2], [1, 3]]
+    assert session.cores == [[0, 2], [1, 3]]
     assert live[-1].split.method == ["one-thread", "one-thread"]
     first = session.at(live[0].time_ns, INTERVAL_NS)
     assert first is not None
@@ -239,7 +239,7 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
     np.testing.assert_array_equal(first.split.states, live[0].split.states[::-1])
     assert session.history is not None
     limits = np.array([1, 6, 11, 16], np.int64) * SAMPLE_NS
-    states = session.history.states(session.splitter.cores, limits)
+    states = session.history.states(session.cores, limits)
     np.testing.assert_allclose(states[0], live[0].split.states[::-1], atol=1e-6)
     np.testing.assert_allclose(states[2], live[2].split.states, atol=1e-6)
     assert states[0, 1, 3] == 0

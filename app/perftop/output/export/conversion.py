@@ -22,14 +22,16 @@ class Conversion:
         self._cpus = None if cpus is None else frozenset(cpus)
         self._tally, self._command = Tally(), Command(session)
         self._first_ns: int | None = None
+        self._cursor = 0
 
     def apply(self, message: wire.Message) -> bool:
         """Whether this ended an interval."""
         session = self._session
         session.apply(message)
         self._command.take(message)
-        while session.ended:
-            self._episode(session.ended.pop(0))
+        news, self._cursor = session.episodes_since(self._cursor)
+        for episode in news:
+            self._episode(episode)
         if isinstance(message, wire.Note) and message.kind == "mark":
             self._form.mark(session.marks[-1])
         if not isinstance(message, wire.Frame):
@@ -48,7 +50,7 @@ class Conversion:
         if self._first_ns is not None:
             if session.span_ns > self._slack_ns:
                 self._form.interval(session.take())
-            for episode in session.detector.running:
+            for episode in session.running:
                 self._episode(episode)
             elapsed_s = (session.now_ns - self._first_ns) / 1e9
             self._form.summary(self._tally.counted, elapsed_s, self._command)

@@ -164,7 +164,7 @@ def _climb(scene: Scene, episode: Episode) -> str:
     if episode.kind != "ramp":
         return ""
     cpus = {*episode.cpus}
-    cores = sum(not cpus.isdisjoint(core) for core in scene.session.splitter.cores)
+    cores = sum(not cpus.isdisjoint(core) for core in scene.session.cores)
     return ramp.words(episode, cores, scene.unit)
 
 

@@ -76,7 +76,7 @@ def scene(
         unit = clock_unit("GHz", base_hz)
     episodes = [
         episode
-        for episode in (*session.detector.running, *session.ended)
+        for episode in (*session.running, *session.ended)
         if episode.start_ns <= interval.time_ns
         and (episode.end_ns is None or episode.end_ns > since_ns)
         and not set(episode.cpus).isdisjoint(place.cpus)
@@ -239,7 +239,7 @@ def method(scene: Scene) -> str:
     name = scene.interval.split.method[scene.place.at]
     if name is None:
         return MISSING
-    calibration = scene.session.splitter.calibrations.get(name.replace("-", "_"))
+    calibration = scene.session.calibrations.get(name.replace("-", "_"))
     if calibration is None:
         return name
     return f"{name} ×{calibration.factor:g} {calibration.state}"

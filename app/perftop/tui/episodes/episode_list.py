@@ -106,7 +106,7 @@ class Episodes(Cursor):
         if of != self._ended[0]:
             self._ended = of, sorted_(ended)
             self._where.clear()  # ids may be those of others, and CPUs have come or gone
-        running = sorted_(session.detector.running)
+        running = sorted_(session.running)
         if not running:
             return self._ended[1]
         return lines.arranged(session, [*running, *self._ended[1]], order, reverse=reverse)

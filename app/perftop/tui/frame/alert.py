@@ -52,7 +52,7 @@ def line(
 
 def told(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
     """Those that run, the worst first; of a moment of the past those that its numbers cover."""
-    found = session.detector.running
+    found = session.running
     if status.paused is not None and interval is not None:
         since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
         found = [

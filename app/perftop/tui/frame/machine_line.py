@@ -86,7 +86,7 @@ def _of_ceiling(session: Session, interval: Interval, pieces: list[tuple[int, li
 
 def bar(session: Session, interval: Interval, width: int) -> list[Run]:
     """Line 3: the states of all cores together; where no core has siblings, busy and idle."""
-    cores = [i for i in session.shown_cores() if len(session.splitter.cores[i]) > 1]
+    cores = [i for i in session.shown_cores() if len(session.cores[i]) > 1]
     if not cores:
         return _busy(session, interval, width)
     known = _mean(interval.split.states[cores])
@@ -119,7 +119,7 @@ def _neither(session: Session, interval: Interval, cores: list[int], width: int)
     else:
         return [name, ("n/a", "faint")]
     (active,) = _mean(split.active_threads[cores][:, None])
-    threads = max(len(session.splitter.cores[i]) for i in cores)
+    threads = max(len(session.cores[i]) for i in cores)
     mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
     told, room = _room([*words, *mean], width)
     if not told:

@@ -45,7 +45,7 @@ class Peers:
         kinds: dict[tuple[int | None, str | None], list[list[int]]] = {}
         self.core = np.full(len(session.topology), -1)
         for core in session.shown_cores():
-            rows = [session.position[cpu] for cpu in session.splitter.cores[core]]
+            rows = [session.position[cpu] for cpu in session.cores[core]]
             self.core[rows] = core
             first = next((r for r in rows if session.topology[r].core is not None), rows[0])
             cpu = session.topology[first]

@@ -41,7 +41,7 @@ class Neighbours(Cursor):
 
     def show(self, session: Session, interval: Interval) -> None:
         if self.settle(session) or self._session is None:
-            cores = session.splitter.cores
+            cores = session.cores
             self._first = {cpu: core[0] for core in cores for cpu in core}
         self._session, self._interval = session, interval
         self._read()

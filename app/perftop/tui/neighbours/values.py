@@ -90,9 +90,7 @@ class Neighbourhood:
         self._session, self._interval = session, interval
         self._shown = frozenset(session.shown) if mask is None else mask & {*session.shown}
         self._sibling = {
-            cpu: [other for other in core if other != cpu]
-            for core in session.splitter.cores
-            for cpu in core
+            cpu: [other for other in core if other != cpu] for core in session.cores for cpu in core
         }
         self.watching = self._watched()
         self.span_ns = max(LEAST_NS, round(interval.elapsed_s * 1e9))
@@ -130,7 +128,7 @@ class Neighbourhood:
     def _episodes(self, *, ended: bool = False) -> Iterator[Episode]:
         """Those that ran at that moment, or that had ended."""
         session, now_ns = self._session, self._interval.time_ns
-        for episode in (*session.detector.running, *session.ended):
+        for episode in (*session.running, *session.ended):
             over = episode.end_ns is not None and episode.end_ns <= now_ns
             if episode.kind == KIND and episode.start_ns <= now_ns and over is ended:
                 yield episode
@@ -262,7 +260,7 @@ class Neighbourhood:
     def _bounded(self) -> bool:
         """Of no core is it counted when its threads ran together."""
         how = self._interval.split.method
-        cores = enumerate(self._session.splitter.cores[: len(how)])
+        cores = enumerate(self._session.cores[: len(how)])
         return {how[at] for at, core in cores if len(core) == 2} <= {"bounds", None}
 
 

@@ -54,7 +54,7 @@ class Choosing(Screen[None]):
     def action_goto(self, cpu: int) -> None:
         """The cursor to the core of this CPU."""
         session = self.last.session
-        cores = session.splitter.cores if session is not None else []
+        cores = session.cores if session is not None else []
         self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
         self.again()
 
@@ -95,7 +95,7 @@ class Choosing(Screen[None]):
             return
         cpus: list[int] | None = None
         if self.view.id == "core":
-            cpus = next((core for core in session.splitter.cores if choice.cpu in core), [])
+            cpus = next((core for core in session.cores if choice.cpu in core), [])
         elif choice.mask is not None:
             cpus = [session.topology[row].cpu for row in choice.mask]
         moment = episode_navigation.beside(

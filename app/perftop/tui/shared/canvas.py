@@ -82,7 +82,7 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
 
     def settle(self, session: Session) -> bool:
         """`places` anew, if machine or filter are not those from before."""
-        of = (session, session.splitter.cores, self.choice.mask)
+        of = (session, session.cores, self.choice.mask)
         if self._of is not None and all(a is b for a, b in zip(of, self._of, strict=True)):
             return False
         self._of = of

@@ -56,7 +56,7 @@ class Scale:
 def fields(session: Session) -> list[Column]:
     """Those that this stream can tell, in the order of a key that goes through them."""
     known = [key for key in METRICS if session.evaluator.chosen[key]]
-    if any(len(core) == 2 for core in session.splitter.cores):
+    if any(len(core) == 2 for core in session.cores):
         known += ["both", "neither"]
     first = [key for key in _FIRST if key in known]
     keys = first + [key for key in known if key not in first]

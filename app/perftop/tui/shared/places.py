@@ -42,7 +42,7 @@ class Places:
 
     def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
         """`mask`: positions of CPUs; a core is there if one of its CPUs is among them."""
-        cores = session.splitter.cores
+        cores = session.cores
         places = [_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.shown = frozenset(session.shown)
@@ -98,7 +98,7 @@ class Places:
 
 
 def _place(session: Session, at: int) -> Place:
-    cpus = session.splitter.cores[at]
+    cpus = session.cores[at]
     rows = [session.position[cpu] for cpu in cpus]
     known = [session.topology[row] for row in rows]
     first = next((row for row in known if row.core is not None), known[0])

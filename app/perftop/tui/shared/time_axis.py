@@ -108,7 +108,7 @@ def episodes(axis: Axis, session: Session) -> list[Episode]:
     """Those that run, and those that have ended since the axis begins."""
     least_ns = axis.start_ns - max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
     ended = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(session.ended))
-    return [*session.detector.running, *ended]
+    return [*session.running, *ended]
 
 
 def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
