@@ -198,6 +198,17 @@ def test_reasons_are_those_of_the_stream(tmp_path: Path) -> None:
     assert "smi_count=no counter smi on this source" in first["why"]
 
 
+def test_all_ceilings_lack_for_one_reason(tmp_path: Path) -> None:
+    lacking = [wire.Missing("turbo_ceiling_hz", "nobody knows")]
+    first = rows(export(record(tmp_path / "recording", _made(missing=lacking))))[0]
+    (names,) = (
+        part.removesuffix("=nobody knows").split(",")
+        for part in first["why"].split("; ")
+        if part.endswith("=nobody knows")
+    )
+    assert sorted(names) == ["turbo_ceiling_high_hz", "turbo_ceiling_hz", "turbo_ceiling_low_hz"]
+
+
 def test_how_much_of_the_time_was_counted(tmp_path: Path) -> None:
     turns = [wire.Counter(f"perf_{key}_s", key, "s", "perf", scale=1e-9)
              for key in ("enabled", "running")]  # fmt: skip

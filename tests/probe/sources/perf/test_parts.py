@@ -31,6 +31,17 @@ from perfprobe.sources.perf import plan
 from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.wire import Rate
 
+
+def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel()
+    parts = opened(tmp_path, skylake(tmp_path), kernel)
+    assert kernel.opened
+    parts[0].open(1)
+    for part in parts:
+        part.close()
+    assert all(group.closed for group in kernel.groups)
+
+
 # --- what is opened ------------------------------------------------------------------------------
 
 
