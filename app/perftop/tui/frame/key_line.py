@@ -36,8 +36,8 @@ class Told(Widget):
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        if y:
-            return Strip.blank(self.size.width)
+        if y:  # with a style even so: without colours Textual looks at it
+            return line([], ink(self.app), self.size.width, ascii_=self._ascii)
         if self._strip is None:
             self._strip = line(self._runs, ink(self.app), self.size.width, ascii_=self._ascii)
         return self._strip
