@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import command
 import pytest
+from precedence import served_first
 
 pytestmark = pytest.mark.machine
 
+OTHERS = 0.25
+"""Of the CPU: who takes more of it may rightly be named first."""
 BURN = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -42,25 +46,52 @@ def run_and_waited_ns(pid: int) -> tuple[int, int]:
     return int(ran), int(waited)
 
 
+class Fight:
+    """Two for one CPU, and what perftop tells of the one that it watches."""
+
+    def __init__(self, cpu: int, by: str) -> None:
+        with (
+            served_first(),
+            burning(cpu, "pt-victim") as self.victim,
+            burning(cpu, "pt-noisy") as self.noisy,
+        ):
+            watch = str(self.victim) if by == "pid" else "pt-victim"
+            begun_ns, before = time.monotonic_ns(), self._ran_and_waited()
+            arguments = ["--source", "os", "--watch", watch, "-n", "6"]
+            self.told = command.lines(command.run("stat", "--json", *arguments).stdout, "episode")
+            took_ns = time.monotonic_ns() - begun_ns
+            ran, self.waited, noisy_ran, _ = (
+                b - a for a, b in zip(before, self._ran_and_waited(), strict=True)
+            )
+        self.ran = ran
+        self.others = 1 - (ran + noisy_ran) / took_ns
+
+    def longest(self) -> command.Line:
+        mine = [e for e in self.told if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
+        assert mine, self.told
+        return max(mine, key=lambda e: (e["end"] or 1e12) - e["start"])
+
+    def _ran_and_waited(self) -> list[int]:
+        return [*run_and_waited_ns(self.victim), *run_and_waited_ns(self.noisy)]
+
+
 @pytest.mark.parametrize("by", ["pid", "name"])
 def test_who_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
-    with burning(cpu, "pt-victim") as victim, burning(cpu, "pt-noisy") as noisy:
-        watch = str(victim) if by == "pid" else "pt-victim"
-        before = run_and_waited_ns(victim)
-        found = command.lines(
-            command.run("stat", "--json", "--source", "os", "--watch", watch, "-n", "6").stdout,
-            "episode",
-        )
-        ran, waited = (b - a for a, b in zip(before, run_and_waited_ns(victim), strict=True))
-    mine = [e for e in found if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
-    assert mine, found
-    longest = max(mine, key=lambda e: (e["end"] or 1e12) - e["start"])
+    for _ in range(3):
+        fight = Fight(cpu, by)
+        longest = fight.longest()
+        who = longest["evidence"]["who"]
+        if "pt-noisy" in who or fight.others < OTHERS:
+            break
+    else:
+        pytest.skip(f"others took {fight.others:.0%} of CPU {cpu}, and were named")
+    ran, waited = fight.ran, fight.waited
     assert longest["cpus"] == [cpu]
     assert longest["depth"] == pytest.approx(waited / (ran + waited), abs=0.15)
-    assert "pt-noisy" in longest["evidence"]["who"]
-    assert str(noisy) in longest["evidence"]["who"]
-    assert str(victim) not in longest["evidence"]["who"]
+    assert "pt-noisy" in who
+    assert str(fight.noisy) in who
+    assert str(fight.victim) not in who
 
 
 def test_a_job_alone_on_its_cpu_has_no_neighbour() -> None:
