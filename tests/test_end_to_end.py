@@ -125,7 +125,6 @@ def proc_stat_busy(cpu: int) -> tuple[int, int]:
     return sum(fields) - fields[3] - fields[4] - fields[7], sum(fields)
 
 
-@pytest.mark.machine
 def test_utilisation_agrees_with_the_kernel_under_a_known_load() -> None:
     cpu = max(os.sched_getaffinity(0))
     with burning(cpu):

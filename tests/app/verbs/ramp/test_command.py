@@ -123,7 +123,6 @@ def test_a_picture_that_cannot_be_is_told_before(
     assert probe.asked == []
 
 
-@pytest.mark.machine
 def test_on_this_machine() -> None:
     done = command.run("ramp", "--seconds", "1")
     if done.returncode == 3:
