@@ -210,18 +210,20 @@ def _live(options: argparse.Namespace) -> int:
 
     # What shows it takes longer to import than a probe to start: side by side.
     if options.command is None:
-        process = launch.launch(_stream(options, sample_ns))
-        from perftop.tui import app
+        with launch.launched(_stream(options, sample_ns)) as probe:
+            from perftop.tui import app
 
-        return app.run(process, interval_ns, settings, mouse=mouse)
+            return app.run(probe, interval_ns, settings, mouse=mouse)
     from perftop.process.job_terminal import Console
 
     columns, lines = os.get_terminal_size()
-    with Console(options.command, columns - 1, lines // 4) as console:  # about what it will have
-        process = launch.launch(_stream(options, sample_ns, console.job))
+    with (
+        Console(options.command, columns - 1, lines // 4) as console,  # about what it will have
+        launch.launched(_stream(options, sample_ns, console.job)) as probe,
+    ):
         from perftop.tui import command_app
 
-        return command_app.run(process, console, interval_ns, settings, mouse=mouse)
+        return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
 
 
 def _replay(options: argparse.Namespace) -> int:

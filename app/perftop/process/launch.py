@@ -1,16 +1,33 @@
-"""Starting a probe. Quick to import: the probe starts while the app is still being read in."""
+"""Starting a probe, and seeing it end. Quick to import: the probe starts while the app is still
+being read in.
+
+A probe that programs registers gives them back before it ends. So it is always waited for, also
+when a signal ends us, and what it could not give back is raised as Failed.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import IO, Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
+
+STDERR_BYTES = 4096
+"""Kept of what a probe writes to stderr: the end, which has its one line of a reason."""
+GRACE_S = 2.0
+"""Patience with a probe that has nothing to give back; it is killed after that."""
+RESTORE_S = 60.0
+"""Patience with a probe that gives registers back. It is never killed."""
+ENDS = (signal.SIGTERM, signal.SIGHUP)
+LISTEN_S = 0.5
+"""Patience with stderr after the probe's end, should a descendant keep it open."""
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
@@ -29,15 +46,101 @@ def authorize() -> None:
         raise Failed("--sudo: sudo did not let the probe run as root", UNAVAILABLE)
 
 
-def launch(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+class Probe:
+    """A running probe. A thread reads its stderr, so that its last words are known at its end with
+    or without an event loop."""
+
+    def __init__(self, process: subprocess.Popen[bytes], argv: Sequence[str]) -> None:
+        self.process = process
+        self._argv = list(argv)
+        self._words = b""
+        self._programs = "msr" in argv
+        self.told = False
+        """Somebody has raised how it ended."""
+        assert process.stderr is not None
+        self._listener = threading.Thread(target=self._listen, args=(process.stderr,), daemon=True)
+        self._listener.start()
+
+    def _listen(self, stderr: IO[bytes]) -> None:
+        with stderr, suppress(OSError):
+            while data := stderr.read(STDERR_BYTES):
+                self._words = (self._words + data)[-STDERR_BYTES:]
+
+    # --- how it ended
+
+    def ended(self, cut: int = 0) -> Failed:
+        """Why a stream ended without a farewell; `cut`: bytes of an unfinished message."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE_S)
+        self.told = True
+        return self._failure(f", {cut} bytes into a message" if cut else "")
+
+    def _failure(self, tail: str = "") -> Failed:
+        self._listener.join(LISTEN_S)
+        code = self.process.returncode
+        killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # 128+n: of sudo
+        lines = self._words.decode(errors="replace").strip().splitlines()
+        if lines and code is not None and code > 0 and not killed:
+            return Failed(lines[-1].removeprefix("perfprobe: "), code)
+        how = f"ended by signal {killed}" if killed else "ended"
+        left = f"; what it had programmed stays so · {self._mend()}" if killed else ""
+        left = left if self._programs else ""
+        status = code if code is not None and code > 0 and not killed else 1
+        return Failed(f"the probe {how} without a word{tail}{left}", status)
+
+    def _mend(self) -> str:
+        """The command that restores what such a probe left behind when it was killed."""
+        more = ["--sudo"] if self._argv[0] == "sudo" else []
+        if "--sysroot" in self._argv:
+            more += ["--sysroot", self._argv[self._argv.index("--sysroot") + 1]]
+        return " ".join(["to restore it: perftop stat --source msr -n 1", *more])
+
+    # --- ending it
+
+    def end(self) -> Failed | None:
+        """Tells it to end and waits until it has. What it returns: registers are not as they were.
+        May be called again, and from any thread."""
+        process = self.process
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.close()
+        try:
+            process.wait(RESTORE_S if self._programs else GRACE_S)
+        except subprocess.TimeoutExpired:
+            if self._programs:
+                text = f"the probe (pid {process.pid}) is still giving registers back"
+                return Failed(f"{text}; perftop doctor tells whether it has")
+            with suppress(PermissionError):  # it is root's: its stdin has told it
+                process.kill()
+                process.wait()
+        bad = self._programs and process.returncode and not self.told
+        return self._failure() if bad else None
+
+
+def launch(argv: Sequence[str]) -> Probe:
     """In a process group of its own: the terminal's signals are for us. It ends when its stdin
     closes, so it does not outlive us whatever happens."""
     pipe = subprocess.PIPE
     with _starting(argv):
-        return subprocess.Popen(
+        process = subprocess.Popen(
             argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
             env=os.environ | {"PYTHONWARNINGS": "ignore"},
         )  # fmt: skip
+    return Probe(process, argv)
+
+
+@contextmanager
+def launched(argv: Sequence[str]) -> Iterator[Probe]:
+    """A probe that ends with the block, which signals end as Ctrl-C does."""
+    with _left_by_signals():
+        probe = launch(argv)
+        try:
+            yield probe
+        finally:
+            with _deaf():
+                failed = probe.end()
+            if failed is not None and not probe.told:
+                raise failed
 
 
 def ask(argv: Sequence[str]) -> dict[str, Any]:
@@ -45,22 +148,34 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
     for whatever happens."""
     import json
 
-    pipe = subprocess.PIPE
-    with _starting(argv):
-        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe)
-    with process:
+    stdin, lifeline = os.pipe()
+    with _left_by_signals(), os.fdopen(stdin), os.fdopen(lifeline, "wb") as held:
+        with _starting(argv):
+            process = subprocess.Popen(
+                argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
         try:
             out, errors = process.communicate()
-        except KeyboardInterrupt:
-            process.terminate()
-            process.communicate()
+        except BaseException:
+            with _deaf():
+                held.close()
+                with suppress(PermissionError):  # it is root's: its stdin has told it
+                    process.terminate()
+                _, errors = process.communicate()
+            if process.returncode == 1 and errors:
+                raise _refused(process.returncode, errors) from None
             raise
     with suppress(ValueError):
         answer: dict[str, Any] = json.loads(out)
         return answer
+    raise _refused(process.returncode, errors)
+
+
+def _refused(code: int, errors: bytes) -> Failed:
+    """What a probe that has no answer says last."""
     lines = errors.decode(errors="replace").strip().splitlines()
-    why = lines[-1] if lines else f"perfprobe ended with status {process.returncode}"
-    raise Failed(why.removeprefix("perfprobe: "), max(1, process.returncode))
+    why = lines[-1] if lines else f"perfprobe ended with status {code}"
+    return Failed(why.removeprefix("perfprobe: "), max(1, code))
 
 
 @contextmanager
@@ -69,3 +184,32 @@ def _starting(argv: Sequence[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise Failed(f"cannot run the probe: {argv[0]}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _left_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP leave the block by SystemExit, with the status that a shell would see,
+    unless they were ignored before (nohup)."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    with _handled(leave, [n for n in ENDS if signal.getsignal(n) is signal.SIG_DFL]):
+        yield
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Signals do not interrupt a wait for registers."""
+    with _handled(signal.SIG_IGN, [signal.SIGINT, *ENDS]):
+        yield
+
+
+@contextmanager
+def _handled(handler: Any, numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    old = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in old.items():
+            signal.signal(number, before)

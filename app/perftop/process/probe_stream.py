@@ -6,38 +6,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import IO, Protocol
+from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process.launch import launch
+from perftop.process.launch import Probe, launch
 
 READ_BYTES = 1 << 18
-STDERR_BYTES = 4096
-"""Of a dying probe's last words: enough for its one line, bounded whatever it says."""
-GRACE_S = 2.0
-"""A probe restores what it changed before it ends; after this long it is ended without."""
 
 
 class Stream(Protocol):
     def __aiter__(self) -> AsyncIterator[wire.Message]: ...
 
 
-class _Probe:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self._words = b""
-        self._transports: list[asyncio.BaseTransport] = []
+class _ProbeStream:
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._transport: asyncio.BaseTransport | None = None
 
     async def __aiter__(self) -> AsyncIterator[wire.Message]:
         decoder = wire.Decoder()
-        stdout = await self._reader(self._process.stdout)
-        stderr = await self._reader(self._process.stderr)
-        listening = asyncio.create_task(self._listen(stderr))
+        stdout = await self._reader()
         try:
             while data := await stdout.read(READ_BYTES):
                 for message in decoder.feed(data):
@@ -47,59 +38,42 @@ class _Probe:
         except wire.WireError as error:
             raise Failed(f"the probe sent what cannot be read: {error}") from None
         if not decoder.ended:
-            await asyncio.wait({listening}, timeout=GRACE_S)
-            raise Failed(await self._why(decoder), self._status())
-        listening.cancel()
+            raise await asyncio.to_thread(self._probe.ended, decoder.cut)
 
-    async def _reader(self, pipe: IO[bytes] | None) -> asyncio.StreamReader:
+    async def _reader(self) -> asyncio.StreamReader:
         reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._probe.process.stdout
         )
-        self._transports.append(transport)
         return reader
 
-    async def _listen(self, stderr: asyncio.StreamReader) -> None:
-        while data := await stderr.read(STDERR_BYTES):
-            self._words = (self._words + data)[-STDERR_BYTES:]
-
-    def _status(self) -> int:
-        code = self._process.returncode
-        return code if code is not None and code > 0 else 1
-
-    async def _why(self, decoder: wire.Decoder) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self._process.wait, GRACE_S)
-        lines = self._words.decode(errors="replace").strip().splitlines()
-        code = self._process.returncode
-        if lines and code is not None and code > 0:
-            return lines[-1].removeprefix("perfprobe: ")
-        how = f"ended by signal {-code}" if code is not None and code < 0 else "ended"
-        tail = f", {decoder.cut} bytes into a message" if decoder.cut else ""
-        return f"the probe {how} without a word{tail}"
-
-    async def close(self) -> None:
-        process = self._process
-        if process.stdin is not None:
-            process.stdin.close()  # the probe ends when its stdin does
-        for transport in self._transports:
-            transport.close()
-        try:
-            await asyncio.to_thread(process.wait, GRACE_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(PermissionError):  # it is root's: its stdin has told it
-                process.kill()
-                await asyncio.to_thread(process.wait)
+    async def close(self, first: Failed | None = None) -> None:
+        """Raises Failed: `first`, what went wrong before, and registers that were not restored."""
+        if self._transport is not None:
+            self._transport.close()
+        last = await asyncio.to_thread(self._probe.end)
+        if last is not None:
+            self._probe.told = True
+        if first is not None and last is not None:
+            raise Failed(f"{first}\n{last}", first.status)
+        if first is not None or last is not None:
+            raise first or last  # type: ignore[misc]
 
 
 @asynccontextmanager
-async def attached(process: subprocess.Popen[bytes]) -> AsyncIterator[Stream]:
-    """A probe that has been launched; at the end it is told to end, and has."""
-    probe = _Probe(process)
+async def attached(probe: Probe) -> AsyncIterator[Stream]:
+    """A probe that has been launched; at the end it is told to end, and has. Raises Failed for
+    registers that are not as they were."""
+    stream = _ProbeStream(probe)
     try:
-        yield probe
-    finally:
-        await probe.close()
+        yield stream
+    except Failed as failed:
+        await stream.close(failed)
+    except BaseException:
+        await stream.close()
+        raise
+    else:
+        await stream.close()
 
 
 @asynccontextmanager

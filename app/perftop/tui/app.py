@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.draw import theme
+from perftop.process.launch import Probe
 from perftop.process.probe_stream import Stream, attached
 from perftop.session import marks
 from perftop.tui.config import Config
@@ -294,9 +294,7 @@ class PerfTopApp(App[None]):
         self.exit(return_code=1)
 
 
-def run(
-    probe: subprocess.Popen[bytes], interval_ns: int, config: Config, *, mouse: bool = True
-) -> int:
+def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """The exit status; Failed if the stream gave out or we did."""
     app = PerfTopApp(lambda: attached(probe), interval_ns, config, ascii_=not utf8())
     with drawing_on_stdout():

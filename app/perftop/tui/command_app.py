@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import PurePath
@@ -23,6 +22,7 @@ from perftop.base.text import in_ascii, utf8
 from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, Console
+from perftop.process.launch import Probe
 from perftop.process.printout import Printout
 from perftop.process.probe_stream import attached
 from perftop.tui.app import Opener, PerfTopApp, drawing_on_stdout
@@ -231,7 +231,7 @@ class AroundApp(PerfTopApp):
 
 
 def run(
-    probe: subprocess.Popen[bytes], console: Console, interval_ns: int, config: Config, *,
+    probe: Probe, console: Console, interval_ns: int, config: Config, *,
     mouse: bool = True,
 ) -> int:  # fmt: skip
     """The exit status: the command's own. Failed if it could not be run, the stream gave out or we

@@ -21,11 +21,10 @@ from perftop.process.run_notes import RunNotes
 from perftop.recording.writer import Tape, refuse
 from perftop.session import marks
 from perftop.session.session import Session
-from perftop.verbs.run_headless import attend
+from perftop.verbs.run_headless import ENDS, attend
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +212,7 @@ def run(options: Options) -> int:
     """The exit status. Raises Failed."""
     refuse(options.path, force=options.force)
     record = Record(options)
-    status = asyncio.run(attend(record, options.argv, _ENDS))
+    status = asyncio.run(attend(record, options.argv, ENDS))
     if not record.begun:
         raise Failed("nothing was recorded: it ended before the probe had begun", status or 1)
     return (status or record.status) if options.job is not None else 0

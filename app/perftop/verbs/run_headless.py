@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Iterable
 from typing import Protocol
 
 from perftop.base.errors import Failed
 from perftop.process.command_window import HEEDED, Bracket
 from perftop.process.probe_stream import Stream, spawn
+
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""They end a measurement without a command, which is then told in full."""
 
 
 class Work(Protocol):
@@ -28,10 +32,12 @@ async def attend(work: Work, argv: list[str], ends: Iterable[int]) -> int:
     probe; `ends`: signals that are heeded where there is no command. Raises Failed, with the
     command's status unless that is 0: a command that failed says so itself, whatever became of us.
     """
+    tasks: list[asyncio.Task[None]] = []
+    caught = _heed(tasks, work.bracket, ends)  # before there is a probe that must be seen to end
     try:
         async with spawn(argv) as stream:
             task = asyncio.ensure_future(work.consume(stream))
-            caught = _heed(task, work.bracket, ends)
+            tasks.append(task)
             try:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
@@ -58,15 +64,21 @@ def _status(work: Work) -> int:
     return 0 if run is None else run.status
 
 
-def _heed(task: asyncio.Task[None], bracket: Bracket | None, ends: Iterable[int]) -> list[int]:
-    """Signals end the task, and are told in the list; unless a command runs, of which they are."""
+def _heed(
+    tasks: list[asyncio.Task[None]], bracket: Bracket | None, ends: Iterable[int]
+) -> list[int]:
+    """Signals cancel the tasks and go into the list that is returned; while a command runs they are
+    for that. A hang-up that was ignored before (nohup) stays ignored."""
     caught: list[int] = []
 
     def stop(number: int) -> None:
         if bracket is None or not bracket.heed(number):
             caught.append(number)
-            task.cancel()
+            for task in tasks:
+                task.cancel()
 
     for number in HEEDED if bracket else ends:
+        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+            continue
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     return caught

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
-from perftop.verbs.run_headless import attend
+from perftop.verbs.run_headless import ENDS, attend
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def run(options: Options) -> int:
     try:
         with _open(options) as out:
             stat = Stat(options, out)
-            return asyncio.run(attend(stat, options.argv, (signal.SIGINT, signal.SIGTERM)))
+            return asyncio.run(attend(stat, options.argv, ENDS))
     except BrokenPipeError:
         if stat is None or stat.run is None:
             raise

@@ -83,7 +83,7 @@ def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> Non
 
 
 def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_stream, "GRACE_S", 0.2)
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
     started = time.monotonic()
     asyncio.run(read(child("time.sleep(60)"), stop_after=1))
     assert time.monotonic() - started < 30
