@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import __version__, stream_options, wire
-from perfprobe.native.errors import Unavailable
+from perfprobe.native.errors import NotRestored, Unavailable
 from perfprobe.sources import Source
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, Unavailable) as error:
         print(f"perfprobe: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Unavailable) else USAGE
+    except NotRestored as left:
+        print(f"perfprobe: {left}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
@@ -219,8 +222,6 @@ def _timers(options: argparse.Namespace) -> int:
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    import select
-
     from perfprobe import serve
     from perfprobe.instruments.selftest import run
     from perfprobe.instruments.selftest.results import Stopped
@@ -235,7 +236,7 @@ def _selftest(options: argparse.Namespace) -> int:
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
-            answer = run.run(source, lambda: bool(select.select([stop], [], [], 0)[0]))
+            answer = run.run(source, lambda: serve.asked_to_end(stop))
         except Stopped:
             return INTERRUPTED
     print(json.dumps(answer))

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from perfprobe import wire
 from perfprobe.sources import Source
 
+FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that would end the probe before registers are given back."""
 QUEUE_BYTES = 8 << 20
 """Limit of the queue for a slow reader; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
@@ -128,6 +130,13 @@ def _heed(fd: int, event: int, stdin: int, stdout: int) -> None:
         raise Ended("the reader is gone")
 
 
+def asked_to_end(stop: int) -> bool:
+    """Whether a signal came or the parent has closed stdin."""
+    stdin = sys.stdin.fileno() if sys.stdin is not None else -1
+    ready = select.select([stop, *([stdin] if _can_close(stdin) else [])], [], [], 0)[0]
+    return stop in ready or (stdin in ready and not os.read(stdin, 4096))
+
+
 def _can_close(fd: int) -> bool:
     """Whether the end of the parent closes stdin: only a pipe or a socket does, not the terminal or
     /dev/null of somebody who runs the probe by hand."""
@@ -140,12 +149,12 @@ def _can_close(fd: int) -> bool:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[int]:
-    """A descriptor that becomes readable when we are asked to end: by SIGTERM, and by Ctrl-C if the
-    probe was started in a terminal. Otherwise the terminal's signals are for the program that
+    """A descriptor that becomes readable when a signal asks us to end, also Ctrl-C if the probe was
+    started in a terminal. Otherwise the terminal's signals are for the program that
     started us, which closes our stdin. Signals raise nothing in the middle of other work, so that a
     source can restore what it changed."""
     alone = sys.stdin is not None and sys.stdin.isatty()
-    heeded = {signal.SIGTERM} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
+    heeded = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}
     if not alone:
         ignored |= {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP}

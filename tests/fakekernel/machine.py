@@ -38,6 +38,7 @@ class Spec:
     frozen: bool = False  # selects hold, counters do not count
     reads: str = "real"  # "zero": every register is 0, with success
     writes: str = "real"  # "eperm", "drop" (silently)
+    write_s: float = 0.0  # how long a write takes
     open_error: str | None = None  # such as "EPERM", for the msr files
     msr: bool = True  # the driver is loaded
     manual: bool = False  # time stands still but for "advance"
@@ -76,6 +77,7 @@ class Processor:
         return self.read_at[reg](self.machine.now())
 
     def write(self, reg: int, value: int) -> None:
+        time.sleep(self.machine.spec.write_s)
         t = self.machine.now()
         result = self._write(t, reg, value)
         self.machine.log.append(

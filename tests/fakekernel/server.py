@@ -62,7 +62,7 @@ class Control:
     def do_options(self, **options: Any) -> None:
         """Change how reads and writes behave: reads="zero", writes="eperm"."""
         for name, value in options.items():
-            if name not in ("reads", "writes"):
+            if name not in ("reads", "writes", "write_s"):
                 raise ValueError(f"{name} cannot be changed")
             setattr(self.machine.spec, name, value)
 

@@ -14,3 +14,7 @@ def checked(result: int) -> int:
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mistake
     """The machine cannot do what was asked; the text names the blocker and the remedy."""
+
+
+class NotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
+    """Registers are not as they were; the text names them and the remedy."""

@@ -20,6 +20,8 @@ FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PM
 FIXED_COUNTER, FIXED_CONTROL, GLOBAL_CONTROL = 0x309, 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
+MOST_FIXED = 16
+"""Nibbles of FIXED_CTR_CTRL."""
 MOST_GENERAL = 8
 """Other registers follow after eight selects."""
 SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
@@ -190,7 +192,8 @@ def evidence(registers: Registers) -> str:
 
 
 def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
-    """What must be written, in order: selects before the bits that enable them."""
+    """The registers of our counters, in the order in which they are to be written: selects before
+    the bits that enable them. Some may hold our value already."""
     wanted = dict(plan.selects)
     if plan.fixed:
         mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
@@ -200,7 +203,7 @@ def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
     return {
         register: Change(values[register], wanted[register])
         for register in plan.controls
-        if register in wanted and wanted[register] != values[register]
+        if register in wanted
     }
 
 
@@ -210,36 +213,101 @@ def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
 def program(registers: Registers, wanted: Changes) -> None:
     """Writes the changes. Raises MsrError at the first one that fails; the caller restores."""
     for register, change in wanted.items():
-        registers.write(register, change.ours)
+        if change.before != change.ours:
+            registers.write(register, change.ours)
 
 
 def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError]]:
     """Gives the registers back, enabling bits first. Yields the registers that could not be
     restored."""
-    for register, change in reversed(done.items()):
+    now: dict[int, int] = {}
+    for register in done:
         try:
-            now = registers.read(register)
-            value = given_back(register, change, now)
-            if value != now:
-                registers.write(register, value)
+            now[register] = registers.read(register)
+        except MsrError as error:
+            yield register, error
+    value = given_back(done, now)
+    for register in reversed(now):
+        try:
+            if value[register] != now[register]:
+                registers.write(register, value[register])
         except MsrError as error:
             yield register, error
 
 
-def given_back(register: int, change: Change, now: int) -> int:
-    """The value to restore. A select that somebody else has programmed meanwhile is left alone."""
-    mine = change.before ^ change.ours
-    if register in SHARED:
-        return now & ~mine | change.before & mine
-    taken = now not in {change.before, change.ours} and now & EN
-    return now if taken else change.before
+def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
+    """The values to restore. A counter that somebody else has programmed meanwhile is left as it
+    is, with the bit that enables it."""
+    taken = _taken(done, now)
+    nibbles = sum(0xF << NIBBLE * n for n in range(MOST_FIXED) if taken >> 32 + n & 1)
+    theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
+    found = {}
+    for register, value in now.items():
+        before, ours = done[register].before, done[register].ours
+        if register in SHARED:
+            mine = (before ^ ours) & ~theirs[register]
+            found[register] = value & ~mine | before & mine
+        else:
+            found[register] = value if taken & enabling(register) else before
+    return found
 
 
-def foreign(registers: Registers, done: Changes) -> str | None:
-    """Evidence, by register and value, that somebody else has written since; None: nobody has."""
-    for register, change in done.items():
+def _taken(done: Changes, now: Mapping[int, int]) -> int:
+    """The enabling bits of counters that somebody else has programmed."""
+    found = 0
+    for register, value in now.items():
+        before, ours = done[register].before, done[register].ours
+        if register == FIXED_CONTROL:
+            for n in range(MOST_FIXED):
+                known = {nibble(before, n), nibble(ours, n)}
+                found |= (nibble(value, n) not in known) << 32 + n
+        elif register in SELECTS and value not in {before, ours} and value & EN:
+            found |= enabling(register)
+    return found
+
+
+def nibble(control: int, n: int) -> int:
+    """What FIXED_CTR_CTRL says of fixed counter `n`."""
+    return control >> NIBBLE * n & 0xF
+
+
+def enabling(select: int) -> int:
+    """The bit of GLOBAL_CTRL that enables the counter of this select."""
+    return 1 << (select - 0x186 if select < 0xC0010200 else (select - 0xC0010200) // 2)
+
+
+# --- while it runs --------------------------------------------------------------------------------
+
+
+def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
+    """The keys of counters that do not count what the plan says, and the first evidence by register
+    and value. Both are empty while all is as programmed."""
+    lost, said = 0, ""
+    for register, mask, ours, bits in _expected(plan):
         now = registers.read(register)
-        mine = change.before ^ change.ours if register in SHARED else -1
-        if (now ^ change.ours) & mine:
-            return f"{name(register)} is {now:X}H, not {change.ours:X}H"
-    return None
+        if (now ^ ours) & mask:
+            lost |= sum(bit for bit, part in bits if (now ^ ours) & part)
+            said = said or f"{name(register)} is {now:X}H, not {now & ~mask | ours:X}H"
+    keys = [counted.key for counted in plan.counted if lost & _enabled_by(plan, counted)]
+    return keys, said
+
+
+def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
+    """Registers with the bits that are ours and their values; for each counter the bit that
+    enables it and its part of the register."""
+    for register, value in plan.selects.items():
+        yield register, -1, value, [(enabling(register), -1)]
+    fixed = [n for n in range(MOST_FIXED) if nibble(plan.fixed, n)]
+    parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
+    if fixed:
+        yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed, parts
+    if plan.bank.control is not None:
+        each = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
+        yield plan.bank.control, plan.enable, plan.enable, each
+
+
+def _enabled_by(plan: Plan, counted: Counted) -> int:
+    """The bit of GLOBAL_CTRL for a counter, by its address."""
+    if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MOST_FIXED:
+        return 1 << 32 + counted.register - FIXED_COUNTER
+    return 1 << (counted.register - plan.bank.counter) // plan.bank.step

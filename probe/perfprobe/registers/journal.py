@@ -56,10 +56,12 @@ class Found:
 
 
 def directories() -> list[Path]:
-    """Where a journal may lie, best first."""
+    """Where a journal may lie, best first. For root the system's directory comes before that of a
+    session: the next start may have another session, or none."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
-    first = [Path(session) / "perftop"] if session.startswith("/") else []
-    return [*first, Path("/run/perftop"), Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
+    found = [Path(session) / "perftop"] if session.startswith("/") else []
+    found.insert(0 if os.geteuid() == 0 else len(found), Path("/run/perftop"))
+    return [*found, Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
 
 
 def prepare() -> Path:

@@ -36,6 +36,11 @@ class MsrError(Exception):
         """The errno; 0: a write was accepted but had no effect."""
 
     @property
+    def off(self) -> bool:
+        """The CPU is offline."""
+        return self.code in {errno.ENXIO, errno.ENODEV}
+
+    @property
     def why(self) -> str:
         return f"{self.cause}: {self.consequence}"
 
@@ -126,9 +131,8 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
         if any(
             Path(f"{root}/dev/cpu/{n}/msr").exists() for n in files.numbered(f"{root}/dev/cpu", "")
         ):
-            return MsrError(
-                f"CPU {cpu} is off or not there (no /dev/cpu/{cpu}/msr)", what, code=code
-            )
+            cause = f"CPU {cpu} is off or not there (no /dev/cpu/{cpu}/msr)"
+            return MsrError(cause, what, code=errno.ENODEV)
         return _no_driver(root, what, code)
     if code in {errno.EACCES, errno.EPERM}:
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"

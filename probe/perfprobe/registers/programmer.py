@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
@@ -21,6 +22,16 @@ class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
     """Somebody else uses the counters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A look at the registers of a CPU."""
+
+    taken: list[str]
+    """Keys of counters that somebody else has programmed."""
+    text: str
+    """The evidence, empty if there is none."""
+
+
 class Programmer:
     def __init__(self, root: Path, boot_id: str | None) -> None:
         """Opens and writes nothing yet."""
@@ -31,6 +42,8 @@ class Programmer:
         self._journal: Journal | None = None
         self.refused: dict[int, MsrError] = {}
         """CPUs that are not programmed."""
+        self.left = ""
+        """After the end: the registers that are not as they were, and how to restore them."""
         self.notes: list[str] = []
         """Messages for the user, a line each."""
 
@@ -49,8 +62,8 @@ class Programmer:
                 "without it nothing is programmed",
             ) from None
         except MsrError as error:
-            left = self.end()
-            error.consequence += f"; {', '.join(left) or 'all registers are as before'}"
+            self.end()
+            error.consequence += "" if self.left else "; all registers are as before"
             raise
         except BaseException:
             self.end()
@@ -158,41 +171,43 @@ class Programmer:
         self._save()
         counter_plan.program(device, self._changes[cpu])
 
-    def check(self, cpu: int) -> str | None:
-        """A warning if somebody else has programmed the CPU since, else None."""
+    def check(self, cpu: int) -> Check | None:
+        """Whether the CPU's counters are still as programmed. None: it cannot be asked now."""
         device = self._devices.get(cpu)
         if device is None:
             return None
         try:
-            found = counter_plan.foreign(device, self._changes[cpu])
+            keys, found = counter_plan.foreign(device, self._plans[cpu])
         except MsrError:
             return None  # it just went off
-        return None if found is None else f"CPU {cpu}: somebody else programs its counters: {found}"
+        text = f"CPU {cpu}: somebody else programs its counters: {found}" if found else ""
+        return Check(keys, text)
 
     # --- ending ------------------------------------------------------------------------------
 
-    def end(self) -> list[str]:
-        """Gives all registers back and returns the failures as messages. May be called again."""
+    def end(self) -> None:
+        """Gives all registers back. May be called again. `left` tells what could not be."""
         left: dict[int, Changes] = {}
-        told = []
+        troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():
             try:
                 if cpu not in self._devices:
                     self._devices[cpu] = Registers(self._root, cpu, writable=True)
-                troubles = dict(counter_plan.restore(self._devices[cpu], changes))
+                failed = dict(counter_plan.restore(self._devices[cpu], changes))
             except MsrError as error:
-                troubles = dict.fromkeys(changes, error)
-            if troubles:
-                left[cpu] = {register: changes[register] for register in troubles}
-                told.append(f"not restored: {next(iter(troubles.values()))}")
+                failed = dict.fromkeys(changes, error)
+            if failed:
+                left[cpu] = {register: changes[register] for register in failed}
+                troubles[cpu] = next(iter(failed.values()))
         self._changes = left
         for cpu in list(self._devices):
             self.shut(cpu)
         with contextlib.suppress(OSError):  # the old journal stays; it names too many registers
             self._save()
+        if troubles:
+            self.left = _left(self._root, troubles)
         self._changes = {}
         self._journal = None
-        return told
 
     def _save(self) -> None:
         """Writes the journal, or removes it if nothing is programmed."""
@@ -214,3 +229,19 @@ def _in_use(cpu: int, used: str) -> InUse:
     return InUse(
         f"CPU {cpu}'s counters are in use: {used}", "they are left alone", counter_plan.IN_USE_FIX
     )
+
+
+def _left(root: Path, troubles: Mapping[int, MsrError]) -> str:
+    """What is said of CPUs whose registers are not as they were: one line, with the mend."""
+    cpus = sorted(troubles)
+    off = [cpu for cpu in cpus if troubles[cpu].off]
+    first = next(error for error in troubles.values() if error.off == bool(off))
+    steps = [first.mend] if first.mend else []
+    if off:
+        names = ",".join(map(str, off))
+        names = f"{{{names}}}" if len(off) > 1 else names
+        steps = [f"echo 1 | sudo tee {root / 'sys/devices/system/cpu'}/cpu{names}/online"]
+    below = "" if root == Path("/") else f" --sysroot {root}"
+    steps.append(f"perftop stat --source msr -n 1{below}")
+    which = f"CPU{'s' if len(cpus) > 1 else ''} {cpu_sets.format(cpus)}"
+    return f"counters of {which} stay programmed: {first} · to restore them: {'; '.join(steps)}"

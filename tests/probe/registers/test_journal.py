@@ -27,8 +27,21 @@ CPUS = {
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(journal, "directories", lambda: [tmp_path / "perftop"])
     return journal.prepare()
+
+
+def test_root_looks_first_where_the_next_root_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    system, session = Path("/run/perftop"), tmp_path / "perftop"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert journal.directories()[:2] == [system, session]
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert journal.directories()[:2] == [session, system]
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert journal.directories()[0] == system
 
 
 @pytest.fixture

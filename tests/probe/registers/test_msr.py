@@ -255,6 +255,7 @@ def test_changes_leave_what_is_not_ours() -> None:
     before = values(plan, x38F=1 << 48 | 8, x38D=0x5000, x187=0x42003C)
     assert counter_plan.changes(plan, before) == {
         0x186: Change(0, 0x43023C),
+        0x187: Change(0x42003C, 0x42003C),
         0x188: Change(0, 0x4200C0),
         0x38D: Change(0x5000, 0x5333),
         0x38F: Change(1 << 48 | 8, 1 << 48 | 0x70000000F),
@@ -273,4 +274,32 @@ def test_changes_leave_what_is_not_ours() -> None:
     ],
 )
 def test_what_is_given_back(register: int, change: Change, now: int, after: int) -> None:
-    assert counter_plan.given_back(register, change, now) == after
+    assert counter_plan.given_back({register: change}, {register: now}) == {register: after}
+
+
+OURS = {
+    0x186: Change(0, 0x43023C),
+    0x187: Change(0, 0x42003C),
+    0x38D: Change(0, 0x333),
+    0x38F: Change(0, 0x700000003),
+}
+"""Programmed on a machine where nothing was enabled."""
+
+
+@pytest.mark.parametrize(
+    ("theirs", "after"),
+    [
+        ({}, {}),
+        ({0x186: 0x4300C0}, {0x186: 0x4300C0, 0x38F: 0x1}),
+        ({0x38D: 0x222}, {0x38D: 0x222, 0x38F: 0x700000000}),
+        ({0x38D: 0x733}, {0x38D: 0x700, 0x38F: 0x400000000}),
+        ({0x38F: 0x70000000B}, {0x38F: 0x8}),
+        ({0x187: 0, 0x38D: 0x033}, {}),
+        ({0x187: 0x4300C0, 0x38F: 0x2}, {0x187: 0x4300C0, 0x38F: 0x2}),
+    ],
+)
+def test_what_a_stranger_has_programmed_stays_enabled(
+    theirs: dict[int, int], after: dict[int, int]
+) -> None:
+    now = {register: change.ours for register, change in OURS.items()} | theirs
+    assert counter_plan.given_back(OURS, now) == dict.fromkeys(OURS, 0) | after

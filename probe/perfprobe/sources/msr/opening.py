@@ -15,7 +15,7 @@ from typing import Literal
 from perfprobe.cpu import clock_rates, cpuid
 from perfprobe.cpu.identity import boot_id, identity
 from perfprobe.native import tsc_rate
-from perfprobe.native.errors import Unavailable
+from perfprobe.native.errors import NotRestored, Unavailable
 from perfprobe.registers import counter_plan, msr, turbo_ratios
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
@@ -27,6 +27,7 @@ from perfprobe.sources.msr.parts import (
     Reading,
     ReadOnly,
     clocks,
+    close,
     content,
     programmed,
     readable,
@@ -100,8 +101,7 @@ class _Opening:
         self.info = Info(identity)
 
     def close(self) -> None:
-        for part in self.parts:
-            part.close()
+        close(self.parts)
 
     def look(self, rows: Sequence[Cpu]) -> None:
         """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables."""
@@ -146,9 +146,11 @@ class _Opening:
         keys = {counted.key for plan in plans.values() for counted in plan.counted}
         try:
             programmer.begin(plans, [cpu for kind in self._kinds for cpu in kind.online])
-        except InUse:
-            raise
         except MsrError as error:
+            if programmer.left:
+                raise NotRestored(programmer.left) from None
+            if isinstance(error, InUse):
+                raise
             self.info.notes += programmer.notes
             self.missing += [Missing(key, error.why, error.mend) for key in sorted(keys)]
             return

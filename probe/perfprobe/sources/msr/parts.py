@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.native.errors import NotRestored
 from perfprobe.native.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
 from perfprobe.registers import msr
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
+from perfprobe.sources.os.parts import Part
 from perfprobe.wire import Counter, Missing, Scope
 
 SMI_COUNT = 0x34
@@ -96,8 +98,6 @@ class Programmed(ReadOnly):
         super().__init__(root, "cpu", table)
         self.cpus = list(table)
         self.programmer = programmer
-        self.told: list[str] = []
-        """Messages about registers that could not be restored, once it is closed."""
 
     def _device(self, cpu: int) -> Registers | None:
         return self.programmer.device(cpu)
@@ -106,7 +106,18 @@ class Programmed(ReadOnly):
         self.programmer.shut(cpu)
 
     def close(self) -> None:
-        self.told += self.programmer.end()
+        self.programmer.end()
+
+
+def close(parts: Iterable[Part]) -> None:
+    """Closes all of them. Raises NotRestored where registers are not as they were."""
+    left = ""
+    for part in parts:
+        part.close()
+        if isinstance(part, Programmed):
+            left, part.programmer.left = part.programmer.left, ""  # it is told once
+    if left:
+        raise NotRestored(left)
 
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +10,8 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.sources.msr.opening import Info, open_parts
-from perfprobe.sources.msr.parts import Programmed
+from perfprobe.sources.msr.parts import Programmed, close
+from perfprobe.sources.msr.register_check import RegisterCheck
 from perfprobe.sources.os.hello import About
 from perfprobe.sources.os.parts import Part
 from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
@@ -37,50 +36,52 @@ def open_msr(
         everything = [*parts, *os_parts(root, rows)]
         source = Native(root, sample_ns, rows, selected, everything, missing, about, watch)
     except BaseException:
-        for part in parts:
-            part.close()
+        close(parts)
         raise
     return Msr(source, parts, info)
 
 
 class Msr:
-    """The machine with its counters programmed. With each frame it checks on one CPU that they
-    still are."""
+    """The machine with its counters programmed, and a check that they stay so."""
 
     def __init__(self, source: Native, parts: Sequence[Part], info: Info) -> None:
         self._source = source
         self._programmed = [part for part in parts if isinstance(part, Programmed)]
-        self._turn = itertools.cycle([(p, cpu) for p in self._programmed for cpu in p.cpus])
-        self._told = set(info.notes)
-        self._notes = [self._warning(text) for text in info.notes]
+        self._checks = [
+            RegisterCheck(part.programmer, part.cpus, source.hello) for part in self._programmed
+        ]
+        self._told: set[str] = set()
+        self._notes = self._warnings(info.notes)
         tsc_hz = info.tsc_hz or source.hello.tsc_hz
         self.hello: wire.Hello = replace(source.hello, tsc_hz=tsc_hz)
 
     def due(self) -> float:
-        return time.monotonic() if self._notes else self._source.due()
+        if self._notes:
+            return time.monotonic()
+        return min([self._source.due(), *(check.due() for check in self._checks)])
 
     def poll(self) -> list[Frame | Note]:
-        if self._notes:
-            notes, self._notes = self._notes, []
-            return [*notes]
+        notes, self._notes = self._notes, []
         found = self._source.poll()
-        if any(isinstance(message, Frame) for message in found):
-            self._look()
-        return found
+        for check in self._checks:
+            notes += check.look()
+            for message in found:
+                if isinstance(message, Frame):
+                    check.mark(message)
+            notes += self._warnings(check.warnings)
+            check.warnings.clear()
+        for part in self._programmed:
+            notes += self._warnings(part.programmer.notes)
+        return [*notes, *found]
 
     def close(self) -> None:
+        """Raises NotRestored, once."""
         self._source.close()
-        for part in self._programmed:
-            while part.told:
-                print(f"perfprobe: {part.told.pop()}", file=sys.stderr)
+        close(self._programmed)
 
-    def _look(self) -> None:
-        for part, cpu in itertools.islice(self._turn, 1):
-            texts = [*part.programmer.notes, part.programmer.check(cpu)]
-            new = [text for text in texts if text and text not in self._told]
-            self._told.update(new)
-            self._notes += [self._warning(text) for text in new]
-
-    def _warning(self, text: str) -> Note:
+    def _warnings(self, texts: Sequence[str]) -> list[Note]:
+        """A note for each text that was not told before."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._told))
+        self._told.update(new)
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        return Note("warning", now, data={"text": text})
+        return [Note("warning", now, data={"text": text}) for text in new]

@@ -1,0 +1,125 @@
+"""Whether the counters that were programmed still are.
+
+Control registers are read back at least once a second. From the look that finds one changed until
+the look that finds it as programmed again, the values of the counters concerned are not valid. Both
+looks are told by a note. Nothing is written: what somebody else has programmed is theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfprobe.registers.programmer import Programmer
+from perfprobe.wire import Block, Frame, Hello, Note
+
+PERIOD_NS = 800_000_000
+"""All CPUs are looked at once in this time."""
+
+
+@dataclass(slots=True)
+class _Cpu:
+    row: int
+    good_ns: int
+    """Beginning of the last look that found all as programmed."""
+    taken: frozenset[str] = frozenset()
+    until_ns: Mapping[str, int] = field(default_factory=dict)
+    """By counter that was given back: samples before this are still not valid."""
+
+    def bad(self, key: str, time_ns: int) -> bool:
+        return key in self.taken or time_ns < self.until_ns.get(key, 0)
+
+
+class RegisterCheck:
+    def __init__(self, programmer: Programmer, cpus: Sequence[int], hello: Hello) -> None:
+        self._programmer = programmer
+        self._looked_ns = _raw_ns()
+        rows = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._cpus = {cpu: _Cpu(rows[cpu], self._looked_ns) for cpu in cpus}
+        self._turn = list(cpus)
+        self._columns = _columns(hello.blocks)
+        self.warnings: list[str] = []
+        """The evidence of takeovers, as text, for whoever takes it."""
+
+    def due(self) -> float:
+        """CLOCK_MONOTONIC seconds of the next look."""
+        return time.monotonic() + (self._looked_ns + PERIOD_NS - _raw_ns()) / 1e9
+
+    def look(self) -> list[Note]:
+        """Looks at the CPUs whose turn it is, all of them once in PERIOD_NS; returns what is new."""
+        count = len(self._turn)
+        passed_ns = _raw_ns() - self._looked_ns
+        number = min(count, passed_ns * count // PERIOD_NS)
+        if not number:
+            return []
+        self._looked_ns += passed_ns if number == count else number * PERIOD_NS // count
+        now, self._turn = self._turn[:number], self._turn[number:] + self._turn[:number]
+        taken: dict[frozenset[str], tuple[list[int], int]] = {}
+        back: dict[frozenset[str], list[int]] = {}
+        for cpu in now:
+            self._look(cpu, taken, back)
+        at_ns = _raw_ns()
+        notes = [
+            Note("taken", at_ns, data={"cpus": cpus, "counters": sorted(keys), "since_ns": since})
+            for keys, (cpus, since) in taken.items()
+        ]
+        return notes + [
+            Note("given-back", at_ns, data={"cpus": cpus, "counters": sorted(keys)})
+            for keys, cpus in back.items()
+        ]
+
+    def _look(
+        self,
+        cpu: int,
+        taken: dict[frozenset[str], tuple[list[int], int]],
+        back: dict[frozenset[str], list[int]],
+    ) -> None:
+        """Adds what is new of this CPU, by the counters concerned."""
+        state, begun_ns = self._cpus[cpu], _raw_ns()
+        found = self._programmer.check(cpu)
+        if found is None:
+            return
+        keys = frozenset(found.taken)
+        if found.text:
+            self.warnings.append(found.text)
+        if lost := keys - state.taken:
+            cpus, since_ns = taken.get(lost, ([], state.good_ns))
+            taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
+        if ours := state.taken - keys:
+            back.setdefault(ours, []).append(cpu)
+            state.until_ns = {**state.until_ns, **dict.fromkeys(ours, _raw_ns())}
+        state.taken = keys
+        if not keys:
+            state.good_ns = begun_ns
+
+    def mark(self, frame: Frame) -> None:
+        """Clears the valid bits of counters that are not ours."""
+        for state in self._cpus.values():
+            if not state.taken and not state.until_ns:
+                continue
+            for key, (block, first, columns) in self._columns.items():
+                if state.bad(key, frame.time_ns):
+                    _clear(frame, block, state.row, range(first, first + columns))
+            state.until_ns = {k: ns for k, ns in state.until_ns.items() if ns > frame.time_ns}
+
+
+def _columns(blocks: Sequence[Block]) -> dict[str, tuple[Block, int, int]]:
+    """By key of each counter of a CPU: its block, first column and number of columns."""
+    found = {}
+    for block in blocks:
+        first = 0
+        for counter in block.counters if block.scope == "cpu" else ():
+            found[counter.key] = (block, first, counter.columns)
+            first += counter.columns
+    return found
+
+
+def _clear(frame: Frame, block: Block, row: int, columns: range) -> None:
+    words = memoryview(frame.blocks[block.name].valid).cast("Q")
+    for column in columns:
+        words[row * block.valid_words + column // 64] &= ~(1 << column % 64)
+
+
+def _raw_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

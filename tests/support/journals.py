@@ -1,0 +1,31 @@
+"""Journals of registers: root's lie in the system's run directory, whatever a test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from perfprobe.cpu import identity
+from perfprobe.registers import journal
+
+
+def left(root: Path) -> list[journal.Entry]:
+    """Those of this machine."""
+    boot = identity.boot_id(root)
+    return [
+        entry
+        for directory in journal.directories()
+        for entry in journal.look(directory, boot, root).entries
+    ]
+
+
+@contextmanager
+def swept(root: Path) -> Iterator[Path]:
+    """The directory of journals; what this machine has left there goes in the end."""
+    directory = journal.prepare()
+    try:
+        yield directory
+    finally:
+        for directory in journal.directories():
+            journal.Journal(directory, None, root).remove()
