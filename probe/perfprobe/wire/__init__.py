@@ -67,7 +67,14 @@ described in the app's `recording/codec.py` and `session/frame_packing.py`.
 `mark` {"label"}, `run-start` {"pid", "argv"}, `run-end` {"pid", "status", "wall_s", "user_s",
 "sys_s", "first_ns", "last_ns": the times between which all CPUs were first and last read, or null,
 "missed": CPUs for which that is not known},
-`index` at the end of a recording.
+`index` at the end of a recording. From sources that program registers, which they read back at
+least once a second:
+- `taken` {"cpus", "counters": keys, "since_ns"}: the registers of these counters do not hold any
+  more what the probe had written. In frames that follow, their values on these CPUs are not valid;
+  those of frames since `since_ns`, the raw time of the last good look, are in doubt.
+- `given-back` {"cpus", "counters": keys}: the registers hold it again, which the probe did not
+  cause. Values are valid from the first sample after this note's time on; the difference from one
+  before `taken` to one after this means nothing.
 
 **bye**: `reason` (text), `status` (0 when all was well).
 """

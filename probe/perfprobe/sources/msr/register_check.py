@@ -47,7 +47,7 @@ class RegisterCheck:
         return time.monotonic() + (self._looked_ns + PERIOD_NS - _raw_ns()) / 1e9
 
     def look(self) -> list[Note]:
-        """Looks at the CPUs whose turn it is, all of them once in PERIOD_NS; returns what is new."""
+        """Looks at CPUs, all of them once in PERIOD_NS, and returns what is new."""
         count = len(self._turn)
         passed_ns = _raw_ns() - self._looked_ns
         number = min(count, passed_ns * count // PERIOD_NS)
@@ -61,11 +61,15 @@ class RegisterCheck:
             self._look(cpu, taken, back)
         at_ns = _raw_ns()
         notes = [
-            Note("taken", at_ns, data={"cpus": cpus, "counters": sorted(keys), "since_ns": since})
+            Note(
+                "taken",
+                at_ns,
+                data={"cpus": sorted(cpus), "counters": sorted(keys), "since_ns": since},
+            )
             for keys, (cpus, since) in taken.items()
         ]
         return notes + [
-            Note("given-back", at_ns, data={"cpus": cpus, "counters": sorted(keys)})
+            Note("given-back", at_ns, data={"cpus": sorted(cpus), "counters": sorted(keys)})
             for keys, cpus in back.items()
         ]
 

@@ -284,7 +284,7 @@ def test_an_exception_gives_registers_back(
 def test_somebody_else_takes_counters_over(fake: FakeKernel) -> None:
     """Not believed, nothing huge; and what they have programmed is not ours to take back."""
     command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
-    with started(*command, "-i", "200ms", "-n", "6") as process:
+    with started(*command, "-i", "200ms", "-n", "10") as process:
         assert process.stdout
         text = some(process)
         fake.poke(0, 0x30A, 123)

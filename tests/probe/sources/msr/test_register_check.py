@@ -1,0 +1,156 @@
+"""Counters that somebody else has programmed: told by a note, and not valid until they are ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fakekernel.client import FakeKernel, unavailable
+from journals import swept
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe.registers.programmer import Programmer
+from perfprobe.sources.msr.source import Msr, open_msr
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+SAMPLE_NS = 20_000_000
+FIXED = ["cycles", "instructions", "ref"]
+CPU = 2
+
+
+def raw_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    with swept(tmp_path / "root"):
+        yield tmp_path / "root"
+
+
+def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
+    """CPU and key of counters without a value, of rows that were read. None: CPU was not."""
+    found, read = set(), False
+    for block in hello.blocks:
+        if block.scope != "cpu":
+            continue
+        head = memoryview(frame.blocks[block.name].head).cast("Q")
+        valid = memoryview(frame.blocks[block.name].valid).cast("Q")
+        for row, cpu in enumerate(hello.topology):
+            if not head[row * wire.HEAD + 4] & wire.ROW_SAMPLED:
+                continue
+            read |= cpu.cpu == CPU
+            first = 0
+            for counter in block.counters:
+                if not valid[row * block.valid_words + first // 64] >> first % 64 & 1:
+                    found.add((cpu.cpu, counter.key))
+                first += counter.columns
+    return found if read else None
+
+
+def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
+    """The note of this kind, and what is not valid in the first frame with CPU from then on."""
+    note: wire.Note | None = None
+    for messages in whenever_due(source.due, source.poll, f"a note {kind}, and a frame"):
+        for message in messages:
+            if isinstance(message, wire.Note) and message.kind in {"taken", "given-back"}:
+                assert (message.kind, note) == (kind, None)
+                note = message
+            elif isinstance(message, wire.Frame) and note is not None:
+                lost = invalid(source.hello, message)
+                if lost is not None and (kind == "taken" or message.time_ns >= note.time_ns):
+                    return note, lost
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("register", "value", "keys"),
+    [
+        (0x38D, 0x222, FIXED),
+        (0x38D, 0x777, FIXED),
+        (0x38D, 0x3333, []),  # of a fourth, which is not ours
+        (0x38D, 0x733, ["ref"]),
+        (0x38D, 0xB33, ["ref"]),
+        (0x186, 0x4300C0, ["one_thread"]),
+        (0x187, 0, ["kernel_cycles"]),
+        (0x38F, 0x70000000D, ["kernel_cycles"]),
+        (0x38F, 0x50000000F, ["cycles"]),
+        (0x189, 0x4300C0, []),
+    ],
+)
+@pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
+def test_exactly_what_was_taken(
+    root: Path, register: int, value: int, keys: list[str], stale: list[list[int]]
+) -> None:
+    """`stale`: our values stood there before us, and nothing was enabled."""
+    with (
+        FakeKernel(root, registers=stale) as kernel,
+        closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,
+    ):
+        ours = kernel.peek(CPU, register)
+        before_ns = raw_ns()
+        kernel.poke(CPU, register, value)
+        if not keys:
+            assert quiet(source)
+            return
+        note, lost = seen(source, "taken")
+        assert note.data["cpus"] == [CPU]
+        assert note.data["counters"] == keys
+        assert note.data["since_ns"] <= before_ns + 50_000_000 < note.time_ns + 50_000_000
+        assert lost == {(CPU, key) for key in keys}
+        kernel.poke(CPU, register, ours)
+        note, lost = seen(source, "given-back")
+        assert (note.data, lost) == ({"cpus": [CPU], "counters": keys}, set())
+
+
+def quiet(source: Msr) -> bool:
+    """Nobody says anything for longer than a round of looks takes."""
+    end = time.monotonic() + 1.2
+    for messages in whenever_due(source.due, source.poll, "the end of the time"):
+        for message in messages:
+            assert isinstance(message, wire.Frame), message
+            assert not invalid(source.hello, message)
+        if time.monotonic() > end:
+            break
+    return True
+
+
+def test_one_takeover_is_one_note(root: Path) -> None:
+    with FakeKernel(root) as kernel, closing(open_msr(kernel.root, SAMPLE_NS, None)) as source:
+        for messages in whenever_due(source.due, source.poll, "a round of looks"):
+            if any(isinstance(message, wire.Frame) and message.seq > 60 for message in messages):
+                break
+        time.sleep(0.9)  # all CPUs are due
+        for cpu in (0, 1, 3):
+            kernel.poke(cpu, 0x38D, 0x222)
+        note, _ = seen(source, "taken")
+        assert note.data["cpus"] == [0, 1, 3]
+        found = [m for m in source.poll() if isinstance(m, wire.Note)]
+        assert [m.kind for m in found if m.kind != "warning"] == []
+
+
+@pytest.mark.parametrize("sample_ns", [2_000_000, 100_000_000, 3_000_000_000])
+def test_each_cpu_is_looked_at_once_a_second(
+    root: Path, monkeypatch: pytest.MonkeyPatch, sample_ns: int
+) -> None:
+    looks: dict[int, list[float]] = {cpu: [] for cpu in range(4)}
+    plain = Programmer.check
+
+    def check(self: Programmer, cpu: int) -> object:
+        looks[cpu].append(time.monotonic())
+        return plain(self, cpu)
+
+    monkeypatch.setattr(Programmer, "check", check)
+    with FakeKernel(root) as kernel, closing(open_msr(kernel.root, sample_ns, None)) as source:
+        start = time.monotonic()
+        for _ in whenever_due(source.due, source.poll, "four seconds"):
+            if time.monotonic() > start + 4:
+                break
+        elapsed_s = time.monotonic() - start
+    for times in looks.values():
+        assert elapsed_s / 1.0 - 1 <= len(times) <= elapsed_s / 0.8 + 1
