@@ -15,14 +15,16 @@ from perftop.samples.cores import packages
 from perftop.samples.sample_reader import Sieve
 
 STEP_HZ = 100e6
-"""Between two clocks of an Intel core since Sandy Bridge; others' are finer."""
+"""Step between two clocks of an Intel core since Sandy Bridge. Steps of others are finer."""
 BETWEEN = 0.1
-"""Of a step. A core whose mean clock is further from both ends has changed its clock."""
+"""Share of a step. A core whose mean clock is further from both neighbours has changed its
+clock."""
 HDC = 0.02
-"""Of reference cycles: MPERF may tick by the nameplate, up to a per cent off the TSC."""
+"""Minimum share of reference cycles by which MPERF must be ahead. MPERF may tick by the nameplate
+frequency, up to a per cent off the TSC."""
 SMI_S = 10e-6, 10e-3
-"""What one SMI may cost: entering and leaving alone takes the one, an operating system would lose
-its ticks by the other."""
+"""Shortest and longest time that one SMI may cost. Entering and leaving alone takes the first; an
+operating system would lose ticks by the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ SIGNS = {
     "pcu": Sign("clock-change", "measured"),
     "between": Sign("clock-change"),
 }
-"""In the order in which they are believed."""
+"""Causes and how sure they are, in the order in which they are believed."""
 
 
 class Signs:
@@ -54,7 +56,8 @@ class Signs:
         self._thermal, self._modulation = Thermal(sieve), Modulation(sieve)
 
     def explained(self, seen: Seen, share: Floats, span_s: Floats) -> Floats:
-        """(SIGNS, CPUs) of CPUs that lose this share of a span; 0 also where a sign is not told."""
+        """Seconds of standstill that each sign explains, (SIGNS, CPUs), for CPUs that lose this
+        share of a span. 0: none, or the stream has no such sign."""
         lost_s = share * span_s
         found = {
             "thermal": lambda: lost_s * self._hot(seen),
@@ -74,7 +77,7 @@ class Signs:
         return np.full(self._rows, np.nan) if moved is None else moved
 
     def _share(self, seen: Seen, key: str) -> Floats:
-        """Of the ticks of the TSC in its own span."""
+        """Share of the TSC's ticks in the span of its block."""
         column = self._counters.columns.get(key)
         if column is None:
             return np.full(self._rows, np.nan)
@@ -92,7 +95,7 @@ class Signs:
         return np.where(more >= HDC * ref, more, 0.0)
 
     def _stopped_s(self, seen: Seen, share: Floats, span_s: Floats) -> Floats:
-        """What even the CPU loses that loses least: an SMI spares none."""
+        """The loss of the CPU that loses least, for an SMI stops all."""
         busy = share[np.isfinite(share) & (seen.sample.values["idle"] < SMALL_IDLE)]
         all_s = span_s * (busy.min() if len(busy) else 0.0)
         each_s = all_s / self._moved(seen, "smi")

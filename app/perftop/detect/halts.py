@@ -19,23 +19,24 @@ from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.003, 0.0015
-"""Of the time, beyond what the error may have made. Where nothing is wrong up to 0.0006 of it is
-lost; the least that was ever worth telling is about 0.005."""
+"""Shares of the time lost, beyond what the error may have made. A machine without a fault loses up
+to 0.0006; the least loss that was ever worth telling is about 0.005."""
 AFTER = 2
-"""Samples: one alone may be a tick of steal that was booked late."""
+"""Samples that must show it. One alone may be a tick of steal that was booked late."""
 PACKET_NS = 80_000_000
 """Samples shorter than this are taken together: time is lost at once and not evenly, to SMIs some
 ten times a second, and to a hypervisor by the tick."""
 MOST = 0.5
-"""Of what is lost: a sign that explains less goes with something else."""
+"""Minimum share of the loss that a sign must explain to be its cause."""
 TRANSITION_S = 8.5e-6
-"""A core of Skylake's time stands still for as long when its clock changes."""
+"""Time that a core of the Skylake generation stands still when its clock changes."""
 CHANGES = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
-"""Where a spell sums up what is lost, the three errors, SMIs, and what explains it."""
+"""Places in the sums of a spell: the loss, the three errors, SMIs, and what explains the loss."""
 Sums = list[Floats]
-"""The same of some samples, by position of the CPU, after the seconds that these last."""
+"""Sums of some samples by position of the CPU: the seconds they last, then the places above."""
 READ, STEAL = 3, 4
+"""Places of two errors in Sums."""
 
 
 class Halts:
@@ -78,7 +79,8 @@ class Halts:
         return ended
 
     def _together(self, seen: Seen) -> tuple[int, Sums]:
-        """With the samples before that were too short; not over a gap, which ends everything."""
+        """The sample with those before it that were too short. Nothing is joined across a gap in
+        the stream."""
         now = self._sums(seen)
         if self._begun is None or not 0 < seen.time_ns - seen.since_ns <= self._gap_ns:
             return seen.since_ns, now

@@ -1,4 +1,4 @@
-"""Throttling that only the kernel tells of, by its count of time: it books all of it at the end."""
+"""Throttling that only the kernel counts, as time. The kernel books all of it when it is over."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from perftop.samples.evidence import KERNEL
 from perftop.samples.sample_reader import Sieve
 
 KEYS = "package_throttled_s", "core_throttled_s"
-"""One that a whole package told of is not told again for each of its cores."""
+"""In this order: what a whole package told is not told again for each of its cores."""
 
 
 class Booked:
-    """Ended episodes where no status bits are polled."""
+    """Ended episodes of streams without polled status bits."""
 
     def __init__(self, sieve: Sieve, detector: Detector) -> None:
         self._detector = detector
@@ -24,7 +24,7 @@ class Booked:
         self._cpus = {"package": sieve.hello.packages, "core": sieve.hello.cores}
         self._scope = {block.name: block.scope for block in sieve.hello.blocks}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, when it was last in a drop: that has told of it."""
+        """By CPU, when it was last in a drop. The drop has told of that throttling."""
 
     def sample(self, seen: Seen) -> list[Episode]:
         """Those that the kernel booked in this sample."""

@@ -14,20 +14,20 @@ CAUSES = {
     "running average thermal limit": "thermal", "PROCHOT": "prochot", "VR thermal": "vr",
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
 }  # fmt: skip
-"""By the name of a limit reason; of two seen as often the first. The others limit nothing, or
-nobody knows what."""
+"""Cause by the name of a limit reason; of two seen equally often the first one counts. Other
+reasons limit nothing, or it is not known what they limit."""
 LEVELS = "license_1", "license_2", "license_3"
 """Counters of cycles for which wide code had the clock lowered."""
 
 ACTS, AT_LIMIT = 0.1, 0.99
-"""Of polls or cycles: what limits the clock more seldom takes no START off its mean. Of the power
-limit: a controller holds its mean that close."""
+"""ACTS: minimum share of polls or cycles; rarer limits cannot lower the mean clock by START.
+AT_LIMIT: share of the power limit within which a controller holds the mean power."""
 ROBBED = 0.05
-"""Of the time: a hypervisor that takes so much has more to run than there are cores."""
+"""Share of the time. A hypervisor that takes so much has more to run than there are cores."""
 SAVING = 128
-"""Energy preference, of 0 to 255, from which on it means power before speed."""
+"""Energy preference, 0 to 255, from which on power goes before speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
-"""A limit that is one of power, not told which; and those that it may be."""
+"""A power limit of which it is not told which one it is, and the limits that it may be."""
 
 
 class Clue(NamedTuple):
@@ -60,7 +60,7 @@ CLUES = (
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""Of those seen as often the first."""
+"""The first one counts where several were seen equally often."""
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
 PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
        "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
@@ -69,7 +69,7 @@ FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
 COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
            "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
            "hwp_max", "hwp_highest", "stat_steal_s")  # fmt: skip
-"""All that rules and evidence ask for."""
+"""All counters that rules and evidence ask for."""
 
 
 class Verdict(NamedTuple):
@@ -97,7 +97,7 @@ def _wide(case: Case) -> Verdict | None:
 
 
 def _limited(case: Case) -> Verdict | None:
-    """By what was seen most; where that is power, by the one that tells which limit of it."""
+    """The limit that was seen most. For power: the clue that tells which of its limits it is."""
     seen = [(clue, share) for clue in CLUES if _shows(clue, share := _share(case, clue))]
     seen.sort(key=lambda found: -found[1] if found[0].least else 0.0)
     causes = [clue.cause for clue, _ in seen]
@@ -125,7 +125,8 @@ def _reached(case: Case, key: str) -> bool:
 
 
 def _at_limit(case: Case) -> Verdict | None:
-    """By power at its limit, or time that counts as throttled: on some models for power only."""
+    """Power at its limit, or time that counts as throttled, which some models count for power
+    only."""
     at_limit = any(_reached(case, key) for key in ("power_limit_w", "power_limit2_w"))
     throttled = case.facts.mean("power_throttled_s") >= ACTS
     return _of_power(case) if at_limit or throttled else None
@@ -147,8 +148,8 @@ def _robbed(case: Case) -> Verdict | None:
 RULES: tuple[Callable[[Case], Verdict | None], ...] = (
     _capped, _wide, _limited, _at_limit, _asked_less, _robbed,
 )  # fmt: skip
-"""The first that holds names the cause: what was set, what the code asks for, what limits the
-package, then what is only likely."""
+"""The first rule that holds names the cause. Order: what was set, what the code asks for, what
+limits the package, what is only likely."""
 
 
 def verdict(case: Case) -> Verdict:

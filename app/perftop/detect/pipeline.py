@@ -1,4 +1,4 @@
-"""All that looks at samples for episodes, in one."""
+"""All detectors, called one after another with each sample."""
 
 from __future__ import annotations
 

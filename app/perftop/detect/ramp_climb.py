@@ -12,16 +12,16 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 
 BUSY = 0.5
-"""Of the time since it woke: the clock of a core that works less is governed by its load."""
+"""Minimum share of the time since it woke that a core works. Otherwise its load sets its clock."""
 WAVER = 0.05
-"""Of the clock: steady ones go to and fro by a step of 100 MHz."""
+"""Share of the clock by which a steady one may waver: a step of 100 MHz."""
 GAIN = 0.05
-"""Of the steady clock: less than this is wavering, not a climb."""
+"""Minimum share of the steady clock that a climb gains. Less is wavering."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Of one core."""
+    """The ramp of one core."""
 
     core: int
     start_ns: int
@@ -32,10 +32,10 @@ class Ramp:
     t99_s: float
     steady_s: float
     resolution_s: float
-    """So far the times may be off, and less than this nobody can tell."""
+    """Error of the times, which is also the shortest that can be told."""
     drops: int
     samples: int
-    """That showed it climb."""
+    """Samples that showed it climb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Climb:
 
     cores: Ints
     woke: Ints
-    """In which sample."""
+    """The sample in which each woke."""
     begin: int
     end_ns: Ints
-    """(samples) of each."""
+    """(samples) ends of the samples."""
     hz: Floats
     """NaN: it slept."""
     util: Floats
     apart_ns: Floats
-    """From one look at the core to the next; 0: there was none."""
+    """Time between one reading of the core and the next; 0: it was not read."""
 
     @property
     def _number(self) -> Ints:
@@ -63,22 +63,23 @@ class Climb:
         return np.asarray(values[samples, np.arange(len(self.cores))])
 
     def start_ns(self) -> Floats:
-        """What work there was in the sample of the waking was at its end."""
+        """When each core woke: the work in the sample of the waking was at the end of it."""
         work = np.minimum(1.0, self._at(self.woke, self.util) / self._at(self.woke + 1, self.util))
         return self.end_ns[self.woke] - work * self._at(self.woke, self.apart_ns)
 
     def began_ns(self, samples: Ints) -> Floats:
-        """As each core saw it: one that was not read before has seen more."""
+        """Start of these samples as each core saw it. The span of a core that was not read is
+        longer."""
         return self.end_ns[samples] - self._at(samples, self.apart_ns)
 
     def settled(self, steady_hz: Floats, at99: Ints) -> Ints:
-        """From which sample on the clock only wavers, all of it gained."""
+        """The sample from which on the clock only wavers and has gained everything."""
         astray = (np.abs(self.hz - steady_hz) > WAVER * steady_hz) & (self._number < self.begin)
         last = np.where(astray, self._number, -1).max(axis=0)
         return np.asarray(np.maximum(last + 1, at99))
 
     def ramps(self) -> list[Ramp]:
-        """Of those cores whose clock did climb."""
+        """The ramps of the cores whose clock climbed."""
         first_hz, steady_hz = self._at(self.woke, self.hz), np.median(self.hz[self.begin :], axis=0)
         at90, at99 = ((self.hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         settled = self.settled(steady_hz, at99)
@@ -102,7 +103,7 @@ class Climb:
 
 
 def evidence(ramps: Sequence[Ramp], cores: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Of the core in the middle, and of the slowest if it can be told apart from that."""
+    """Numbers of the median core, and of the slowest one if it can be told apart."""
 
     def middle(key: str) -> float:
         return float(median(getattr(ramp, key) for ramp in ramps))

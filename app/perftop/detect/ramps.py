@@ -25,17 +25,17 @@ from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
 UP = 0.1
-"""Of a sample: less is what an idle system does. From the first sample with more a core is up."""
+"""Minimum share of a sample that a core works to be up. An idle system works less."""
 REST_NS = 1_000_000_000
-"""A core that slept less had not settled: builds and databases come and go several times a second,
+"""Minimum sleep before a waking counts. Builds and databases come and go several times a second,
 and their clock follows them as it can."""
 HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
-"""A clock is steady that stayed put for both: governors look at it every 10 to 100 ms."""
+"""A clock is steady once it has stayed put for both. Governors look at it every 10 to 100 ms."""
 LONGEST_NS = 10_000_000_000
 """A clock that is not steady by then follows something else than the core's waking."""
 SHOWN = 4
-"""Samples: with fewer the clock that the first one shows, a mean, may be further above where the
-climb began than an eighth of it."""
+"""Minimum samples of a climb that counts as measured. With fewer, the mean clock of the first
+sample may lie further above the clock at the start than an eighth of the climb."""
 NEVER = -1
 
 
@@ -133,7 +133,7 @@ class Ramps:
         self._woke[cores] = self._batch[cores] = NEVER
 
     def _settle(self, time_ns: int) -> None:
-        """Those whose clock has been steady for long enough."""
+        """Ends the climb of cores whose clock has been steady for long enough."""
         begin = min(bisect_right(self._end_ns, time_ns - HOLD_NS), len(self._hz) - HOLD_SAMPLES)
         old = np.flatnonzero((self._woke != NEVER) & (self._woke < begin))
         if not len(old):
@@ -147,7 +147,8 @@ class Ramps:
             self._leave(np.isin(np.arange(len(self._woke)), steady))
 
     def _ramps(self, cores: Ints, begin: int) -> list[Ramp]:
-        """Of these those that climbed, their clock being steady since that sample."""
+        """The ramps of those of these cores that climbed. Their clock is steady since sample
+        `begin`."""
         hz, util, apart_ns = (
             np.array(past)[:, cores] for past in (self._hz, self._util, self._apart_ns)
         )
@@ -156,7 +157,7 @@ class Ramps:
         return Climb(cores, woke, begin, np.array(self._end_ns), hz, util, apart_ns).ramps()
 
     def _told(self) -> list[Episode]:
-        """Those of whose cores none climbs any more. What no core needs any more is let go."""
+        """The batches in which no core climbs any more. Drops the samples that no core needs."""
         left = set(self._batch.tolist())
         over = [batch for batch in self._climbed if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -185,7 +186,7 @@ class Ramps:
 
 
 def _busy_hz(seen: Seen) -> Floats:
-    """Of each core, its threads together."""
+    """The clock of each core while it ran, its threads together; NaN: it did not run."""
     cycles, run_s = seen.ran()
     unknown = np.full(len(run_s), np.nan)
     return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))

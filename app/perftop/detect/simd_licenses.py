@@ -17,14 +17,15 @@ from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 
 START, END = ACTS, ACTS / 2
-"""Of the cycles of a core: as where a level is told to be the cause of a drop."""
+"""Shares of a core's cycles. START is the share from which a level is the cause of a drop."""
 AFTER = 2
-"""Samples: one alone may be the edge of a drop that the level has made."""
+"""Samples that must show it. One alone may be the edge of a drop that the level has made."""
 WAVER = 0.01
-"""Of the ceiling. A clock that misses it by less is there: its steps are two to three times as
-much, and what is asked for need not be met to the Hz."""
+"""Share of the ceiling. A clock that misses it by less is at the ceiling: a step of the clock is
+two to three times as much."""
 RUN_S, CYCLES, ALLOWED, FIRST = 2, 3, 4, 5
-"""Where a spell sums up run time, cycles, run time x ceiling, and the cycles of each level."""
+"""Places in the sums of a spell: run time, cycles, run time x ceiling, and the cycles of each
+level."""
 
 
 class Licenses:
@@ -59,7 +60,7 @@ class Licenses:
         return ended
 
     def _level(self, seen: Seen, key: str) -> Floats:
-        """By CPU, of its whole core: see facts.LEVEL."""
+        """Cycles of the whole core by CPU; see counted_shares.LEVEL."""
         moved = self._counters.moved(seen.sample.delta, key)
         assert moved is not None, key
         return moved
@@ -70,7 +71,8 @@ class Licenses:
         return cores.of([cpu for e in drops if e.cause == "license" for cpu in e.cpus])
 
     def _tell(self, spell: Shown) -> None:
-        """Its depth is what the clock lacks, and not how much of the code is wide."""
+        """Sets evidence and depth. The depth is what the clock lacks, not the share of wide
+        code."""
         sums = spell.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         most = int(sums[FIRST:].argmax())

@@ -12,11 +12,11 @@ from perftop.samples.episode import Episode
 from perftop.samples.sample_reader import Sieve
 
 QUIET_NS = 1_000_000_000
-"""So long without one ends it: what keeps polling hardware from firmware does so at least that
-often, and a line for each would bury it."""
+"""Time without an SMI that ends an episode. Firmware that polls hardware does so at least this
+often; a line for each SMI would bury it."""
 STRETCHED = 1.5
-"""Of the sample. A row that covers more was not read for a while: it counts what others have
-counted before."""
+"""Multiple of the sample. A row whose span is longer was not read for a while: it counts SMIs that
+other rows have counted before."""
 
 
 class Smis:

@@ -1,4 +1,4 @@
-"""Time that the hypervisor took, as the guest's kernel accounts for it: in ticks of 10 ms."""
+"""Time that the hypervisor took. The guest's kernel accounts for it in ticks of 10 ms."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.04, 0.02
-"""Less than a tick in 250 ms is what neighbours on a well-kept host take now and then."""
+"""Shares of the time. Neighbours on a well-kept host take up to a tick in 250 ms now and then."""
 TICKS = 3
-"""One may have filled up over any time, and two may meet by chance."""
+"""Ticks that must come soon after each other. One may have filled up over any time, and two may
+meet by chance."""
 QUIET_NS = round(TICK_S / END * 1e9)
-"""With no tick for longer than this, less is stolen than keeps an episode going."""
+"""Without a tick for longer than this, the share is below END."""
 
 
 class Steals:

@@ -19,11 +19,12 @@ from perftop.samples.sample_reader import Sieve
 
 CAUSES = (*HOT, "modulation")
 START, END = ACTS, ACTS / 2
-"""Of polls or time: as where a status is told to be the cause of a drop."""
+"""Shares of polls or time. START is the share from which a status is the cause of a drop."""
 AFTER = 2
-"""Samples: one alone may be the edge of a drop of the same cause."""
+"""Samples that must show it. One alone may be the edge of a drop of the same cause."""
 LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
-"""Where a spell sums up what was lost, of how much, what modulation asked for, and each cause."""
+"""Places in the sums of a spell: seconds lost, seconds they are of, the share that modulation asked
+for, and the share of each cause."""
 
 
 class Throttles:
@@ -77,7 +78,8 @@ class Throttles:
         return dropping
 
     def _tell(self, spell: Shown) -> None:
-        """Its depth is what it costs and not how long it is told."""
+        """Sets cause, evidence and depth. The depth is what it costs, not how often the status was
+        set."""
         sums, episode = spell.sums, spell.episode
         shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
         episode.cause = max(shares, key=lambda cause: shares[cause])

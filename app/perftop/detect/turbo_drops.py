@@ -27,31 +27,34 @@ from perftop.samples.sample_reader import Sieve
 from perftop.samples.turbo import CAPS
 
 START, END = 0.05, 0.03
-"""Of the ceiling. It begins with more than a step of 100 MHz, which a clock may waver by, and where
-rows are marked; less keeps it going, so that a clock at the edge makes one episode."""
+"""Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a
+clock may waver, and the share from which rows are marked. Between END and START a drop goes on, so
+that a clock at the edge makes one episode."""
 BINDS = 0.02
-"""Of a cap: as near as the mean of a clock that is held there comes to it."""
+"""Share of a cap. The mean of a clock that is held at a cap comes this near to it."""
 AT_WORK, BEFORE = 0.5, 2
-"""Of the time, in this sample and so many before. A core that works less is clocked by what it
-needs, and one that was not read has a span that began before the sample."""
+"""Minimum share of the time that a core works, in this sample and in BEFORE samples before it. A
+core that works less is clocked by what it needs. The span of a core that was not read began before
+the sample."""
 CLIMB_NS = 200_000_000
-"""A core that woke climbs: in tens of ms by itself, in some periods of the kernel's governor."""
+"""Time after a core woke in which its clock still climbs. Hardware takes tens of ms, the kernel's
+governor some of its periods."""
 ACTIVE = 0.1
-"""Of the time: cores that do less are not told as active."""
+"""Minimum share of the time that a core works to be told as active."""
 MOST = 0.75
-"""Of the running time of a group: with so much of it in cores that drop, the group does."""
+"""Minimum share of a group's running time in cores that drop; from there the whole group drops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """One sample, by position of the core."""
+    """One sample; arrays by position of the core."""
 
     run_s: Floats  # of its threads together, 0 where unknown
     cycles: Floats
     util: Floats  # of its busiest thread; NaN: not read
     ceiling_hz: Floats
     delta: Delta
-    """All that was counted."""
+    """Everything that was counted in the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class _Look:
     time_ns: int
 
     def missing(self, share: float) -> Bools:
-        """Those that miss so much of what was allowed."""
+        """Cores that miss this share of what was allowed."""
         run_s, cycles, allowed = self.clocks
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
 
@@ -136,7 +139,8 @@ class Drops:
         return over
 
     def _certain(self, ceiling: Floats) -> Floats:
-        """It may have moved anywhere in the sample: no more is asked for than is certain."""
+        """The lower of this ceiling and the last one: it may have moved anywhere within the
+        sample."""
         told = np.isfinite(ceiling)
         certain = np.where(told, np.fmin(ceiling, self._ceiling), 0.0)
         self._ceiling = np.where(told, ceiling, self._ceiling)
@@ -168,7 +172,7 @@ class Drops:
         )
 
     def _follow(self, look: _Look) -> list[_Drop]:
-        """Adds the sample to what runs; those that are over."""
+        """Adds the sample to the drops that run. Returns those that are over."""
         over, low = [], look.missing(END)
         for drop in self._drops.running:
             if drop.whole:
@@ -221,7 +225,7 @@ class Drops:
             episode.evidence["ceiling"] = BASE_CLOCK
 
     def _active(self, core: int) -> int | None:
-        """Of its package, as each was last read; None: some of them nobody reads."""
+        """Active cores of its package, as each was last read. None: some of them are never read."""
         cores = self._cores
         on = cores.total(self._sieve.online.astype(float)) > 0
         work = self._work[on & (cores.package == cores.package[core])]

@@ -1,4 +1,4 @@
-"""What was counted while something lasted, as shares: of polls, cycles or time."""
+"""What was counted while something lasted, as shares of polls, cycles or time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Tally:
         return out
 
     def _moved(self, entry: _Entry, delta: Delta) -> Floats:
-        """(rows, width); what is not known is no part of either sum."""
+        """(rows, width); rows that are not known are 0 in both sums."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
@@ -93,7 +93,7 @@ class Tally:
 
 
 def _whole(key: str) -> str | None:
-    """What a counter is a share of, where that is not time."""
+    """Key of what a counter is a share of; None: polls or time."""
     return CYCLES if key.startswith(LEVEL) else TICKS if key.startswith("pcu_") else None
 
 
@@ -104,7 +104,8 @@ class Facts:
         self._entries, self._sums = tally.entries, sums.tolist()
 
     def mean(self, key: str, part: str = "") -> float:
-        """Of a gauge its mean, of energy watts, of a bit its share of the polls; NaN: unknown."""
+        """A gauge's mean, a rate per second (watts of energy), or a bit's share of the polls; NaN:
+        unknown."""
         entry = self._entries.get(key)
         if entry is None or not (below := self._sums[entry.place]):
             return nan

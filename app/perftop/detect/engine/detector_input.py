@@ -22,19 +22,19 @@ class Seen:
     time_ns: int
     cores: Cores
     records: Mapping[str, object]
-    """What came with the frame besides counters, from outside: to be checked by who reads it."""
+    """What came with the frame besides counters. It comes from outside: readers must check it."""
 
     @property
     def ceiling_hz(self) -> Floats:
-        """By core, what turbo allows for certain; NaN where nothing says."""
+        """What turbo allows each core for certain; NaN: unknown."""
         return self.sample.ceilings.hz
 
     def util(self) -> Floats:
-        """By core, of its busiest thread; NaN: not read."""
+        """Utilisation of each core's busiest thread; NaN: not read."""
         return self.cores.most(self.sample.values["util"])
 
     def ran(self) -> tuple[Floats, Floats]:
-        """By core, cycles of its threads together and the seconds they took; 0: not known."""
+        """Cycles of each core's threads together and the seconds they took; 0: not known."""
         values, at = self.sample.values, INDEX["busy_hz"]
         both = np.array([values.top[at], values.bottom[at]])
         both[:, ~np.isfinite(both).all(axis=0)] = 0.0

@@ -1,4 +1,4 @@
-"""Episodes that run, and those that nobody else finds: CPUs that go, samples not to be believed."""
+"""Episodes that run; and those of CPUs that go, and of samples that cannot be believed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ disturbance seen twice, and a line per sample would bury it."""
 
 
 class Detector:
-    """Turns what happened to each CPU into episodes. Ended ones are handed out once."""
+    """Holds the episodes that run. An episode that ends is returned by the call that ended it."""
 
     def __init__(self) -> None:
         self.running: list[Episode] = []
         self._last_suspect: dict[int, int] = {}
         self._reasons: dict[int, Counter[str]] = {}
-        """By CPU of a suspect episode, in how many samples."""
+        """By CPU of a suspect episode, the number of samples with each reason."""
 
     def of(self, kind: str) -> list[Episode]:
-        """Those of one kind that run, and show now."""
+        """The episodes of one kind that run and show now."""
         return [e for e in self.running if e.kind == kind and not e.calm]
 
     def hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
@@ -54,7 +54,7 @@ class Detector:
         return over
 
     def _counted(self, cpus: list[int]) -> dict[str, int]:
-        """On the CPU that had most of each."""
+        """Samples with each reason, on the CPU that had most of them."""
         most: Counter[str] = Counter()
         for cpu in cpus:
             most |= self._reasons[cpu]

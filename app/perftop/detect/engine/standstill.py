@@ -10,15 +10,16 @@ from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 
 SMALL_IDLE = 0.05
-"""So little of it cannot hide or make much, however it was taken."""
+"""Share of the time. So little idle time cannot hide or make much, however it was measured."""
 READ_S = 20e-6
-"""A row whose reading takes longer is read again, or left out: its counters lie that far apart."""
+"""Longest reading of a row: its counters lie up to this far apart. Rows that take longer are read
+again, or left out."""
 ENTRY_S, IDLE_ERROR = 2e-6, 0.1
 """cpuidle rounds each idle period to a microsecond at both ends. Where these are not counted:
 hardly any is shorter than 20 us. Its other error is that it books the way into an idle state and
 out of it as idle, by which less seems lost than is."""
 ROBBED_NS = 60_000_000_000
-"""A hypervisor that took a tick lately may have taken most of the next one."""
+"""Time after a stolen tick in which the hypervisor may have taken most of the next one."""
 
 
 class Standstill:
@@ -34,7 +35,8 @@ class Standstill:
         self._robbed_ns = np.full(rows, -ROBBED_NS)
 
     def any(self, seen: Seen, least: float) -> bool:
-        """Somewhere it is as much. To be asked of every sample: it is remembered who was robbed."""
+        """Whether any CPU loses this share. Must be called with every sample, for it remembers
+        which CPUs were robbed."""
         values = seen.sample.values
         stolen = values["steal"] > 0
         if stolen.any():
@@ -68,4 +70,4 @@ class Standstill:
 
 
 TICK_S = 0.01
-"""Of /proc/stat on every x86 kernel, whatever its own tick is."""
+"""Unit of /proc/stat on every x86 kernel, whatever the kernel's own tick is."""

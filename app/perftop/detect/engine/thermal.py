@@ -15,12 +15,12 @@ HOT = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
 }
-"""Causes that are told apart, and the bits that tell them."""
+"""Names of the bits by the cause that they tell."""
 FLAGS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATED = 1 << 4
-"""Of register 19AH: the OS, or firmware, has the core stand still part of the time; for how much
-say bits 3:0, in sixteenths. CPUs of which CPUID.06H:EAX bit 5 does not say so know eighths only,
-in bits 3:1: bit 0 is reserved there, and 0."""
+"""Bit of register 19AH: the OS, or firmware, has the core stand still part of the time. Bits 3:0
+hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only, in bits 3:1; bit 0
+is reserved there, and 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Thermal:
         )
 
     def shares(self, seen: Seen) -> Floats:
-        """(HOT, cores): of the polls in this sample; NaN where nobody polled."""
+        """(HOT, cores) share of the polls in this sample that found it; NaN: there were no
+        polls."""
         result = np.full((len(HOT), len(seen.cores.lists)), np.nan)
         for flags in self._flags:
             first = flags.column.first
@@ -88,7 +89,7 @@ class Modulation:
         return bool(seen.sample.delta.tables[self._column.block].moved[:, self._column.first].any())
 
     def shares(self, seen: Seen) -> Floats:
-        """By position of the CPU: of the time it is to stand still; 0: none is asked for."""
+        """Share of the time that each CPU is to stand still, by position; 0: none is asked for."""
         if self._column is None:
             return np.full(self._rows, np.nan)
         table = seen.sample.delta.tables[self._column.block]

@@ -14,10 +14,10 @@ from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.05, 0.02
-"""Of the time. Less than a twentieth is what hosts take for themselves; a tick now and then, in
-which most steal is counted, does not end what goes on."""
+"""Shares of the time. Hosts take up to a twentieth for themselves. Most steal is counted in ticks,
+and one now and then keeps a loss going."""
 LEAST_S = 0.03
-"""Stolen before it is told: three ticks of 10 ms, for one may be a rounding."""
+"""Seconds stolen before a loss is told: three ticks of 10 ms, for one may be a rounding."""
 
 
 class Hypervisor:

@@ -35,7 +35,7 @@ class Loss:
     """Positions, also those for which it is over."""
     lost: float = 0.0
     weight: float = 0.0
-    """Of those for which it is over."""
+    """Sums of those for which it is over."""
 
 
 class Losses:
@@ -52,11 +52,11 @@ class Losses:
         self.spells: dict[int, Spell] = {}
         """The last one of each position that ever lost anything; its sums: lost and weight."""
         self.open: Bools = np.zeros(n, bool)
-        """Those that lose, as it seems ..."""
+        """Positions that seem to lose ..."""
         self.sure: Bools = np.zeros(n, bool)
-        """... and those of them that belong to an episode."""
+        """... those of them that belong to an episode ..."""
         self.fresh: Bools = np.zeros(n, bool)
-        """Those that have opened in this sample."""
+        """... and those that have begun to in this sample."""
 
     @property
     def quiet(self) -> bool:
@@ -64,7 +64,7 @@ class Losses:
         return not self.open.any()
 
     def share(self, at: int) -> float:
-        """Of one that loses: how much so far."""
+        """How much a position that loses has lost so far."""
         lost, weight = _total(self.spells[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
@@ -91,8 +91,8 @@ class Losses:
         return self._close(over)
 
     def begin(self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int) -> list[Loss]:
-        """Those that have lasted become episodes, if what they rest on is proven; also those that
-        more CPUs have joined. `names`: the CPUs of each position."""
+        """Makes episodes of losses that have lasted and are proven. Returns the new ones, and those
+        that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
         for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
             if not self._lasts(self.spells[at], time_ns):

@@ -18,7 +18,8 @@ from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
 BUSY = 0.5
-"""Of the time, what the hypervisor takes included: who is idle half of it has time to lose."""
+"""Minimum share of the time that a CPU works, steal included. A CPU that is idle for half of the
+time has time to lose."""
 JOB_BUSY = 0.1
 """The same for CPUs of a watched job, which the user has said to matter."""
 
@@ -55,7 +56,7 @@ class Neighbours:
         ]
 
     def _mine(self) -> Bools:
-        """By position: threads of the job ran there of late."""
+        """CPUs on which threads of the job ran of late, by position."""
         mine: Bools = np.zeros(len(self._position), bool)
         mine[[self._position[cpu] for cpu in self.watching.cpus() if cpu in self._position]] = True
         return mine

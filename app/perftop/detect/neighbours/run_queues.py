@@ -16,12 +16,13 @@ from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.05, 0.02
-"""Of the time that threads wanted to run. Kernel threads and interrupts make every task wait for
-one or two per cent; a twentieth is somebody's work."""
+"""Shares of the time that threads wanted to run. Kernel threads and interrupts make every task wait
+for one or two per cent; a twentieth is somebody's work."""
 LEAST_S = 0.02
-"""Waited before it is told: some time slices, for one may be a wake-up that happened to collide."""
+"""Seconds waited before a loss is told: some time slices, for one may be a wake-up that
+collided."""
 BESIDE = 0.02
-"""Of the CPU's time: who used less is not told as the one who was waited for."""
+"""Minimum share of the CPU's time of a task that is told as the one that was waited for."""
 
 
 class Scheduler:
@@ -35,7 +36,7 @@ class Scheduler:
         self.losses = Losses(detector, "scheduler", groups, sieve.hello.sample_ns,
                              start=START, end=END, least=LEAST_S)  # fmt: skip
         self._switches: dict[Loss, list[float]] = {}
-        """Of those that run: involuntary switches, and seconds."""
+        """Involuntary switches and seconds of each loss that runs."""
 
     def sample(self, seen: Seen, own: set[int]) -> list[Episode]:
         if self._watching.time_ns != seen.time_ns and self.losses.quiet:
@@ -61,7 +62,7 @@ class Scheduler:
         return moved
 
     def _shares(self, moved: dict[int, Moved]) -> tuple[Floats, Floats]:
-        """Where no thread of the job is left, nobody waits."""
+        """Shares and weights by position. A CPU without a thread of the job has share 0."""
         left = {self._position.get(thread.cpu) for thread in self._watching.threads.values()}
         shares, weights = np.full(len(self._names), np.nan), np.zeros(len(self._names))
         shares[[at for at in range(len(shares)) if at not in left]] = 0.0
@@ -87,8 +88,8 @@ class Scheduler:
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
 
     def _selves(self, cpus: list[int]) -> dict[str, list[Crowd]]:
-        """Where threads of the job wait for each other. What is told of processes does not show it:
-        all that one does counts for the CPU of its first thread."""
+        """CPUs on which threads of the job wait for each other. What is told of processes does not
+        show it, for a whole process counts for the CPU of its first thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._watching.threads.values():
             moved = thread.over(KEPT_NS)

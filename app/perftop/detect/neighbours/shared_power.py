@@ -1,5 +1,5 @@
-"""What a watched job loses of its clock because others work in its package: with every core that
-wakes up turbo allows less, and all share the power."""
+"""What a watched job loses of its clock because others work in its package. Turbo allows less with
+every core that wakes up, and all share the power."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.02, 0.01
-"""Of the clock: the smallest step that turbo makes is 100 MHz of less than 5 GHz."""
+"""Shares of the clock. The smallest step that turbo makes is 100 MHz of less than 5 GHz."""
 COUNTS = 0.1
-"""Of the time: a core that works less counts for no step of turbo in the mean."""
+"""Minimum share of the time that a core works to count for a step of turbo."""
 WEIGHT = 0.1
-"""Of the newest sample in the clock before: a second of samples of 100 ms."""
+"""Weight of the newest sample in the clock before: the mean of about a second of samples of 100
+ms."""
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class Budget:
         return _Best(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
     def _learn(self, package: int, now: _Best) -> _Best:
-        """The clock before others came. A job that grows has only itself to blame."""
+        """The clock before others came. It starts anew when the job itself grows."""
         best = self._best.get(package)
         if best is None or now.own > best.own or now.others < best.others:
             best = self._best[package] = now

@@ -18,23 +18,24 @@ from perftop.samples.running_tasks import Company, Task
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.1, 0.05
-"""Of the IPC alone. Programs waver by some per cent from sample to sample; nobody moves a job for
-less than a tenth; half of that keeps it going, so that one at the edge is one episode."""
+"""Shares of the IPC alone. Programs waver by some per cent from sample to sample, and nobody moves
+a job for less than a tenth. Half of that keeps a loss going, so that one at the edge is one
+episode."""
 ALONE, TOGETHER = 0.1, 0.5
-"""Of the running time of a CPU, the share in which its sibling ran, too. Below the first what is
-lost is below START even if together they were half as fast; from the other on the mean is mostly
-that of being together."""
+"""Share of a CPU's running time in which its sibling ran, too. Below ALONE the loss is below START
+even if both were half as fast together; from TOGETHER on the mean is mostly that of both."""
 SPREADS = 2.0
-"""Standard deviations of the IPC alone, within which no loss is told from the program's ways."""
+"""Standard deviations of the IPC alone. A smaller loss may be the program's own variation."""
 KEPT_S = 10.0
-"""What was seen alone counts for e times less after so much more of it: programs have phases."""
+"""Running time in seconds after which an older IPC alone counts for e times less: programs have
+phases."""
 STABLE_S = 10.0
-"""Where nobody tells who runs: so long must a CPU have been alone for its program to be taken as
-the same one."""
+"""Seconds that a CPU must have been alone for its program to count as the same one, in streams that
+do not tell who runs."""
 OLD_NS = 60_000_000_000
-"""A baseline older than that is of another phase of the program, for all we know."""
+"""Age from which a baseline may be of another phase of the program."""
 PRESENT = 0.25
-"""Of the time since: a task that has had so much of it is still there."""
+"""Minimum share of the time since the loss began that a task must have had to be still there."""
 
 
 class Siblings:
@@ -56,7 +57,8 @@ class Siblings:
         self._proven: Bools = np.zeros(n, bool)
         """The loss is one of the task that was seen alone."""
         self._sums: Floats = np.zeros((5, n))
-        """Of a loss: instructions, cycles, cycles times IPC alone, seconds run, run together."""
+        """Sums of a loss: instructions, cycles, cycles times IPC alone, seconds run, seconds run
+        together."""
         self._cores: object = None
 
     def _regroup(self, seen: Seen) -> None:
@@ -93,7 +95,7 @@ class Siblings:
 
     def _compare(self, seen: Seen, ipc: Floats, cycles: Floats, run_s: Floats, overlap: Floats,
                  together: Bools, own: set[int]) -> list[Episode]:  # fmt: skip
-        """What is lost against the IPC alone."""
+        """The episodes that this sample ended, by what is lost against the IPC alone."""
         with np.errstate(invalid="ignore", divide="ignore"):
             alone, _, squares = self._base / self._base[1]
             spread = np.sqrt(np.maximum(squares - alone**2, 0.0)) / alone
@@ -159,7 +161,7 @@ class Siblings:
                 self._proven[at] = True
 
     def _present(self, tasks: list[Task], at: int) -> bool:
-        """It cannot have had all of its share before the loss began."""
+        """Whether the tasks cannot have had all of their share before the loss began."""
         company = self._company
         since_ns = max(self.losses.spells[at].start_ns, company.since_ns)
         had_ns = sum(one.share for one in tasks) * (company.time_ns - company.since_ns)
