@@ -73,7 +73,8 @@ def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
 
 
 class Layouts:
-    """Of the frames of one stream: one may lack a block, and one head may stand for all rows."""
+    """Layouts of the frames of one stream. A frame may lack a block, and one head may stand for all
+    rows."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]

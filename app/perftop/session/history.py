@@ -39,8 +39,8 @@ Message = wire.Frame | wire.Note
 
 
 def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
-    """Of bins, the last of which holds `end_ns`: multiples of `bin_ns`, so that bins stay what they
-    are while time goes on."""
+    """Edges of bins, the last of which holds `end_ns`. They are multiples of `bin_ns`, so that bins
+    stay the same while time goes on."""
     last = -(-end_ns // bin_ns)
     return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
 
@@ -53,7 +53,7 @@ class _Chunk:
         self.trail = trail
         self.messages: list[bytes] = []
         self.first_ns, self.last_ns = sys.maxsize, 0
-        """Of its messages."""
+        """Times of its first and its last message."""
         self.bytes = state.nbytes + trail.nbytes + OVERHEAD
 
     def keep(self, message: Message, packed: bytes) -> None:

@@ -11,8 +11,8 @@ from perftop.samples.job_threads import Watching
 MOST_THREADS = 1 << 14
 """Remembered, those looked at last: more than can live at a time among those that are followed."""
 LEAST_SHARE = 0.01
-"""Of the time it was seen running. Less is a visit on the way: a CPU that would thin the mean of
-those that worked."""
+"""Minimum share of the job's running time. A CPU with less was only visited, and would thin the
+mean of those that worked."""
 
 
 class Footprint:

@@ -13,8 +13,9 @@ from perftop.samples.metrics import INDEX, METRICS
 from perftop.samples.smt import STATES, Split
 
 MAX_BYTES = 64 << 20
-"""Of samples kept. Past that every second one is dropped and only every second taken from then on:
-an even choice, so percentiles stay unbiased; minimum and maximum still see every sample."""
+"""Size of the samples kept. Past it every second sample is dropped, and only every second one is
+taken from then on. The choice is even, so percentiles stay unbiased; minimum and maximum see every
+sample."""
 LIVE_BYTES = 4 << 20
 """The same where history is kept too."""
 
@@ -79,7 +80,7 @@ class Extremes:
         return self._at(self._column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
-        """Of some CPUs: over all samples of each of them."""
+        """The distribution over all samples of these CPUs."""
         columns = [self._column(key) + row for row in rows]
         if not columns or columns[-1] >= self._kept.shape[1]:
             return self._at(len(self._series["min"]))
@@ -95,7 +96,7 @@ class Extremes:
         return self._at(first + core * len(STATES) + STATES.index(state))
 
     def _column(self, key: str) -> int:
-        """Of the first CPU."""
+        """Column of the first CPU."""
         return len(METRICS) + INDEX[key] * self._cpus
 
     def _at(self, i: int) -> dict[str, float]:
