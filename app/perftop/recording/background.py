@@ -21,12 +21,12 @@ from perftop.recording.writer import Tape, size
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000
-"""Of messages that the disk has not taken yet: half a minute of the largest machines."""
+"""Size of messages that may wait for the disk: half a minute of the largest machines."""
 MOST_HOTPLUGS = 4096
-"""Kept: a machine that changes more often than that tells nothing by it."""
+"""Hotplug notes that are kept. A machine that changes more often tells nothing by it."""
 NEWS_S = 10.0
 END_S = 2.0
-"""For the disk, when the user leaves: who quits wants to be gone."""
+"""Time that the disk may stand still when the user leaves."""
 
 
 class Deck:

@@ -19,9 +19,9 @@ from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
 
 BLOCK = 64
-"""Messages: a jump into the file has to unpack those before it in their block."""
+"""Messages in a block. A jump into the file has to unpack those before it in their block."""
 LEVEL = 1
-"""Of deflating. More takes two times as long and saves a twentieth."""
+"""Compression level. The next one takes two times as long and saves a twentieth."""
 
 Timed = wire.Frame | wire.Note
 _BROKEN = (

@@ -62,7 +62,7 @@ class Recording:
 
     @property
     def last_ns(self) -> int:
-        """Of the last message that can be read."""
+        """Time of the last message that can be read."""
         for at in reversed(self._blocks[::2]):
             times = [message.time_ns for message in self._until_damage(at)]
             if times:
@@ -117,7 +117,7 @@ class Recording:
         raise Failed(f"{path} is no recording: it ends before it has begun", DAMAGED)
 
     def _length(self, at: int) -> int | None:
-        """Of the whole message there; None: there is none."""
+        """Length of the whole message there; None: there is none."""
         head = self._bytes(at, 5) if at < self._size else b""  # it may have grown since
         width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(head[0]) if head else 0
         if width is None:

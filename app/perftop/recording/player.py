@@ -20,12 +20,12 @@ from perftop.session.history import History
 from perftop.session.session import Session
 
 WARM_NS = 30_000_000_000
-"""Read before a moment that is entered: three times what the slowest detector must have seen to be
-sure, so that numbers and episodes are those of a session that was there from the start."""
+"""Time that is read before a moment that is entered: three times what the slowest detector needs.
+So numbers and episodes are those of a session that was there from the start."""
 END_NS = 1 << 63
 """After all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
-"""Of the recording's own pace; the last one: as fast as it can be read."""
+"""Multiples of the recording's own pace; the last one: as fast as it can be read."""
 
 
 class Passage:
@@ -64,7 +64,7 @@ class Passage:
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """Of the samples that lie behind and are kept: the first and the last moment."""
+        """First and last moment of the samples that were read and are kept."""
         history = self.session.history
         assert history is not None
         first_ns, last_ns = history.first_ns, history.last_ns

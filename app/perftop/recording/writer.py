@@ -125,7 +125,7 @@ class _Unbuffered:
 
 
 def size(count: int) -> str:
-    """Of a file: 940 kB, 3.4 MB, 1.20 GB."""
+    """Size of a file as text: 940 kB, 3.4 MB, 1.20 GB."""
     if count < 10**6:
         return f"{count / 1e3:.0f} kB"
     return f"{count / 1e6:.1f} MB" if count < 10**9 else f"{count / 1e9:.2f} GB"
