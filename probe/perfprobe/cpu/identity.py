@@ -39,6 +39,13 @@ def kernel(root: Path = Path("/")) -> str:
     return _line(f"{root}/proc/sys/kernel/osrelease") or ""
 
 
+def user_namespace(root: Path = Path("/")) -> bool:
+    """Whether we are in a user namespace of our own (`unshare -U`, rootless containers): being root
+    or having a capability there is nothing to the hardware."""
+    found = (text(f"{root}/proc/self/uid_map") or "").split()
+    return bool(found) and found != ["0", "0", "4294967295"]
+
+
 def boot_id(root: Path = Path("/")) -> str | None:
     return _line(f"{root}/proc/sys/kernel/random/boot_id")
 

@@ -73,22 +73,18 @@ def _perf(root: Path) -> Check:
     if not core:
         trouble = access.no_pmu(root)
         return Check(what, "not usable", trouble.why, COUNTED, trouble.fix)
-    level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    said = f"core PMU {', '.join(core)}"
+    refused = access.perf_refused(root)
+    if refused is not None:
+        return Check(what, "not usable", refused.why, COUNTED, refused.fix)
     if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
-        return Check(what, "usable", f"core PMU {', '.join(core)}; CAP_PERFMON")
-    if access.filtered(root) and level is not None and level <= 0:
-        why = f"core PMU {', '.join(core)}; a container's seccomp filter may still refuse it"
+        return Check(what, "usable", f"{said}; CAP_PERFMON")
+    level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
+    if access.filtered(root):
+        why = f"{said}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
         return Check(what, "limited", why, COUNTED, fix)
-    if level is not None and level <= 0:
-        return Check(what, "usable", f"core PMU {', '.join(core)}; perf_event_paranoid {level}")
-    return Check(
-        what,
-        "not usable",
-        f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0; it is {level}",
-        COUNTED,
-        "sudo sysctl kernel.perf_event_paranoid=0",
-    )
+    return Check(what, "usable", f"{said}; perf_event_paranoid {level}")
 
 
 def _msr(root: Path) -> Check:
@@ -113,7 +109,7 @@ def _msr(root: Path) -> Check:
         os.close(os.open(devices[0], os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         why = f"{devices[0]}: {error.strerror}; needs root and CAP_SYS_RAWIO"
-        return Check(what, "not usable", why, lost, "run perftop as root")
+        return Check(what, "not usable", why, lost, access.as_root(root))
     writes = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
     lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
@@ -136,7 +132,7 @@ def _traced(root: Path) -> Check:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, settle=False).close()
     except OSError as error:
         why = error.strerror or str(error)
-        return Check(what, "not usable", why, lost, "run perftop as root")
+        return Check(what, "not usable", why, lost, access.as_root(root))
     return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 

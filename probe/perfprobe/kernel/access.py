@@ -31,6 +31,31 @@ def capable(root: Path, *capabilities: int) -> bool:
     return any(effective >> bit & 1 for bit in capabilities)
 
 
+def perf_refused(root: Path) -> Trouble | None:
+    """Why the kernel refuses perf counters of whole CPUs to this process; None: it does not."""
+    level = (files.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
+    if not level.isdigit() or int(level) <= 0:
+        return None
+    if identity.user_namespace(root):
+        why = f"root in a user namespace has no right to it, and perf_event_paranoid is {level}"
+        fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
+        return Trouble(why, fix)
+    if not capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
+        why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+        return Trouble(why, "sysctl kernel.perf_event_paranoid=0, or perftop --sudo")
+    if int(level) >= 3 and not capable(root, CAP_SYS_ADMIN):  # a patch of Debian and Ubuntu
+        why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
+        return Trouble(why, "sysctl kernel.perf_event_paranoid=2, or perftop --sudo")
+    return None
+
+
+def as_root(root: Path = Path("/")) -> str:
+    """The remedy where the kernel asks for root."""
+    if identity.user_namespace(root):
+        return "start perftop outside this user namespace, as root"
+    return "run perftop as root"
+
+
 def filtered(root: Path) -> bool:
     """Whether a container's seccomp filter restricts our system calls."""
     return status(root, "Seccomp") == ["2"]

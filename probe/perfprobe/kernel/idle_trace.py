@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfprobe._native import ffi, lib
+from perfprobe.cpu import identity
 from perfprobe.native.errors import checked
 
 LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
@@ -166,7 +167,8 @@ def reason(number: int, call: str) -> str:
             limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"
         except OSError:
             limit = ""
-        return f"{what}needs CAP_BPF and CAP_PERFMON, or root{limit}"
+        who = "outside this user namespace" if identity.user_namespace() else f"or root{limit}"
+        return f"{what}needs CAP_BPF and CAP_PERFMON, {who}"
     if number == errno.ENOSYS:
         return f"{what}this kernel has no bpf(2)"
     known = {

@@ -193,13 +193,10 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 def _forbidden(number: int, root: Path) -> Trouble:
     """Why it is forbidden. The kernel's own check returns EACCES, a container's filter EPERM."""
-    level = (files.text(f"{root}/proc/sys/kernel/perf_event_paranoid") or "").strip()
     filtered = access.filtered(root)
-    by_kernel = not (filtered and number == errno.EPERM)
-    capable = access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN)
-    if level.isdigit() and int(level) > 0 and not capable and by_kernel:
-        why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
-        return Trouble(why, "sysctl kernel.perf_event_paranoid=0, or perftop --sudo")
+    refused = access.perf_refused(root)
+    if refused is not None and not (filtered and number == errno.EPERM):
+        return refused
     if filtered:
         return Trouble(
             "perf_event_open is refused, it seems by the container's seccomp filter",

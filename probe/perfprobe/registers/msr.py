@@ -135,6 +135,9 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
             return MsrError(cause, what, code=errno.ENODEV)
         return _no_driver(root, what, code)
     if code in {errno.EACCES, errno.EPERM}:
+        if identity.user_namespace(root):
+            cause = f"/dev/cpu/{cpu}/msr needs root outside this user namespace"
+            return MsrError(cause, what, "start perftop outside of it", code)
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"
         return MsrError(cause, what, ROOT_FIX, code)
     if code in {errno.ENXIO, errno.ENODEV}:

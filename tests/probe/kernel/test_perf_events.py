@@ -221,6 +221,42 @@ def test_the_paranoid_level(number: int, level: str, tmp_path: Path) -> None:
     assert found.fix == "sysctl kernel.perf_event_paranoid=0, or perftop --sudo"
 
 
+PERFMON, ADMIN = 1 << 38, 1 << 21
+
+
+@pytest.mark.parametrize(
+    ("level", "caps", "said"),
+    [
+        ("3", PERFMON, "it needs CAP_SYS_ADMIN"),
+        ("4", PERFMON, "it needs CAP_SYS_ADMIN"),
+        ("4", PERFMON | ADMIN, "a security module"),
+        ("4", ADMIN, "a security module"),
+        ("2", PERFMON, "a security module"),
+    ],
+)
+def test_from_level_3_on_debian_wants_more_than_perfmon(
+    level: str, caps: int, said: str, tmp_path: Path
+) -> None:
+    rights(tmp_path, level, caps=caps)
+    found = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    assert said in found.why
+    assert ("kernel.perf_event_paranoid=2" in (found.fix or "")) == ("SYS_ADMIN" in said)
+
+
+@pytest.mark.parametrize("caps", [0, PERFMON, (1 << 41) - 1])
+def test_root_of_a_user_namespace_is_not_told_to_be_root(caps: int, tmp_path: Path) -> None:
+    rights(tmp_path, "2", caps=caps)
+    trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
+    assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    trees.put(tmp_path, "proc/self/uid_map", "         0       1000          1\n")
+    found = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    assert "user namespace" in found.why
+    assert found.fix is not None
+    assert "--sudo" not in found.fix
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
+    assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+
+
 def test_a_container_answers_eperm(tmp_path: Path) -> None:
     rights(tmp_path, "2", seccomp=2)
     assert "seccomp" in trouble(OSError(errno.EPERM, "x"), tmp_path).why

@@ -23,6 +23,7 @@ from perfprobe.registers.programmer import InUse, Programmer
 from perfprobe.sources.msr.kinds import Kind, kinds
 from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
 from perfprobe.sources.msr.parts import (
+    INTEL,
     Programmed,
     Reading,
     ReadOnly,
@@ -169,6 +170,9 @@ class _Opening:
     def _plans(self) -> dict[int, Plan]:
         """Plans by CPU. Keys without a counter are added to `missing`."""
         plans: dict[int, Plan] = {}
+        if all(_hidden(kind) for kind in self._kinds):
+            why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
+            raise MsrError(why, "there is nothing to program", "perftop --source auto")
         for kind in self._kinds:
             plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
             cpus = self._cpus(kind)
@@ -217,6 +221,12 @@ class _Opening:
 
 
 Wanted = Callable[[Kind, Registers], Found]
+
+
+def _hidden(kind: Kind) -> bool:
+    """Whether CPUID denies all counters, which every Intel model has."""
+    found = cpuid.perfmon(kind.leaves)
+    return kind.uarch.vendor == INTEL and found is not None and found.version == 0
 
 
 def _of_cpu(kind: Kind, device: Registers) -> Found:

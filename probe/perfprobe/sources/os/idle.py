@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfprobe._native import lib
 from perfprobe.cpu import topology
+from perfprobe.kernel import access
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.native.sampler import TRACED, Slot
 from perfprobe.sources.os.parts import Part
@@ -29,7 +30,7 @@ def open_traced(
     try:
         trace = IdleTrace(places)
     except OSError as error:
-        return [_Nothing(Missing("traced", error.strerror or str(error), "run perftop as root"))]
+        return [_Nothing(Missing("traced", error.strerror or str(error), access.as_root()))]
     parts: list[Part] = [_Busy(trace, places)]
     if any(lp for _, lp in places.values()):
         parts.append(_Cores(trace, places))
