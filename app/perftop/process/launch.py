@@ -72,7 +72,6 @@ class Probe:
         """Why a stream ended without a farewell; `cut`: bytes of an unfinished message."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE_S)
-        self.told = True
         return self._failure(f", {cut} bytes into a message" if cut else "")
 
     def _failure(self, tail: str = "") -> Failed:

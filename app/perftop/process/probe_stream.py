@@ -38,7 +38,9 @@ class _ProbeStream:
         except wire.WireError as error:
             raise Failed(f"the probe sent what cannot be read: {error}") from None
         if not decoder.ended:
-            raise await asyncio.to_thread(self._probe.ended, decoder.cut)
+            failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
+            self._probe.told = True  # not if we were cancelled meanwhile
+            raise failed
 
     async def _reader(self) -> asyncio.StreamReader:
         reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()

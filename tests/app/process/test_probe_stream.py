@@ -89,6 +89,26 @@ def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     assert time.monotonic() - started < 30
 
 
+def test_a_probe_that_is_killed_while_we_are_ended_is_told_all_the_same() -> None:
+    """It programs registers, so somebody must hear of it."""
+    argv = [*child("os.close(1); time.sleep(0.5); os.kill(os.getpid(), 9)"), "msr"]
+
+    async def ended() -> None:
+        async with probe_stream.spawn(argv) as source:
+
+            async def consume() -> None:
+                async for _ in source:
+                    pass
+
+            task = asyncio.ensure_future(consume())
+            await asyncio.sleep(0.3)
+            task.cancel()
+            await asyncio.wait([task])
+
+    with pytest.raises(Failed, match=r"signal 9.*stays so.*perftop stat --source msr"):
+        asyncio.run(ended())
+
+
 def test_a_probe_has_a_process_group_of_its_own() -> None:
     code = f"sys.exit(7 if os.getpgid(0) != {os.getpgid(0)} else 8)"
     with pytest.raises(Failed) as caught:
