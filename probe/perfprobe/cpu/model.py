@@ -14,7 +14,7 @@ from perfprobe.cpu.model_tables import ROWS
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Clocks, Event, Thermal, Uarch
 from perfprobe.wire import Identity
 
-AMD = "AuthenticAMD"
+AMD = {"AuthenticAMD", "HygonGenuine"}
 
 
 def find(
@@ -120,7 +120,7 @@ def _fitted(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
 
 
 def _budget(row: Uarch, leaves: Leaves) -> Budget | None:
-    if row.vendor == AMD:
+    if row.vendor in AMD:
         gp = cpuid.amd_counters(leaves)
         return replace(row.budget, gp=gp) if row.budget and gp else row.budget
     found = cpuid.perfmon(leaves)
@@ -137,7 +137,7 @@ def _countable(event: Event, budget: Budget | None) -> bool:
 
 
 def _bank(row: Uarch, leaves: Leaves) -> Bank | None:
-    if row.vendor == AMD and row.bank and not cpuid.has(leaves, "amd-perfmon-v2"):
+    if row.vendor in AMD and row.bank and not cpuid.has(leaves, "amd-perfmon-v2"):
         return replace(row.bank, control=None, status=None)
     return row.bank
 
@@ -148,7 +148,7 @@ def _clocks(row: Uarch, leaves: Leaves) -> Clocks | None:
         return None
     if clocks.irperf is not None and cpuid.has(leaves, "irperf") is False:
         clocks = replace(clocks, irperf=None)
-    if row.vendor == AMD and cpuid.has(leaves, "aperfmperf-read-only") is not False:
+    if row.vendor in AMD and cpuid.has(leaves, "aperfmperf-read-only") is not False:
         return clocks
     if cpuid.has(leaves, "aperfmperf") is False:
         return None

@@ -207,6 +207,8 @@ _INTEL_ROWS = (
     _row(_SIERRA, "Clearwater Forest", 0xDD),
     _row(_PHI, "Knights Landing", 0x57),
     _row(_PHI, "Knights Mill", 0x85),
+    _row(_GOLDMONT_PLUS, "Goldmont", 0x5C),
+    _row(_GOLDMONT_PLUS, "Denverton", 0x5F, crystals_hz=(25e6,)),
     _row(_GOLDMONT_PLUS, "Goldmont Plus", 0x7A),
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
@@ -234,14 +236,22 @@ _ZEN4 = replace(_ZEN2, events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc")}
 
 _ALL = range(0x100)
 
-# There is no list of AMD's models to go by. In family 17h Linux's erratum 1054 separates Zen 1 from
-# Zen 2; in 19h PerfMonV2 separates Zen 3 from Zen 4, unless a hypervisor hides it.
+_ZEN1_17H = {*range(0x30), *range(0x50, 0x60)}
+_ZEN3_19H = {*range(0x10), *range(0x20, 0x30), *range(0x40, 0x60)}
+_ZEN4_19H = {*range(0x10, 0x20), *range(0x60, 0xB0)}
+_ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xD0)}
+
+# Models as Linux's bsp_init_amd divides them. In 19h PerfMonV2 decides where CPUID can be believed.
 _AMD_ROWS = (
-    replace(_row(_ZEN1, "Zen 1", *range(0x30)), family=0x17),
-    replace(_row(_ZEN2, "Zen 2", *range(0x30, 0x100)), family=0x17),
+    replace(_row(_ZEN1, "Zen 1", *_ZEN1_17H), family=0x17),
+    replace(_row(_ZEN2, "Zen 2", *_ALL), family=0x17),
+    replace(_row(_ZEN1, "Zen 1", *_ALL, vendor="HygonGenuine"), family=0x18),
     replace(_row(_ZEN4, "Zen 4", *_ALL), family=0x19, perfmon_v2=True),
     replace(_row(_ZEN2, "Zen 3", *_ALL), family=0x19, perfmon_v2=False),
+    replace(_row(_ZEN2, "Zen 3", *_ZEN3_19H), family=0x19),
+    replace(_row(_ZEN4, "Zen 4", *_ZEN4_19H), family=0x19),
     replace(_row(_ZEN2, "Zen 3 or 4", *_ALL), family=0x19),
+    replace(_row(_ZEN4, "Zen 6", *_ZEN6_1AH), family=0x1A),
     replace(_row(_ZEN4, "Zen 5", *_ALL), family=0x1A),
 )
 

@@ -155,6 +155,8 @@ MODELS: list[tuple[int, int, str | None, str, Perfmon, int | None, tuple[str, ..
     (6, 0xDD, None, "Clearwater Forest", V6, 1, SINGLE),
     (6, 0x57, None, "Knights Landing", V3_NARROW, 4, ("any-thread",)),
     (6, 0x85, None, "Knights Mill", V3_NARROW, 4, ("any-thread",)),
+    (6, 0x5C, None, "Goldmont", V4_GONE, 1, SINGLE),
+    (6, 0x5F, None, "Denverton", V4_GONE, 1, SINGLE),
     (6, 0x7A, None, "Goldmont Plus", V4_GONE, 1, SINGLE),
     (6, 0x1C, None, "Bonnell", V3_NARROW, 2, ANY),
     (6, 0x26, None, "Bonnell", V3_NARROW, 2, ANY),
@@ -703,8 +705,18 @@ def test_thermal_bits_are_those_that_cpuid_announces() -> None:
         (0x19, 0x01, (0, 6, 0, 0), False, "Zen 3"),
         (0x19, 0x11, (1, 6, 0, 0), False, "Zen 4"),
         (0x19, 0x11, (1, 6, 0, 0), True, "Zen 4"),
-        (0x19, 0x11, None, True, "Zen 3 or 4"),
+        (0x17, 0x50, None, False, "Zen 1"),
+        (0x17, 0x71, None, False, "Zen 2"),
+        (0x19, 0x11, None, True, "Zen 4"),
+        (0x19, 0x21, None, True, "Zen 3"),
+        (0x19, 0x50, None, True, "Zen 3"),
+        (0x19, 0xA0, None, True, "Zen 4"),
+        (0x19, 0xC0, None, True, "Zen 3 or 4"),
         (0x1A, 0x02, (1, 6, 0, 0), False, "Zen 5"),
+        (0x1A, 0x50, (1, 6, 0, 0), False, "Zen 6"),
+        (0x1A, 0x80, (1, 6, 0, 0), False, "Zen 6"),
+        (0x1A, 0x70, (1, 6, 0, 0), False, "Zen 5"),
+        (0x1A, 0xCF, (1, 6, 0, 0), False, "Zen 6"),
     ],
 )
 def test_zen(
@@ -715,7 +727,7 @@ def test_zen(
     assert found.budget == Budget(6, 0, 48, 0)
     assert found.events["cycles"].config == 0x76
     assert found.events["instructions"].config == 0xC0
-    assert ("ref" in found.events) is (name in {"Zen 4", "Zen 5"})
+    assert ("ref" in found.events) is (name in {"Zen 4", "Zen 5", "Zen 6"})
     assert ("smi" in found.events) is (name != "Zen 1")
     irperf = None if name == "Zen 1" else 0xC00000E9  # erratum 1054
     assert found.clocks == Clocks(0xC00000E7, 0xC00000E8, irperf)
@@ -734,7 +746,11 @@ def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
 
 def test_zen_without_cpuid_driver_is_what_the_family_says() -> None:
     assert find(AMD, 0x17, 0x31, 0).name == "Zen 2"
-    assert find(AMD, 0x19, 0x11, 1).name == "Zen 3 or 4"
+    assert find(AMD, 0x19, 0x11, 1).name == "Zen 4"
+    assert find(AMD, 0x19, 0x01, 1).name == "Zen 3"
+    hygon = find("HygonGenuine", 0x18, 0x00, 1, epyc(None))
+    assert (hygon.name, hygon.budget) == ("Zen 1", Budget(6, 0, 48, 0))
+    assert hygon.events == find(AMD, 0x17, 0x01, 1).events
     assert find(AMD, 0x19, 0x11, 1).clocks == Clocks(0xC00000E7, 0xC00000E8, 0xC00000E9)
 
 

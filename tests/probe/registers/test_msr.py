@@ -228,7 +228,7 @@ def test_what_use_is(changed: dict[str, int], used: bool) -> None:
 
 
 def test_without_a_global_control_the_select_decides() -> None:
-    (zen3,) = [r.uarch for r in uarch.ROWS if r.uarch.name == "Zen 3"]
+    zen3 = next(r.uarch for r in uarch.ROWS if r.uarch.name == "Zen 3")
     from dataclasses import replace
 
     assert zen3.bank
@@ -243,7 +243,7 @@ def test_without_a_global_control_the_select_decides() -> None:
 
 
 def test_the_reference_event_of_zen_4_has_a_long_code() -> None:
-    (zen4,) = [r.uarch for r in uarch.ROWS if r.uarch.name == "Zen 4"]
+    zen4 = next(r.uarch for r in uarch.ROWS if r.uarch.name == "Zen 4")
     plan = counter_plan.plan(zen4, any_thread=False)
     assert plan
     assert plan.selects[0xC0010200] == 1 << 32 | 0x430120

@@ -112,7 +112,7 @@ class Planner:
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
         """The rate at which MPERF counts."""
         for uarch, read in self._types.values():
-            if uarch.vendor == AMD and tsc_hz is not None:
+            if uarch.vendor in AMD and tsc_hz is not None:
                 return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
             if rates := clock_rates.base_hz(uarch, read, None):
                 return rates[0]
