@@ -58,7 +58,7 @@ class Machine:
     does: dict[int, Does] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
-    """CPUs whose instructions cannot be true."""
+    """CPUs whose counters of clocks and instructions move faster than any could."""
     gone: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -96,15 +96,14 @@ class Machine:
 
     def _cells(self, cpu: int, ns: int, ticks: int) -> dict[str, int]:
         does = self.cpu(cpu)
-        ref = does.util * ticks
+        ref = does.util * ticks * (1000 if cpu in self.broken else 1)
         cycles = ref * does.hz / made.TSC_HZ
         idle = 1 - does.util - does.involuntary - does.steal
         busy = does.util - does.system
-        ipc = 100.0 if cpu in self.broken else does.ipc
         return {
             "ref": int(ref),
             "cycles": int(cycles),
-            "instructions": int(cycles * ipc),
+            "instructions": int(cycles * does.ipc),
             "kernel_cycles": int(cycles * does.kernel),
             "one_thread": int(self._alone(cpu) * ticks),
             "idle_s": int(idle * ns),

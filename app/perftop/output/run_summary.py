@@ -90,7 +90,7 @@ def _energy_j(session: Session) -> float:
     column = session.counters.columns.get("energy_j")
     if column is None:
         return math.nan
-    return float(session.run.tables[column.block].moved[:, column.first].sum())
+    return float(session.run.delta.tables[column.block].moved[:, column.first].sum())
 
 
 def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:

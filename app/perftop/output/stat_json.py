@@ -17,7 +17,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting, why_absent, why_no_states
+from perftop.session.missing import doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
 
 Line = dict[str, Any]
@@ -91,6 +91,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
             for key, found in session.calibrations.items()
         },
         "lost": session.lost,
+        "late": session.late,
     }
 
 
@@ -100,9 +101,9 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
     for key in METRICS:
         line[key] = number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
-            why[key] = why_absent(interval, row, key)
+            why[key] = why_absent(session, interval, row, key)
     line["counts"] = {key: _count(interval, key, row) for key in ("tsc", *COUNTS)}
-    line["suspect"] = sorted(interval.suspect.get(row, ()))
+    line["suspect"] = doubts(interval, row)
     if counted is not None:
         line["counted"] = number(counted)
     return line | {"why": why} if why else line
@@ -129,7 +130,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
     first = session.topology[session.position[cpus[0]]]
     split = interval.split
     bounds = split.method[core] == "bounds"
-    reasons = {r for c in cpus for r in interval.suspect.get(session.position[c], ())}
+    reasons = {text for cpu in cpus for text in doubts(interval, session.position[cpu])}
     line = {
         "package": first.package,
         "core": first.core,

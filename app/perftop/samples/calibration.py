@@ -2,8 +2,10 @@
 
 Tables and CPUID give candidates, and they are wrong often enough (a workstation's crystal under a
 server's model number). But what the siblings count bounds the factor from both sides, for example
-`(r0 - r1) / one0 <= k <= r0 / one0`. A candidate outside the bounds of many samples is refuted; the
-first one left serves. Live and replayed frames settle it alike.
+`(r0 - r1) / one0 <= k <= r0 / one0`. A sample speaks for the candidates that lie within its bounds.
+One that none of them explains was disturbed, or the counter was taken by somebody: it speaks for
+nobody. The first candidate that explains nearly as many samples as the best one serves; old samples
+fade. Live and replayed frames settle it alike.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ LEAST_SHARE = 0.02
 """Of the span that must have been counted: below it, skew and quanta weigh too much."""
 LEAST_EVIDENCE = 3
 """Samples of a core that must speak: one may be a disturbance."""
+DISTURBED_SHARE = 0.1
+"""Of the samples seen: late reads and strangers may make so many speak for a wrong candidate."""
+MEMORY = 4096
+"""Samples of a core after which all that was seen is halved: what is true now counts for more."""
 TIGHT = 0.03
 """Bounds this close to each other, relatively, leave no room for another candidate: the closest
 ones known, of a 24 and a 25 MHz crystal, lie 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120),
 and MARGIN goes off on both sides."""
 BLUR_S = 300e-6
 """Siblings may be read this far from each other; what they counted in between is not the same."""
-REFUSED_SHARE = 0.5
-"""Of the tight samples, that lie elsewhere: a foreign program that takes the counter over halfway
-makes samples suspect before it makes the factor wrong."""
-
 State = Literal["uncalibrated", "settled", "refused"]
 
 
@@ -40,15 +42,14 @@ State = Literal["uncalibrated", "settled", "refused"]
 class _Candidate:
     factor: float
     why: str
-    against: int = 0
-    """Samples whose bounds it lies outside of ..."""
-    against_tight: int = 0
-    """... and those of them whose bounds were tight."""
+    explains: float = 0.0
+    """Samples within whose bounds it lies ..."""
+    tight: float = 0.0
+    """... and those of them that leave no room for another candidate."""
 
-    def judge(self, low: Floats, high: Floats) -> None:
-        outside = (self.factor * (1 + MARGIN) < low) | (self.factor * (1 - MARGIN) > high)
-        self.against += int(outside.sum())
-        self.against_tight += int((outside & _tight(low, high)).sum())
+    def explained(self, low: Floats, high: Floats) -> Bools:
+        inside: Bools = (self.factor * (1 + MARGIN) >= low) & (self.factor * (1 - MARGIN) <= high)
+        return inside
 
 
 @dataclass(slots=True)
@@ -56,17 +57,24 @@ class Calibration:
     """The factor of one counter."""
 
     candidates: list[_Candidate]
-    tight: int = 0
-    """Samples that by themselves settle the factor."""
+    seen: float = 0.0
+    """Samples that some candidate explains."""
+    strange: float = 0.0
+    """Tight samples that none explains."""
+    _settled: bool = False
 
     @property
     def chosen(self) -> _Candidate | None:
-        """The candidate with least against it, of equals the first; None: refused."""
-        least = min(c.against for c in self.candidates)
-        best = next(c for c in self.candidates if c.against < least + LEAST_EVIDENCE)
-        wrong = best.against_tight
-        refused = wrong >= LEAST_EVIDENCE and wrong > REFUSED_SHARE * self.tight
-        return None if refused else best
+        """None: refused, for none of the candidates explains what is counted. Only until one does:
+        a counter whose factor was settled once is taken by somebody, not of another factor."""
+        best = self._best()
+        refused = self.strange >= LEAST_EVIDENCE and self.strange > best.tight
+        return None if refused and not self._settled else best
+
+    def _best(self) -> _Candidate:
+        most = max(candidate.explains for candidate in self.candidates)
+        room = max(LEAST_EVIDENCE - 1.0, DISTURBED_SHARE * self.seen)
+        return next(c for c in self.candidates if c.explains >= most - room)
 
     @property
     def factor(self) -> float:
@@ -75,19 +83,31 @@ class Calibration:
 
     @property
     def state(self) -> State:
-        chosen = self.chosen
-        if chosen is None:
+        if self.chosen is None:
             return "refused"
-        for_it = self.tight - chosen.against_tight
-        return "settled" if for_it >= LEAST_EVIDENCE else "uncalibrated"
+        return "settled" if self._settled else "uncalibrated"
 
     def observe(self, low: Floats, high: Floats) -> None:
         """Bounds of the factor from samples that had enough to say; NaN: they had not."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         low, high = low[known], high[known]
-        self.tight += int(_tight(low, high).sum())
+        tight, some = _tight(low, high), np.zeros(len(low), bool)
         for candidate in self.candidates:
-            candidate.judge(low, high)
+            inside = candidate.explained(low, high)
+            some |= inside
+            candidate.explains += float(inside.sum())
+            candidate.tight += float((inside & tight).sum())
+        self.seen += float(some.sum())
+        self.strange += float((tight & ~some).sum())
+        best = self._best()
+        self._settled |= best.tight >= LEAST_EVIDENCE and best.tight > self.strange
+        if self.seen + self.strange > MEMORY:
+            self._fade()
+
+    def _fade(self) -> None:
+        self.seen, self.strange = self.seen / 2, self.strange / 2
+        for candidate in self.candidates:
+            candidate.explains, candidate.tight = candidate.explains / 2, candidate.tight / 2
 
 
 def _tight(low: Floats, high: Floats) -> Bools:

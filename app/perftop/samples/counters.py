@@ -14,14 +14,19 @@ to the whole span, and unknown if they were not counted at all.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Words
 from perftop.samples.counter_limits import TIMES, Limits
+from perftop.samples.doubt import Codes, Doubt, listed, merged
 
+FIRST_WIDTH_S, FIRST_WIDTH = 1e-3, 0.01
+"""Seconds, or share of a sample: a first read that took longer was interrupted, and what is counted
+from its stamp on is not what is counted from its values on. Later reads are held against the
+widths of those before by the probe, which flags them."""
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
 
@@ -32,22 +37,38 @@ class BlockDelta:
     ticks: Floats
     """(rows) stamp ticks covered; 0 where the row was not read."""
     moved: Floats
-    """(rows, columns) in base units; gauges: value times ticks, so that sums are means."""
+    """(rows, columns) in base units; gauges: value times ticks, so that sums are means. NaN: not
+    known, or not to be believed."""
+    width: Floats
+    """(rows) stamp ticks that the reads at both ends of the span took."""
 
 
 @dataclass(slots=True)
 class Delta:
     tables: dict[str, BlockDelta]
-    suspect: dict[int, set[str]] = field(default_factory=dict)
-    """Reasons by position of the CPU."""
+    doubts: Codes
+    """(CPUs, counters): what speaks against a counter, in the order of `keys`."""
+    keys: tuple[str, ...]
 
     def add(self, other: Delta) -> None:
         for name, table in other.tables.items():
             mine = self.tables[name]
             mine.ticks += table.ticks
             mine.moved += table.moved
-        for row, reasons in other.suspect.items():
-            self.suspect.setdefault(row, set()).update(reasons)
+        if other.doubts.any():
+            self.doubts = merged(self.doubts, other.doubts)
+
+    @property
+    def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
+        """By position of the CPU: its doubted counters."""
+        return listed(self.doubts, self.keys)
+
+    def copy(self) -> Delta:
+        tables = {
+            name: BlockDelta(table.ticks.copy(), table.moved.copy(), table.width.copy())
+            for name, table in self.tables.items()
+        }
+        return Delta(tables, self.doubts.copy(), self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +80,8 @@ class _Reading:
     values: Words
     read: Bools
     """(rows) read now, and good to take a difference with."""
+    width: Floats
+    """(rows) stamp ticks that the read took, and by which it came later than the core's first."""
 
 
 @dataclass(slots=True)
@@ -66,6 +89,7 @@ class _Baseline:
     """What the next reading is compared with."""
 
     stamp: Words
+    width: Floats
     values: Words
     valid: Bools
     known: Bools
@@ -74,18 +98,20 @@ class _Baseline:
     def advance(self, to: _Reading) -> None:
         read = to.read
         self.stamp[read] = to.head[read, 0]
+        self.width[read] = to.width[read]
         self.values[read] = to.values[read]
         self.valid[read] = to.valid[read]
         self.known |= read
         self.known &= to.head[:, 4] & np.uint64(wire.ROW_OFFLINE) == 0
 
     def copy(self) -> _Baseline:
-        parts = self.stamp, self.values, self.valid, self.known
+        parts = self.stamp, self.width, self.values, self.valid, self.known
         return _Baseline(*(part.copy() for part in parts))  # type: ignore[arg-type]
 
     @property
     def nbytes(self) -> int:
-        return self.stamp.nbytes + self.values.nbytes + self.valid.nbytes + self.known.nbytes
+        parts = self.stamp, self.width, self.values, self.valid, self.known
+        return sum(part.nbytes for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +133,10 @@ class Counters:
         self._baselines: dict[str, _Baseline] = {}
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         self._core_of = np.array([core.get(row.cpu, -1) for row in hello.topology], int)
+        position = {row.cpu: at for at, row in enumerate(hello.topology)}
+        leader = {cpu: position[group[0]] for group in hello.cores for cpu in group}
+        self._leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in hello.topology])
+        """By position of the CPU: that of the first CPU of its core."""
         for block in hello.blocks:
             first = 0
             for counter in block.counters:
@@ -114,6 +144,10 @@ class Counters:
                 first += counter.columns
             self._limits[block.name] = Limits(block)
             self._baselines[block.name] = self._no_baseline(block)
+        of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
+        self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
+        """Counters that each CPU has for itself: those that verdicts are given on."""
+        self.key_at = {key: at for at, key in enumerate(self.keys)}
         self._asleep_ns = 0
         self._doubtful = 0
         """So many frames more may have rows of before the machine slept."""
@@ -158,8 +192,28 @@ class Counters:
         tables = {}
         for block in self.hello.blocks:
             n = self.hello.rows(block.scope)
-            tables[block.name] = BlockDelta(np.zeros(n), np.zeros((n, block.columns)))
-        return Delta(tables)
+            moved = np.zeros((n, block.columns))
+            tables[block.name] = BlockDelta(np.zeros(n), moved, np.zeros(n))
+        codes = np.zeros((len(self.hello.topology), len(self.keys)), np.uint8)
+        return Delta(tables, codes, self.keys)
+
+    def disbelieve(self, delta: Delta) -> None:
+        """Make what is doubted unknown."""
+        for row, at in zip(*np.nonzero(delta.doubts), strict=True):
+            column = self.columns[self.keys[at]]
+            last = column.first + column.counter.columns
+            moved = delta.tables[column.block].moved
+            if delta.doubts[row, at] != Doubt.BACKWARDS:  # of these nothing was taken
+                moved[row, column.first : last] = np.nan
+
+    def without(self, delta: Delta, rows: list[int]) -> Delta:
+        """A copy in which these CPUs were not read."""
+        result = delta.copy()
+        for block in self.hello.blocks:
+            if block.scope == "cpu":
+                result.tables[block.name].ticks[rows] = 0.0
+                result.tables[block.name].moved[rows] = 0.0
+        return result
 
     def step(self, frame: wire.Frame) -> Delta:
         """What moved since each row was last read."""
@@ -232,8 +286,8 @@ class Counters:
         n = self.hello.rows(block.scope)
         shape = (n, block.columns)
         return _Baseline(
-            np.zeros(n, np.uint64), np.zeros(shape, np.uint64), np.zeros(shape, bool),
-            np.zeros(n, bool),
+            np.zeros(n, np.uint64), np.zeros(n), np.zeros(shape, np.uint64),
+            np.zeros(shape, bool), np.zeros(n, bool),
         )  # fmt: skip
 
     def _read(self, block: wire.Block, rows: wire.Rows) -> _Reading:
@@ -245,7 +299,15 @@ class Counters:
             read &= valid.any(axis=1)  # a CPU that is off has no line in /proc/stat
         if block.scope == "cpu":
             read &= ~self._held(self._baselines[block.name].known, sampled, flags)
-        return _Reading(head, valid, values, read)
+        width = (head[:, 1] - head[:, 0]).astype(np.float64)
+        if block.name == "cpu":
+            slow = (
+                width > max(FIRST_WIDTH_S, FIRST_WIDTH * self.hello.sample_ns / 1e9) * self.stamp_hz
+            )
+            read &= self._baselines[block.name].known | ~slow
+            apart = (head[:, 0] - head[self._leader, 0]).astype(np.int64)
+            width += np.where(sampled & sampled[self._leader], np.abs(apart), 0)
+        return _Reading(head, valid, values, read, width)
 
     def _step_block(self, block: wire.Block, rows: wire.Rows, delta: Delta) -> None:
         reading = self._read(block, rows)
@@ -259,19 +321,19 @@ class Counters:
         backwards = usable & ((head[:, 0] < base.stamp) | (head[:, 1] < head[:, 0]))
         both = reading.valid & base.valid
         moved = limits.moved(base.values, values, ticks)
-        seconds = ticks / self.stamp_hz
-        wrong = limits.wrong(moved, seconds) & both
-        bad = usable & ~backwards & wrong.any(axis=1)
+        wrong = limits.wrong(moved, ticks / self.stamp_hz) & both
 
-        good = usable & ~backwards & ~bad
+        good = usable & ~backwards
+        if block.scope != "cpu":  # no verdicts there: a row is believed or left out
+            good &= ~wrong.any(axis=1)
         table.ticks[good] = ticks[good]
-        table.moved[good] = np.where(both, limits.scaled(moved), np.nan)[good]
-        if block.scope == "cpu":
-            for row in np.flatnonzero(backwards):
-                delta.suspect.setdefault(int(row), set()).add("time stamps went backwards")
-            for row in np.flatnonzero(bad):
-                keys = limits.keys[np.flatnonzero(wrong[row])]
-                delta.suspect.setdefault(int(row), set()).update(f"{key} jumped" for key in keys)
+        table.width[good] = (base.width + reading.width)[good]
+        table.moved[good] = np.where(both & ~wrong, limits.scaled(moved), np.nan)[good]
+        if block.scope == "cpu" and (backwards.any() or (wrong[good]).any()):
+            at = np.array([self.key_at[key] for key in limits.keys.tolist()], int)
+            delta.doubts[np.ix_(backwards, at)] = Doubt.BACKWARDS
+            rows_, columns = np.nonzero(wrong & good[:, None])
+            delta.doubts[rows_, at[columns]] = Doubt.JUMPED
         base.advance(reading)
 
 

@@ -60,6 +60,10 @@ class Evaluator:
         """This CPU has the counters for the metric."""
         return any(mask[row] for _, mask in self.chosen[key])
 
+    def needs(self, key: str) -> set[str]:
+        """Counters that the metric is made of here, on whatever CPU."""
+        return {need for variant, _ in self.chosen[key] for need in variant.needs}
+
     def lacking(self, key: str) -> str | None:
         """The first counter for want of which the metric is not there on any CPU."""
         if self.chosen[key]:

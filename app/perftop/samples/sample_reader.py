@@ -13,10 +13,12 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools
-from perftop.samples import gates
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Counters, Delta
+from perftop.samples.doubt import Codes, held_on
 from perftop.samples.evaluation import Evaluator, Values
+from perftop.samples.gates import Gates
+from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter
 from perftop.samples.turbo import Ceilings, Turbo
 
@@ -26,11 +28,11 @@ class Sample:
     """What one frame shows, against the one before it."""
 
     delta: Delta
-    """With the reasons of what was left out."""
+    """What is doubted is NaN in it."""
+    whole: Delta
+    """The same without the CPUs of cores of which a state is doubted: sums of it can be split."""
     values: Values
     split: Split
-    beside: set[int]
-    """CPUs left out because a sibling's sample is suspect, by position."""
     skew_ns: int
     ceilings: Ceilings
 
@@ -41,10 +43,11 @@ class State:
 
     counters: Counters
     online: Bools
+    doubts: Codes
 
     @property
     def nbytes(self) -> int:
-        return self.counters.nbytes + self.online.nbytes
+        return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes
 
 
 class Sieve:
@@ -57,18 +60,23 @@ class Sieve:
         self.splitter = Splitter(self.counters)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.online: Bools = np.array([row.online for row in hello.topology])
+        self._gates = Gates(self.counters)
+        self._siblings = SiblingGates(self.counters, self.splitter)
+        self._doubts = self.counters.nothing().doubts
+        """Of the last sample, by itself."""
         self._started = False
         self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
 
     def state(self) -> State:
-        return State(self.counters.copy(), self.online.copy())
+        return State(self.counters.copy(), self.online.copy(), self._doubts)
 
     def resumed(self, state: State) -> Sieve:
         """A sieve in that state. Cores and calibrations are those of this one, as they are now."""
         twin = copy.copy(self)
         twin.counters = state.counters.copy()
         twin.online = state.online.copy()
+        twin._doubts = state.doubts  # noqa: SLF001
         return twin
 
     def regroup(self, cores: list[list[int]]) -> None:
@@ -99,34 +107,37 @@ class Sieve:
         if not self._started:
             self._started = True
             return None
-        gates.check(self.counters, delta)
+        self._gates.check(self.counters, delta)
+        self.counters.disbelieve(delta)
         values = self.evaluator.evaluate(delta)
-        split = self.splitter.split(delta, values, self.online, learn=learn)
-        for core in np.flatnonzero(split.suspect):
-            for cpu in self.splitter.cores[core]:
-                reason = f"SMT states out of bounds ({split.method[core]})"
-                delta.suspect.setdefault(self.position[cpu], set()).add(reason)
-        beside: set[int] = set()
-        if delta.suspect:  # a sample that spoils one sibling spoils the core's split
-            beside = self._beside(set(delta.suspect))
-            gates.remove(self.counters, delta, sorted(delta.suspect.keys() | beside))
+        if learn:
+            self._siblings.learn(self.counters, delta, values["util"], self.online)
+        self._siblings.check(self.counters, delta, values["util"], self.online)
+        whole = delta
+        fresh, delta.doubts = delta.doubts, held_on(delta.doubts, self._doubts)
+        self._doubts = fresh
+        if delta.doubts.any():
+            self.counters.disbelieve(delta)
             values = self.evaluator.evaluate(delta)
-            split = self.splitter.split(delta, values, self.online)
+            whole = self._whole(delta)
+        split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        return Sample(delta, values, split, beside, self._skew_ns(frame), ceilings)
+        return Sample(delta, whole, values, split, self._skew_ns(frame), ceilings)
+
+    def _whole(self, delta: Delta) -> Delta:
+        """Without the cores whose states rest on something that is doubted."""
+        keys = {"tsc", self.splitter.counted(), *self.evaluator.needs("util")}
+        at = [i for i, key in enumerate(self.counters.keys) if key in keys]
+        rows = set(np.flatnonzero(delta.doubts[:, at].any(axis=1)).tolist())
+        for siblings in self.splitter.cores:
+            members = {self.position[cpu] for cpu in siblings}
+            if members & rows:
+                rows |= members
+        return self.counters.without(delta, sorted(rows))
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """What turbo allows each core; `values` are those of the span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
-
-    def _beside(self, rows: set[int]) -> set[int]:
-        """The siblings of these CPUs that are not among them."""
-        found = set()
-        for siblings in self.splitter.cores:
-            members = {self.position[cpu] for cpu in siblings}
-            if members & rows:
-                found |= members - rows
-        return found
 
     def _skew_ns(self, frame: wire.Frame) -> int:
         """Spread of the wake-ups."""

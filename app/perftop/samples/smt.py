@@ -6,8 +6,8 @@ makes no states. With r0, r1 the unhalted fractions and ANY the fraction in whic
 
     neither = 1 - ANY    lp0 = ANY - r1    lp1 = ANY - r0    both = r0 + r1 - ANY
 
-ANY is settled first: beyond tolerance of what r0 and r1 allow, the sample is suspect; within it,
-ANY is clamped. Then no state is negative and the four sum to 1.
+ANY is settled first: beyond tolerance of what r0 and r1 allow, the event that gave it is doubted;
+within it, ANY is clamped. Then no state is negative and the four sum to 1.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.calibration import BLUR_S, LEAST_SHARE, calibrations, factor_bounds
+from perftop.samples.calibration import calibrations
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.evaluation import Values
 
 STATES = ("neither", "lp0", "lp1", "both")
-UNEVEN = 0.1
+UNEVEN = 0.02
 """Of the span: siblings that were read over spans so different have no common states. One came
-back, say, in the middle."""
+back, say, in the middle, or was read late."""
 COUNTED = ("one_thread", "any_thread", "distributed")
 """Counters that give ANY, best first."""
 TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
@@ -44,20 +44,19 @@ class Split:
     high: Floats
     active_threads: Floats  # mean number of unhalted threads
     method: list[str | None]
-    suspect: Bools
 
     def of(self, core: int) -> dict[str, float]:
         return dict(zip(STATES, self.states[core].tolist(), strict=True))
 
 
-def states(r0: Floats, r1: Floats, any_: Floats) -> tuple[Floats, Bools]:
-    """(n, 4) shares and which rows break the bounds; NaN in, NaN out."""
+def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
+    """(n, 4) shares, none negative; NaN in, NaN out."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
-    suspect: Bools = (any_ < low - TOLERANCE) | (any_ > high + TOLERANCE)
     settled = np.clip(any_, low, np.maximum(low, high))
     shares = np.stack([1 - settled, settled - r1, settled - r0, r0 + r1 - settled], axis=1)
-    return np.where(suspect[:, None], np.nan, np.maximum(shares, 0.0)), suspect
+    result: Floats = np.maximum(shares, 0.0)
+    return result
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
@@ -90,21 +89,23 @@ class Splitter:
         self._core_rows = np.array([told.get(tuple(core), -1) for core in cores], int)
         """Rows in blocks of core scope; -1: hello knew no such core."""
 
-    def split(self, delta: Delta, values: Values, online: Bools, *, learn: bool = False) -> Split:
-        """Shares over the span, by the best method that the counters allow for each core. `learn`:
-        the span is a sample not seen before, and evidence for the factor of its counters."""
+    def threads(self, online: Bools) -> list[list[int]]:
+        """By core, the positions of its CPUs that are on."""
+        return [[row for row in rows if online[row]] for rows in self._rows]
+
+    def split(self, delta: Delta, values: Values, online: Bools) -> Split:
+        """Shares over the span, by the best method that the counters allow for each core."""
         n = len(self.cores)
-        threads = [[row for row in rows if online[row]] for rows in self._rows]
-        util = values["util"]
+        threads, util = self.threads(online), values["util"]
         result = Split(
             np.full((n, 4), np.nan), np.full((n, 4), np.nan), np.full((n, 4), np.nan),
-            np.full(n, np.nan), [None] * n, np.zeros(n, bool),
+            np.full(n, np.nan), [None] * n,
         )  # fmt: skip
         count = np.array([len(rows) for rows in threads])
         self._single(result, np.flatnonzero(count == 1), threads, util)
-        self._pairs(result, np.flatnonzero(count == 2), threads, util, delta, learn=learn)
+        self._pairs(result, np.flatnonzero(count == 2), threads, util, delta)
         for core in np.flatnonzero(count > 2):
-            self._many(result, int(core), threads[core], util, delta, learn=learn)
+            self._many(result, int(core), threads[core], util, delta)
         return result
 
     def _single(
@@ -120,31 +121,19 @@ class Splitter:
             out.method[core] = "single"
 
     def _pairs(
-        self,
-        out: Split,
-        cores: np.ndarray,
-        threads: list[list[int]],
-        util: Floats,
-        delta: Delta,
-        *,
-        learn: bool,
+        self, out: Split, cores: np.ndarray, threads: list[list[int]], util: Floats, delta: Delta
     ) -> None:
         if not len(cores):
             return
         pair = np.array([threads[core] for core in cores])
-        r0, r1 = util[pair[:, 0]], util[pair[:, 1]]
-        ticks = delta.tables["cpu"].ticks[pair]
-        uneven = np.ptp(ticks, axis=1) > UNEVEN * ticks.max(axis=1)
+        r0, r1 = util[pair].T
+        uneven = self.uneven(pair, delta)
         r0, r1 = np.where(uneven, np.nan, r0), np.where(uneven, np.nan, r1)
         out.active_threads[cores] = r0 + r1
-        method, any_, disagree = self._any(pair, r0, r1, delta, learn=learn)
-        shares, suspect = states(r0, r1, any_)
-        suspect |= disagree
-        shares[suspect] = np.nan
+        method, any_ = self._any(pair, r0, r1, delta)
         low, high = bounds(r0, r1)
         counted = np.array([m is not None for m in method])
-        out.states[cores[counted]] = shares[counted]
-        out.suspect[cores] = suspect & counted
+        out.states[cores[counted]] = states(r0, r1, any_)[counted]
         traced = self._traced(cores, delta)
         known = ~counted & np.isfinite(traced).all(axis=1)
         out.states[cores[known]] = traced[known]
@@ -153,6 +142,12 @@ class Splitter:
         out.high[cores[rest]] = high[rest]
         for core, name, is_traced in zip(cores, method, known, strict=True):
             out.method[core] = name or ("traced" if is_traced else "bounds")
+
+    def uneven(self, pair: np.ndarray, delta: Delta) -> Bools:
+        """Pairs of siblings whose reads do not cover the same span."""
+        ticks = delta.tables["cpu"].ticks[pair]
+        result: Bools = np.ptp(ticks, axis=1) > UNEVEN * ticks.max(axis=1)
+        return result
 
     def _traced(self, cores: np.ndarray, delta: Delta) -> Floats:
         """(n, 4) shares by the kernel's idle transitions; NaN where they are not traced, or a
@@ -172,32 +167,24 @@ class Splitter:
         return np.where(whole[:, None], shares, np.nan)
 
     def _any(
-        self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta, *, learn: bool
-    ) -> tuple[list[str | None], Floats, Bools]:
-        """ANY for each pair with the method that gave it, and where two estimates disagree."""
-        name = self._counted()
+        self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta
+    ) -> tuple[list[str | None], Floats]:
+        """ANY for each pair with the method that gave it."""
+        name = self.counted()
         if name is None:
-            return [None] * len(pair), np.full(len(pair), np.nan), np.zeros(len(pair), bool)
-        first, second = self._share(name, delta)[pair].T
+            return [None] * len(pair), np.full(len(pair), np.nan)
+        first, second = self.shares(name, delta)[pair].T * self.factor(name)
         if name == "distributed":
             first = second = first + second
-        if learn and name in self.calibrations:
-            span_s = self._span_s(name, delta)[pair].T
-            for r, x, other, s in ((r0, first, r1, span_s[0]), (r1, second, r0, span_s[1])):
-                self.calibrations[name].observe(*factor_bounds(name, r, x, other, s))
-        factor = self._factor(name)
-        first, second = first * factor, second * factor
-        if name == "one_thread":
+        elif name == "one_thread":
             first, second = r1 + first, r0 + second
         # Where only one sibling has the counter, its estimate is the mean.
         any_ = (
             np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
         ) / 2
-        disagree: Bools = np.greater(np.abs(first - second), 2 * TOLERANCE)
-        methods = [name.replace("_", "-") if has else None for has in self._has(name, pair)]
-        return methods, any_, disagree
+        return [name.replace("_", "-") if has else None for has in self._has(name, pair)], any_
 
-    def _counted(self) -> str | None:
+    def counted(self) -> str | None:
         """The counter that gives ANY: the best that is there and whose factor is not refused."""
         for key in COUNTED:
             if key in self._counters.columns and self._allowed(key.replace("_", "-")):
@@ -209,7 +196,7 @@ class Splitter:
     def _allowed(self, method: str) -> bool:
         return not self._methods or method in self._methods
 
-    def _factor(self, key: str) -> float:
+    def factor(self, key: str) -> float:
         """TSC ticks in a tick of the counter; one of which hello has no candidate ticks as TSC."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
@@ -221,13 +208,7 @@ class Splitter:
         numbers = np.array(list(self._position))
         return np.asarray(np.isin(numbers[pair], cpus).any(axis=1), bool)
 
-    def _span_s(self, key: str, delta: Delta) -> Floats:
-        """Seconds that a counter's block covers, by position of the CPU."""
-        block = self._counters.columns[key].block
-        span_s: Floats = delta.tables[block].ticks / self._counters.stamp_hz
-        return span_s
-
-    def _share(self, key: str, delta: Delta) -> Floats:
+    def shares(self, key: str, delta: Delta) -> Floats:
         """A counter's own ticks, per tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
         moved = delta.tables[column.block].moved[:, column.first]
@@ -235,37 +216,19 @@ class Splitter:
             share: Floats = moved / self._counters.tsc_ticks(delta, column.block)
         return share
 
-    def _many(
-        self,
-        out: Split,
-        core: int,
-        rows: list[int],
-        util: Floats,
-        delta: Delta,
-        *,
-        learn: bool,
-    ) -> None:
+    def _many(self, out: Split, core: int, rows: list[int], util: Floats, delta: Delta) -> None:
         """More than two threads: only `neither` can be told, exactly or as a range."""
         r = util[rows]
         out.active_threads[core] = r.sum()
         lowest, highest = r.max(), min(1.0, float(r.sum()))
-        if self._counted() != "any_thread":
+        if self.counted() != "any_thread":
             out.method[core] = "bounds"
             out.low[core, 0], out.high[core, 0] = 1 - highest, 1 - lowest
             return
         out.method[core] = "any-thread"
-        shared = self._share("any_thread", delta)[rows]
-        any_ = float(np.nanmean(shared)) if np.isfinite(shared).any() else np.nan
-        if learn and "any_thread" in self.calibrations and any_ > 0:
-            span_s = self._span_s("any_thread", delta)[rows[:1]]
-            if lowest > LEAST_SHARE and (span_s > 0).all():
-                blur = BLUR_S / span_s
-                low, high = (lowest - blur) / any_, (highest + blur) / any_
-                self.calibrations["any_thread"].observe(low, high)
-        any_ *= self._factor("any_thread")
-        if any_ < lowest - TOLERANCE or any_ > highest + TOLERANCE:
-            out.suspect[core] = True
-        else:
+        shared = self.shares("any_thread", delta)[rows]
+        if np.isfinite(shared).any():
+            any_ = float(np.nanmean(shared)) * self.factor("any_thread")
             out.states[core, 0] = 1 - np.clip(any_, lowest, highest)
 
 

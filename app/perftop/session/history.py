@@ -269,7 +269,7 @@ class History:
                 elif message.time_ns <= begin_ns:
                     sieve.skip(message)
                 elif sample := sieve.sample(message):
-                    span.add(sample)
+                    span.add(sample, sieve)
                 if isinstance(message, wire.Frame) and message.time_ns >= end_ns:
                     return sieve, span
         raise AssertionError("no such span")

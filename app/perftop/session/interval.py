@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples import machine_totals
 from perftop.samples.counters import Delta
+from perftop.samples.doubt import Codes, Doubt, listed
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import COUNTS
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import Split
 from perftop.samples.turbo import Ceilings
-
-BESIDE = "a suspect sample of its sibling"
-"""Why a CPU was left out with which nothing was wrong."""
 
 Tasks = dict[str, list[object]]
 """Who runs where, as the wire has it: by CPU number, pid, name and share."""
@@ -37,12 +37,20 @@ class Interval:
     counted: Floats | None
     """Share of the time for which perf counted; None: all of it, or not perf."""
     online: Bools
-    suspect: dict[int, set[str]]
+    doubts: Codes
+    """(CPUs, counters): the newest reason why a counter was left out of a sample."""
+    keys: tuple[str, ...]
+    """The counters that `doubts` is about."""
     samples: int
     tasks: Tasks
     """As of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+
+    @property
+    def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
+        """By position of the CPU: counters that were left out, and why."""
+        return listed(self.doubts, self.keys)
 
     @property
     def ceiling_hz(self) -> Floats:
@@ -52,27 +60,50 @@ class Interval:
 
 @dataclass(slots=True)
 class Span:
-    """Sums being made."""
+    """Sums being made. Samples that are doubted in part take two further sums: of the metrics of
+    good samples, and of what can be split."""
 
     delta: Delta
     start_ns: int
     skew_ns: int = 0
     samples: int = 0
-    suspect: dict[int, set[str]] = field(default_factory=dict)
+    _good: Floats | None = None
+    """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
+    _whole: Delta | None = None
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: Sample, sieve: Sieve) -> None:
+        if sample.delta.doubts.any() and self._good is None:
+            before = sieve.evaluator.evaluate(self.delta)
+            self._good = np.zeros((2, *before.top.shape))
+            self._count(before)
+            self._whole = self.delta.copy()
+        if self._good is not None and self._whole is not None:
+            self._count(sample.values)
+            self._whole.add(sample.whole)
         self.delta.add(sample.delta)
         self.samples += 1
         self.skew_ns = max(self.skew_ns, sample.skew_ns)
-        for row in sample.beside:
-            self.suspect.setdefault(row, set()).add(BESIDE)
-        for row, reasons in sample.delta.suspect.items():
-            self.suspect.setdefault(row, set()).update(reasons)
+
+    def _count(self, values: Values) -> None:
+        assert self._good is not None
+        known = np.isfinite(values.top) & np.isfinite(values.bottom)
+        self._good += np.where(known, [values.top, values.bottom], 0.0)
+
+    def values(self, sieve: Sieve) -> Values:
+        """Over all of it; of what was doubted in some samples, over the others."""
+        values = sieve.evaluator.evaluate(self.delta)
+        if self._good is None:
+            return values
+        known = np.isfinite(values.top) & np.isfinite(values.bottom)
+        top, bottom = np.where(known, [values.top, values.bottom], self._good)
+        return Values(top, bottom)
 
     def interval(self, sieve: Sieve, end_ns: int, unix: float, seq: int, tasks: Tasks) -> Interval:
         """What the sums say; `sieve` knows who is online at the end."""
         counters = sieve.counters
-        values = sieve.evaluator.evaluate(self.delta)
+        values = self.values(sieve)
+        whole = self._whole or self.delta
+        split_values = values if self._whole is None else sieve.evaluator.evaluate(whole)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
             for key in COUNTS
@@ -87,13 +118,14 @@ class Span:
             elapsed_s=(end_ns - self.start_ns) / 1e9,
             skew_s=self.skew_ns / 1e9,
             values=values,
-            split=sieve.splitter.split(self.delta, values, sieve.online),
+            split=sieve.splitter.split(whole, split_values, sieve.online),
             counts=counts,
             ceilings=sieve.ceilings(self.delta, values),
             machine=machine_totals.numbers(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
-            suspect=self.suspect,
+            doubts=self.delta.doubts,
+            keys=self.delta.keys,
             samples=self.samples,
             tasks=tasks,
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from perfprobe import wire
 from perftop.base.text import ranges
 from perftop.samples import machine_totals
+from perftop.samples.doubt import Doubt
 from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -16,6 +17,19 @@ UNCOUNTED = "not counted by this source"
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"
 MANY = "only neither is told of more than two threads"
+APART = "its CPUs were not read over the same span"
+DOUBTS = {
+    Doubt.JUMPED: "moved further than it can: written by somebody, or misread",
+    Doubt.FAST: "ran faster than the TSC",
+    Doubt.UNLIKE: "differs from APERF or MPERF: reprogrammed by somebody else",
+    Doubt.IPC: "more instructions than any core retires in so many cycles",
+    Doubt.ABOVE: "exceeds the whole that it is a part of: reprogrammed by somebody else",
+    Doubt.STILL: "stands still on a busy CPU: dead, or reprogrammed by somebody else",
+    Doubt.OUTSIDE: "does not fit how long the siblings ran: reprogrammed by somebody else, or dead",
+    Doubt.APART: "the siblings' counts differ",
+    Doubt.BACKWARDS: "time stamps went backwards",
+    Doubt.TAKEN: "its register was changed by somebody else",
+}
 NAMES = {
     "util": "utilisation", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
     "involuntary": "halts", "kernel_cycles": "kernel share", "turbo_ceiling_hz": "turbo ceiling",
@@ -54,6 +68,19 @@ def _as(
     return wire.Missing(key, reason.why, reason.fix, cpus)
 
 
+def doubt(key: str, why: Doubt) -> str:
+    """What speaks against a counter."""
+    return f"{key}: {DOUBTS[why]}"
+
+
+def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
+    """What speaks against the counters of a CPU; of those that are needed, if so asked."""
+    found = sorted(interval.suspect.get(row, ()))
+    if {why for _, why in found} == {Doubt.BACKWARDS}:  # a whole read, not a counter
+        return [DOUBTS[Doubt.BACKWARDS]]
+    return [doubt(key, why) for key, why in found if needs is None or key in needs]
+
+
 class Reasons:
     """Those of one stream, for values of its CPUs."""
 
@@ -78,14 +105,14 @@ class Reasons:
         cpu = self._session.topology[row].cpu
         if key in METRICS and not count:
             if self._session.evaluator.serves(key, row):
-                return why_absent(interval, row, key)
+                return why_absent(self._session, interval, row, key)
             needs = [need for variant in METRICS[key].variants for need in variant.needs]
             found = (_why(self.for_good(name, cpu)) for name in (key, *needs))
             return next((text for text in found if text), "not counted on this CPU")
         for_good = _why(self.for_good(key, cpu))
         if count and key not in interval.counts:
             return for_good or f"no counter {key} on this source"
-        return for_good or why_absent(interval, row, key)
+        return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
         """The SMT states of its core, and how they were told."""
@@ -97,9 +124,8 @@ class Reasons:
             return "no core is known that it belongs to"
         if method == "bounds":
             return "only their bounds are known"
-        if self._session.cores[core][2:]:
-            return MANY
-        return why_absent(interval, row, "smt")
+        why = why_no_states(self._session, interval, core)
+        return next(iter(why.values()), UNREAD)
 
     def in_short(self, key: str, row: int, *, bounds: bool) -> str:
         """In a few words; `bounds`: of the core's states only these are known."""
@@ -114,12 +140,13 @@ def _why(missing: wire.Missing | None) -> str:
     return missing.why if missing is not None else ""
 
 
-def why_absent(interval: Interval, row: int, key: str) -> str:
+def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     """Why a value that this source can give is not there now."""
     if not interval.online[row]:
         return OFF
-    if row in interval.suspect:
-        return "no sample of this interval could be believed"
+    needs = session.evaluator.needs(key) if key in METRICS else {key}
+    if against := doubts(interval, row, {"tsc", *needs}):
+        return "; ".join(against)
     if key in METRICS and METRICS[key].of_running and interval.values["util"][row] == 0:
         return "the CPU was halted throughout"
     return UNREAD
@@ -134,8 +161,17 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     if not lacking or split.method[core] == "bounds":
         return {}
     rows = [session.position[cpu] for cpu in cpus]
-    worst = next((row for row in rows if row in interval.suspect), rows[0])
-    why = {key: why_absent(interval, worst, key) for key in lacking}
+    needs = {"tsc", (split.method[core] or "").replace("-", "_"), *session.evaluator.needs("util")}
+    found = dict.fromkeys(text for row in rows for text in doubts(interval, row, needs))
+    off = next((row for row in rows if not interval.online[row]), None)
+    dark = next((row for row in rows if math.isnan(interval.values["util"][row])), None)
+    if found:
+        text = "; ".join(found)
+    elif off is not None or dark is not None:
+        text = why_absent(session, interval, rows[0] if off is None else off, "util")
+    else:
+        text = APART
+    why = dict.fromkeys(lacking, text)
     if cpus[2:] and known["active_threads"]:
         why["smt"] = MANY
     return why

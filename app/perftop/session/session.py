@@ -13,6 +13,7 @@ from perfprobe import wire
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
+from perftop.detect.suspects import Suspects
 from perftop.samples.calibration import Calibration
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
@@ -47,6 +48,7 @@ class Session:
         self.online = self.sieve.online
         self.topology = list(hello.topology)
         self.detector = Detector()
+        self._suspects = Suspects(self.detector)
         self._detection = Detection(self.sieve, self.detector)
         self.neighbours = self._detection.neighbours
         self.ended: list[Episode] = []
@@ -74,7 +76,7 @@ class Session:
         self.now_ns = hello.raw_ns
         self._asleep: list[tuple[int, int]] = []
         """When it was known that the machine had slept, and for how long in all; newest last."""
-        self.run = self.counters.nothing()
+        self.run = nothing(self.sieve, hello.raw_ns)
         self._span = nothing(self.sieve, hello.raw_ns)
         self._seq = 0
 
@@ -130,7 +132,8 @@ class Session:
 
     def whole(self) -> Interval:
         """The run so far as one interval."""
-        return self._interval(Span(self.run, self.hello.raw_ns, samples=self.frames))
+        self.run.samples = self.frames
+        return self._interval(self.run)
 
     def at(self, time_ns: int, span_ns: int) -> Interval | None:
         """What `take` would have given when the last sample by then had come, over about that long:
@@ -166,13 +169,13 @@ class Session:
         if sample is None:
             self._span.start_ns = frame.time_ns
             return
-        self._span.add(sample)
-        self.run.add(sample.delta)
+        self._span.add(sample, self.sieve)
+        self.run.add(sample, self.sieve)
         suspect = sample.delta.suspect
         self.suspect_samples += len(suspect)
         self.distribution.add(sample.values, sample.split)
-        by_cpu = {self.topology[row].cpu: texts for row, texts in suspect.items()}
-        self._end(self.detector.suspects(by_cpu, frame.time_ns, since_ns))
+        by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
+        self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
 
     def _records(self, frame: wire.Frame) -> None:
@@ -231,7 +234,7 @@ class Session:
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")
-        return float(self.run.tables[column.block].moved[0, column.first])
+        return float(self.run.delta.tables[column.block].moved[0, column.first])
 
 
 def _topology_row(data: object, old: wire.Cpu, *, online: bool) -> wire.Cpu:

@@ -9,6 +9,7 @@ import pytest
 
 from perfprobe import wire
 from perftop.output import stat_json
+from perftop.samples.doubt import Doubt
 from perftop.session.session import Session
 
 TSC = made.counter("tsc", bits=64)
@@ -76,9 +77,9 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
     result = Session(greeting)
     for i in (0, 1):
         values = {"tsc": [i * TICKS] * 2, "ref": [i * 2 * TICKS, 0], "cycles": [i * TICKS, 0],
-                  "instructions": [0, 0], "one_thread": [0, 0]}  # fmt: skip
+                  "instructions": [i * TICKS, 0], "one_thread": [0, 0]}  # fmt: skip
         result.apply(made.frame(greeting, i, values, stamps=[i * RAW_NS] * 2))
-    assert "ref ran faster than the TSC" in result.take().suspect[0]
+    assert result.take().suspect[0] == {("ref", Doubt.FAST)}
 
 
 def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:

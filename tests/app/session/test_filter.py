@@ -44,7 +44,7 @@ def machine() -> Machine:
         2: Does(util=0.0),
         6: Does(util=0.5, alone=0.5),
     }
-    return Machine(does=does, broken={3}, changes=changes)
+    return Machine(does=does, broken={3, 7}, changes=changes)
 
 
 def session(records: dict[str, Any] | None = None) -> tuple[Session, Interval]:

@@ -205,7 +205,7 @@ def test_looking_back_leaves_the_present_alone() -> None:
     agree(session.whole(), undisturbed.whole())
     assert session.suspect_samples == undisturbed.suspect_samples
     assert session.calibrations == undisturbed.calibrations
-    assert session.calibrations["one_thread"].tight > 0
+    assert session.calibrations["one_thread"].seen > 0
 
 
 def test_who_ran_is_told_for_two_seconds() -> None:

@@ -205,7 +205,7 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
         if session.frames >= 12:
             break
     source.close()
-    table = session.run.tables["cpu"]
+    table = session.run.delta.tables["cpu"]
     seconds = table.ticks / session.counters.stamp_hz
     column = {key: session.counters.columns[key].first for key in session.counters.columns}
     for row, cpu in enumerate(rows):
@@ -218,7 +218,7 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
         assert moved[column["cycles"]] * 1e-9 == pytest.approx(seconds[row], rel=0.02)
         assert moved[column["msr_tsc"]] == pytest.approx(table.ticks[row], rel=0.02)
         assert moved[column["instructions"]] == pytest.approx(moved[column["cycles"]], rel=0.02)
-    counted = session.counters.counted(session.run)
+    counted = session.counters.counted(session.run.delta)
     assert counted is not None
     assert session.suspect_samples == 0
 

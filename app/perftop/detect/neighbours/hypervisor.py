@@ -48,5 +48,6 @@ class Hypervisor:
         """Steal is measured; by whom it was taken nobody in a guest can see."""
         evidence = episode.evidence
         evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
-        for reason in sorted({r for at in members for r in seen.sample.delta.suspect.get(at, ())}):
-            evidence[reason] = evidence.get(reason, 0) + 1
+        doubted = {key for at in members for key, _ in seen.sample.delta.suspect.get(at, ())}
+        for key in sorted(doubted):
+            evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1

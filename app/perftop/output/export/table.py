@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perftop.output.export.fields import ELAPSED, ONLINE, PLACES, TIME, Field
 from perftop.output.export.interval_rows import Look
 from perftop.session.interval import Interval
-from perftop.session.missing import Reasons
+from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
 
 
@@ -46,7 +46,7 @@ class ExportTable:
 
 
 def _suspect(look: Look) -> list[object]:
-    return ["; ".join(sorted(look.interval.suspect.get(row, ()))) for row in look.rows]
+    return ["; ".join(doubts(look.interval, row)) for row in look.rows]
 
 
 CEILINGS = "turbo_ceiling"

@@ -10,8 +10,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
-from perftop.session.interval import BESIDE
-from perftop.session.missing import NAMES, by_reason, lasting, unserved
+from perftop.session.missing import NAMES, by_reason, doubts, lasting, unserved
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
 from perftop.tui.core_page.numbers import Scene, method
@@ -137,8 +136,8 @@ def _episodes(scene: Scene) -> Iterable[list[Run]]:
     )
     yield from (_episode(scene, e) for e in ordered if going(e, interval))
     for cpu, row in zip(place.cpus, place.rows, strict=True):
-        if reasons := interval.suspect.get(row, set()) - {BESIDE}:
-            text = f"CPU {cpu}  {'; '.join(sorted(reasons))}"
+        if reasons := doubts(interval, row):
+            text = f"CPU {cpu}  {'; '.join(reasons)}"
             yield [(f" {theme.SUSPECT} {foreign(text)}", "dim")]
     yield from (_episode(scene, e) for e in ordered if not going(e, interval))
 

@@ -10,7 +10,7 @@ from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Run, fit, foreign, shed, spread, task, width
 from perftop.samples.metrics import INDEX
 from perftop.session.interval import Interval
-from perftop.session.missing import Reasons
+from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
 from perftop.tui.heat.layout import Cell
 from perftop.tui.heat.values import Heat
@@ -212,7 +212,7 @@ def _numbers(interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
 def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[str]:
     """Why values of this core are not to be believed, or not there."""
     for row in place.rows:
-        for reason in sorted(interval.suspect.get(row, ())):
+        for reason in doubts(interval, row):
             yield f"{theme.SUSPECT} {foreign(reason)}"
     for row in place.rows:
         if interval.online[row] and isnan(heat.values[row]):

@@ -188,7 +188,7 @@ def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
     assert found.evidence["who"] == Host("kvm")
     play.machine.broken = {0}
     play.run(3)
-    assert found.evidence["instructions jumped"] == 3
+    assert found.evidence["instructions doubted"] == 3
 
 
 # --- a watched job

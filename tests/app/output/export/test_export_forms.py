@@ -53,7 +53,7 @@ def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
     found = rows(export(recording))
     assert {row["smt_method"] for row in found} >= {"one-thread", "bounds", "single"}
     assert {row["online"] for row in found} == {"true", "false"}
-    assert "cycles jumped" in {row["suspect"] for row in found}
+    assert any(row["suspect"].startswith("cycles: ") for row in found)
     assert any('smi_count=in use by "pcm", says the kernel since boot' in r["why"] for r in found)
 
 

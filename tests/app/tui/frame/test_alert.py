@@ -86,12 +86,12 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
 
 
 def test_a_cause_is_told_once() -> None:
-    counts = {"ref ran backwards": 3, "steal too": 1}
-    assert evidence("ref ran backwards", counts) == "steal too: 1"
+    assert evidence("ref", {"ref": "fast", "samples": 3}) == "samples: 3"
     session, interval = seen(Machine(ceiling_hz=3.0e9))
-    session.detector.suspects({1: set(counts)}, session.now_ns, 0)
+    told = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
+    session.detector.running.append(told)
     text = strips.text(alert.line(session, interval, Status(0), 160))
-    assert text.endswith("  ref ran backwards · steal too: 1")
+    assert text.endswith("  ref · samples: 3")
 
 
 @pytest.mark.parametrize(

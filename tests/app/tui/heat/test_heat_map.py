@@ -115,7 +115,7 @@ def test_eight_threads_are_told_in_a_row() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 30), (160, 50), (240, 70)])
 def test_nothing_moves_when_values_change(size: tuple[int, int]) -> None:
-    low = {cpu: Does(0.004, 0.8e9, 0.01, 0.0) for cpu in range(64)}
+    low = {cpu: Does(0.004, 0.8e9, 0.01, 0.001) for cpu in range(64)}
     high = {cpu: Does(1.0, 3.2e9, 2.0, 0.9) for cpu in range(64)}
     a, b = (shown(Machine(cores=32, does=does), size=size) for does in (low, high))
     for one, other in zip(a, b, strict=True):

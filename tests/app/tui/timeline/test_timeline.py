@@ -16,6 +16,7 @@ from playing import Run, play
 from waiting import until
 
 from perftop.draw.strips import text
+from perftop.samples.doubt import Doubt
 from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.filter import parse
@@ -257,7 +258,9 @@ def test_a_suspect_value_is_marked() -> None:
         session, interval = view.run.app._session, view.run.app.interval
         assert session is not None
         assert interval is not None
-        view.past.show(session, replace(interval, suspect={24: {"it jumped"}}))
+        doubts = np.zeros_like(interval.doubts)
+        doubts[24] = Doubt.JUMPED
+        view.past.show(session, replace(interval, doubts=doubts))
 
     view = look(many(), act)
     assert view.rows[1].split()[-2:] == ["2.0", "≁98.0"]
