@@ -45,7 +45,17 @@ async def attend(work: Work, argv: list[str], ends: Iterable[int]) -> int:
                 await _see_out(work)
     except Failed as failed:
         raise Failed(str(failed), _status(work) or failed.status) from None
+    finally:
+        _deafen()
     return _status(work) or (128 + caught[0] if caught else 0)
+
+
+def _deafen() -> None:
+    """All that is left is to say how it went; a signal that came now would only hide that."""
+    loop = asyncio.get_running_loop()
+    for number in HEEDED:
+        if loop.remove_signal_handler(number):
+            signal.signal(number, signal.SIG_IGN)
 
 
 async def _see_out(work: Work) -> None:
