@@ -277,18 +277,26 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
             types.setdefault(cpu, name)
     if types:
         return types
-    names = ["cpu_capacity"]
-    if len({row.package for row in rows if row.online}) <= 1:
-        # No hybrid has two packages; servers with Speed Select differ in base clock alone.
-        names.append("cpufreq/base_frequency")
-    for name in names:
+    for name in ("cpu_capacity", "cpufreq/base_frequency"):
         values = {
             row.cpu: files.number(f"{base}/cpu{row.cpu}/{name}") for row in rows if row.online
         }
         classes = _classes({value for value in values.values() if value})
-        if classes:
-            return {cpu: classes[value] for cpu, value in values.items() if value}
+        found = {cpu: classes[value] for cpu, value in values.items() if value and classes}
+        if found and (name == "cpu_capacity" or _threads_differ(rows, found)):
+            return found
     return {}
+
+
+def _threads_differ(rows: list[Cpu], types: dict[int, str]) -> bool:
+    """Cores of the types have different numbers of threads, as those of a hybrid have. Priorities
+    of Speed Select on a server differ in base clock alone."""
+    counts: dict[str, set[int]] = {}
+    for row in rows:
+        if row.cpu in types:
+            counts.setdefault(types[row.cpu], set()).add(len(row.siblings))
+    first, *others = counts.values()
+    return all(first.isdisjoint(other) for other in others)
 
 
 def _classes(values: set[int]) -> dict[int, str]:

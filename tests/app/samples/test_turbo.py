@@ -218,6 +218,20 @@ def test_favoured_cores_may_exceed_their_table() -> None:
     assert (ghz(found.low_hz), ghz(found.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
 
 
+def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum() -> None:
+    """One table for all: 5.3 GHz for one core, which two of the four reach and one never could."""
+    of = turbo(
+        [table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
+         cpufreq(25, cpus=[3])],
+        cores=4,
+    )  # fmt: skip
+    found = ceilings(of, [1, 0, 0, 0], [1, 0, 0, 0])
+    assert found.hz.tolist() == [5.3e9, 5.3e9, 5.1e9, 2.5e9]
+    found = ceilings(of, [1, 1, 1, 1], [1, 1, 1, 1])
+    assert found.hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
+    assert found.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
+
+
 def test_one_base_clock_is_not_that_of_every_core_type() -> None:
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
     rows = [

@@ -103,6 +103,21 @@ def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
     assert {row.type for row in topology.read(tmp_path)} == {None}
 
 
+def test_one_socket_with_speed_select_is_no_hybrid(tmp_path: Path) -> None:
+    """An Ice Lake-SP with 12 cores of high priority: 2.7 GHz beside 2.1."""
+    for n in range(36):
+        at = f"{trees.CPU}/cpu{n}"
+        trees.put(tmp_path, f"{at}/topology/core_cpus_list", f"{n % 18},{n % 18 + 18}\n")
+        trees.put(tmp_path, f"{at}/topology/physical_package_id", "0\n")
+        trees.put(tmp_path, f"{at}/topology/core_id", f"{n % 18}\n")
+        trees.put(tmp_path, f"{at}/cpufreq/base_frequency", "2700000" if n % 3 else "2100000")
+    for name in ("online", "possible", "present"):
+        trees.put(tmp_path, f"{trees.CPU}/{name}", "0-35\n")
+    rows = topology.read(tmp_path)
+    assert len(rows) == 36
+    assert {row.type for row in rows} == {None}
+
+
 def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
     trees.power(tmp_path)
     rows = topology.read(tmp_path)
