@@ -60,6 +60,7 @@ def summary_line(
         "energy_j": number(_energy_j(session)),
         "probe_cpu_s": number(session.probe_cpu_s()),
         "lost": session.lost,
+        "late": session.late,
         "suspect": session.suspect_samples,
     }
 

@@ -15,7 +15,7 @@ from perfprobe import wire
 from perftop.base.arrays import Bools
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Counters, Delta
-from perftop.samples.doubt import Codes, held_on
+from perftop.samples.doubt import Codes, Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.sibling_gates import SiblingGates
@@ -44,10 +44,11 @@ class State:
     counters: Counters
     online: Bools
     doubts: Codes
+    taken: Bools
 
     @property
     def nbytes(self) -> int:
-        return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes
+        return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
 
 
 class Sieve:
@@ -64,19 +65,21 @@ class Sieve:
         self._siblings = SiblingGates(self.counters, self.splitter)
         self._doubts = self.counters.nothing().doubts
         """Of the last sample, by itself."""
+        self._taken = self._doubts != 0
+        """(CPUs, counters): the probe says that its registers are somebody else's now."""
         self._started = False
         self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
 
     def state(self) -> State:
-        return State(self.counters.copy(), self.online.copy(), self._doubts)
+        return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
 
     def resumed(self, state: State) -> Sieve:
         """A sieve in that state. Cores and calibrations are those of this one, as they are now."""
         twin = copy.copy(self)
         twin.counters = state.counters.copy()
         twin.online = state.online.copy()
-        twin._doubts = state.doubts  # noqa: SLF001
+        twin._doubts, twin._taken = state.doubts, state.taken  # noqa: SLF001
         return twin
 
     def regroup(self, cores: list[list[int]]) -> None:
@@ -95,6 +98,19 @@ class Sieve:
         if not online:
             self.counters.forget(row)
         return row, online
+
+    def ownership(self, note: wire.Note) -> None:
+        """Counters whose registers were taken by somebody, or given back. From outside."""
+        cpus, keys = note.data.get("cpus"), note.data.get("counters")
+        if note.kind not in {"taken", "given-back"}:
+            return
+        if not (isinstance(cpus, list) and isinstance(keys, list)):
+            return
+        rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
+        at = self.counters.key_at
+        columns = [at[key] for key in keys if isinstance(key, str) and key in at]
+        self._taken = self._taken.copy()  # states that were given out stay as they are
+        self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
     def skip(self, frame: wire.Frame) -> None:
         """Only what the next sample is taken against."""
@@ -116,6 +132,7 @@ class Sieve:
         whole = delta
         fresh, delta.doubts = delta.doubts, held_on(delta.doubts, self._doubts)
         self._doubts = fresh
+        delta.doubts[self._taken & (delta.doubts == 0)] = Doubt.TAKEN
         if delta.doubts.any():
             self.counters.disbelieve(delta)
             values = self.evaluator.evaluate(delta)

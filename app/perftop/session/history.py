@@ -266,6 +266,7 @@ class History:
             for message in self._unpacked(chunk):
                 if isinstance(message, wire.Note):
                     sieve.hotplug(message)
+                    sieve.ownership(message)
                 elif message.time_ns <= begin_ns:
                     sieve.skip(message)
                 elif sample := sieve.sample(message):

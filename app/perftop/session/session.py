@@ -90,6 +90,7 @@ class Session:
         elif isinstance(message, wire.Note):
             if self.history is not None:
                 self.history.keep(message, self.sieve)
+            self.sieve.ownership(message)
             if message.kind == "hotplug":
                 self._hotplug(message)
             elif message.kind == "warning":

@@ -15,6 +15,7 @@ from made import counter
 from perfprobe import wire
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sample, Sieve
+from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
 SAMPLES = 14
@@ -154,3 +155,26 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
             hz.append(float(sample.values["busy_hz"][0]))
     assert np.isnan(hz[0])
     assert hz[1:] == pytest.approx([2.8e9] * 2)
+
+
+def test_what_the_probe_says_is_taken_is_doubted_until_it_is_given_back() -> None:
+    """All rings counted in the place of the kernel alone contradict nothing; registers tell."""
+    hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
+    session, told = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
+    kernel = []
+    for seq in range(8):
+        if seq in (3, 6):
+            kind = "taken" if seq == 3 else "given-back"
+            session.apply(wire.Note(kind, seq * made.SAMPLE_NS - 1, data=told))
+        values: made.Values = {"ref": [seq * TICKS // 2], "cycles": [seq * TICKS // 2],
+                               "kernel_cycles": [seq * TICKS // 3]}  # fmt: skip
+        session.apply(made.frame(hello, seq, values))
+        interval = session.take()
+        assert seq == 0 or interval.values["util"][0] == pytest.approx(0.5)
+        kernel.append(float(interval.values["kernel_cycles"][0]))
+    assert [np.isnan(value) for value in kernel] == [seq in (0, 3, 4, 5) for seq in range(8)]
+    (episode,) = session.running
+    assert (episode.kind, episode.cause) == ("suspect", "kernel_cycles")
+    assert episode.evidence == {"kernel_cycles": "taken", "samples": 3}
+    session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": 7, "counters": [[]]}))
+    session.apply(wire.Note("taken", 8 * made.SAMPLE_NS, data={"cpus": [9, "x"], "counters": [1]}))
