@@ -50,7 +50,7 @@ class Episodes(Cursor):
 
     @property
     def sorting(self) -> Sorting:
-        """Of their own: episodes are not sorted by what CPUs are."""
+        """The list's own order: episodes have other columns to sort by than CPUs."""
         return self._sorting
 
     # --- what there is to show

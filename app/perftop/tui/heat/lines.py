@@ -190,7 +190,7 @@ def _value(heat: Heat, row: int, wide: int, interval: Interval) -> Run:
 
 
 def _numbers(interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
-    """Of the core as a whole."""
+    """Numbers of the core as a whole."""
     util, busy, ipc = _over(interval, list(place.rows), "util", "busy_hz", "ipc")
     if heat.field.key != "util" and not isnan(util):
         yield 6, [("util ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]

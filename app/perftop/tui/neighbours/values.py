@@ -65,7 +65,7 @@ class Runner:
     cpu: int
     moved: Moved
     ipc: float
-    """Of its CPU."""
+    """IPC of its CPU, not of the thread alone."""
     beside: str
     """Who runs on the sibling."""
 
@@ -79,7 +79,7 @@ class Job:
     moved: Moved
     busy_hz: float
     ipc: float
-    """Of its CPUs."""
+    """Like `busy_hz`, of all its CPUs together; NaN if unknown."""
 
 
 class Neighbourhood:
@@ -258,7 +258,7 @@ class Neighbourhood:
         return "" if paired else "only told of cores with two threads"
 
     def _bounded(self) -> bool:
-        """Of no core is it counted when its threads ran together."""
+        """True if no core with two threads has counted how long both ran at once."""
         how = self._interval.split.method
         cores = enumerate(self._session.cores[: len(how)])
         return {how[at] for at, core in cores if len(core) == 2} <= {"bounds", None}

@@ -39,7 +39,7 @@ class Recent:
         self._known: dict[int, list[float]] = {}
 
     def fetch(self, rows: Iterable[int]) -> None:
-        """Of these CPUs (by position) at once: many cost little more than one."""
+        """Look up these CPUs (by position) together, which costs little more than one alone."""
         wanted = [row for row in rows if row not in self._known]
         if self._history is None or not wanted:
             return
@@ -175,7 +175,8 @@ class CoreGrid(Cursor):
         return runs, "chosen" if chosen else "calm"
 
     def cpu(self, y: int) -> int | None:
-        """Of a package that is folded, the selected core if it is in there, or its first one."""
+        """First CPU of the line's core; a folded package stands for the selected core if that is
+        in it, else for its first one. None for headings."""
         line, places = self._lines[y], self.places.places
         if line.kind == "row":
             return places[line.row].cpus[0]

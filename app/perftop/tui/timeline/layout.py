@@ -22,11 +22,11 @@ class LaneLine:
     """A line that scrolls."""
 
     line: Line
-    """Of a row: `part` counts the lines of the core."""
+    """In a row, `part` counts the lines of its core."""
     lanes: tuple[int, ...] = ()
     """Which of the core's CPUs it shows: one, or two as the halves of its cells."""
     below: int = 0
-    """Of a CPU that is several lines tall: which of them, from the top."""
+    """Line within a CPU that is several lines tall; 0 is the top one."""
 
 
 @dataclass(frozen=True, slots=True)

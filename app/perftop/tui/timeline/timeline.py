@@ -230,7 +230,7 @@ class Past(Cursor):
         return [name, *strip, *right]
 
     def _mean(self, cpus: list[int]) -> float:
-        """Of CPUs by position."""
+        """The field's value for these CPUs (by position) together; NaN if none is known."""
         if not self._field.of_core:
             return self._interval.values.over(self._field.key, cpus)
         there = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
