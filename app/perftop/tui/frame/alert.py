@@ -1,4 +1,4 @@
-"""One line for the worst that is going on; if nothing is, for what this source cannot tell."""
+"""One line for the worst running episode; if none runs, for the metrics this source lacks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 _STATES = frozenset({"suspect", "offline", "online"})
-"""Kinds that say how far numbers go, not what the machine does."""
+"""Kinds of episodes that limit what is measured; the badge does not count them."""
 
 NEW_NS = 10_000_000_000
-"""How long a warning is shown: after that it is no news."""
+"""How long a warning is shown, in ns since it came."""
 
 
 def line(
@@ -51,7 +51,7 @@ def line(
 
 
 def told(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
-    """Those that run, the worst first; of a moment of the past those that its numbers cover."""
+    """Running episodes, the worst first; while paused, those within the shown interval."""
     found = session.running
     if status.paused is not None and interval is not None:
         since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
@@ -64,7 +64,7 @@ def told(session: Session, interval: Interval | None, status: Status) -> list[Ep
 
 
 def badge(running: list[Episode]) -> list[Run]:
-    """How many run, under the sign of the worst; nothing while there are none."""
+    """The sign of the worst episode and how many run; empty while none runs."""
     counted = [e for e in running if e.kind not in _STATES]
     return (
         [(f"{episode_style.sign(counted[0])}{len(counted)}", episode_style.severity(counted[0]))]
@@ -74,7 +74,7 @@ def badge(running: list[Episode]) -> list[Run]:
 
 
 def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
-    """The reason comes first: what else there is to say goes where there is no room for both."""
+    """Why the stream ended; the rest of the line is left out where there is no room for it."""
     text, quits = foreign(status.failed or ""), " · q quits "
     newest = interval is not None and status.paused is None
     last = f" · these are the last numbers{quits}" if newest else quits
@@ -85,7 +85,7 @@ def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
 
 
 def _running(session: Session, running: list[Episode], now_ns: int, width: int) -> list[Run]:
-    """The worse one in a sentence with its evidence, and how many more."""
+    """The worst episode with its cause and evidence, and the number of others."""
     worst = running[0]
     alike = [e for e in running if e.kind == worst.kind and e.cause == worst.cause]
     place = where(session.topology, {cpu for e in alike for cpu in e.cpus})
@@ -103,7 +103,8 @@ def _running(session: Session, running: list[Episode], now_ns: int, width: int) 
 
 
 def _lasted(alike: list[Episode], now_ns: int) -> str:
-    """Evidence is of a whole episode: in the middle of one that has ended both lengths are told."""
+    """How long the episodes last. If they have ended after the shown moment, the whole length
+    follows, because the evidence covers the whole episode."""
     start_ns = min(e.start_ns for e in alike)
     ends_ns = [now_ns if e.end_ns is None else e.end_ns for e in alike]
     so_far, whole = (
@@ -113,7 +114,7 @@ def _lasted(alike: list[Episode], now_ns: int) -> str:
 
 
 def _warning(session: Session, now_ns: int, width: int) -> list[Run]:
-    """The newest thing that the probe had warned of, while it is new."""
+    """The probe's newest warning; empty once it is older than NEW_NS."""
     if not session.warnings or not 0 <= now_ns - session.warned_ns < NEW_NS:
         return []
     text = f" ! {foreign(session.warnings[-1])}"
@@ -121,18 +122,19 @@ def _warning(session: Session, now_ns: int, width: int) -> list[Run]:
 
 
 def _untrusted(session: Session, width: int) -> list[Run]:
-    """Counters that the last selftest of this boot did not find right."""
+    """The counters that failed the last selftest of this boot; empty if none did."""
     verdict = findings.verdict(session.hello.boot_id)
     text = f" ! {foreign(verdict)}" if verdict else ""
     return [(fit(text, min(len(text), width)), "warn")] if text else []
 
 
 _MISSED = ("busy_hz", "ipc", "halt", "kernel_cycles", "turbo_ceiling_hz")
-"""What is missed most."""
+"""Metrics whose absence is told here, the most important first."""
 
 
 def _missing(session: Session, width: int) -> list[Run]:
-    """What no CPU of this source can tell, why, and how to mend it; else who tells that."""
+    """The metrics that no CPU of this source has, why, and the fix; where the fix does not fit,
+    `perftop doctor`, which tells it."""
     names = {key: NAMES[key] for key in _MISSED}
     everywhere = [missing for missing in lasting(session) if missing.cpus is None]
     reasons = by_reason(everywhere, lambda missing: names.get(missing.what))

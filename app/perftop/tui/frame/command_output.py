@@ -1,4 +1,4 @@
-"""What a command prints, below the views: its last lines, or as many as the screen holds."""
+"""A pane below the view with the output of a command: a few lines, or a whole screen of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perftop.tui.shared.keys import bindings
 
 Extent = Literal["small", "whole", "hidden"]
 MOST_MADE = 512
-"""Strips kept: more than any screen shows."""
+"""Most strips kept; no screen shows as many lines."""
 
 
 class Output(ScrollView, can_focus=False, inherit_bindings=False):
@@ -41,24 +41,24 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
 
     class Sized(Message):
-        """So many lines of so many columns can be seen."""
+        """The pane has a new size, in columns and lines of output."""
 
         def __init__(self, columns: int, lines: int) -> None:
             super().__init__()
             self.columns, self.lines = columns, lines
 
     def __init__(self, printout: Printout, caption: str, *, ascii_: bool) -> None:
-        """`caption`: of the key that changes its extent."""
+        """`caption`: name of the key that changes the pane's extent."""
         super().__init__()
         self._printout = printout
         self._caption = caption
         self._ascii = ascii_
         self._first = 0
-        """Number of the first line that could be shown last time."""
+        """Number of the oldest line that was still kept at the last `show`."""
         self._made: dict[int, Strip] = {}
-        """By number, of lines that are ended."""
+        """Strips of complete lines, by line number."""
         self._follows = True
-        """The last line stays in view."""
+        """Whether the pane scrolls along with new lines."""
         self.extent: Extent = "small"
         if ascii_:  # a scrollbar is drawn with blocks
             self.styles.scrollbar_size_vertical = 0
@@ -70,7 +70,8 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             self.set_class(extent == name, f"-{name}")
 
     def show(self) -> None:
-        """Something was printed. The end stays in view, or else what is looked at."""
+        """Takes up new output. The last line stays in view, or, if scrolled back, the lines that
+        are in view."""
         gone = self._printout.left_out - self._first
         self._first += gone
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))

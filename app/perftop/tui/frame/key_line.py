@@ -1,5 +1,5 @@
-"""The last line: the views, and keys of the one that is looked at. What does not fit is under
-`?`."""
+"""The last line: the views, and keys of the visible one. The help (`?`) lists those that do not
+fit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LABELS = {key.id: key.label for key in KEYS}
 _FIRST, _LAST = ("quit", "help"), ("pause", "filter", "longer", "theme")
 _REPLAY = (("pause",), ("slower", "faster"), ("step_back", "step_on"),
            ("previous_episode", "next_episode"), ("jump",), ("begin", "finish"))  # fmt: skip
-"""On a recording, where going through it is what one does."""
+"""Groups of keys for a recording; they replace `_LAST` there."""
 _PAIRS = {"faster": "speed", "step_on": "step", "next_episode": "episode", "finish": "ends"}
-"""Labels of two keys together, by the second."""
+"""Labels of pairs of keys, by the second key of the pair."""
 
 
 class Told(Widget):
-    """A line that is told what to say."""
+    """A line that shows the runs last given to `tell`."""
 
     def __init__(self, *, ascii_: bool, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -36,7 +36,7 @@ class Told(Widget):
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        if y:  # with a style even so: without colours Textual looks at it
+        if y:  # blank, but styled: without colours Textual reads the style
             return line([], ink(self.app), self.size.width, ascii_=self._ascii)
         if self._strip is None:
             self._strip = line(self._runs, ink(self.app), self.size.width, ascii_=self._ascii)
@@ -58,7 +58,7 @@ class KeyLine(Told):
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
     ) -> None:
-        """`labels`: what some keys do now, where it is not always the same."""
+        """`labels`: words for the keys whose effect changes, by id."""
         named = _LABELS | dict(labels)
         width = self.size.width
         self.tell(keyline(view, hints, self._captions, named, width, replay=replay))
@@ -68,8 +68,8 @@ def keyline(
     view: str, hints: tuple[str, ...], captions: Mapping[str, str], labels: Mapping[str, str],
     width: int, *, replay: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """Views at the left, then what is peculiar to this one, then what is the same in all. Where
-    there is no room for all, the views are named together."""
+    """The views, then the keys of this view, then the keys of all views. If they do not all fit,
+    the views share one entry."""
     last = _REPLAY if replay else tuple((key,) for key in _LAST)
     views: list[tuple[int, list[Run]]] = []
     for name in TURN:

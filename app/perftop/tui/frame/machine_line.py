@@ -13,17 +13,17 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 ROOMY = 110
-"""Columns from which on the bar can spare some for a decimal."""
+"""Columns from which the shares beside the bar have a decimal."""
 
 NEAR = 0.97
-"""Of the power limit: from here on the package is held back by it."""
+"""Share of the power limit from which the package counts as held back by it."""
 
 LEAST = 12
-"""Cells below which the bar is no picture any more."""
+"""Minimum cells of a bar with words beside it; a shorter one shows too little."""
 
 
 def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
-    """Line 2: only what this source can tell."""
+    """Line 2: the metrics that this source has."""
     pieces: list[tuple[int, list[Run]]] = []
     values = dict(zip(session.evaluator.chosen, interval.values.group(session.shown).tolist(),
                       strict=True))  # fmt: skip
@@ -56,7 +56,7 @@ def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
 
 
 def _whole(numbers: dict[str, float]) -> list[list[Run]]:
-    """Power, temperature and pressure, as far as there are any."""
+    """Power, temperature and pressure, each only if known."""
     told: list[list[Run]] = []
     power = numbers.get("power_w", nan)
     if not isnan(power):
@@ -85,7 +85,7 @@ def _of_ceiling(session: Session, interval: Interval, pieces: list[tuple[int, li
 
 
 def bar(session: Session, interval: Interval, width: int) -> list[Run]:
-    """Line 3: the states of all cores together; where no core has siblings, busy and idle."""
+    """Line 3: the SMT states of all cores together; without siblings, the busy and idle shares."""
     cores = [i for i in session.shown_cores() if len(session.cores[i]) > 1]
     if not cores:
         return _busy(session, interval, width)
@@ -106,7 +106,7 @@ def bar(session: Session, interval: Interval, width: int) -> list[Run]:
 
 
 def _neither(session: Session, interval: Interval, cores: list[int], width: int) -> list[Run]:
-    """Cores with more than two threads: whether any of them is active, and how many are."""
+    """The bar for cores with more than two threads: whether any is active, and how many are."""
     split, name = interval.split, (" SMT  ", "dim")
     share = _mean(split.states[cores][:, :1])
     if share:
@@ -128,7 +128,7 @@ def _neither(session: Session, interval: Interval, cores: list[int], width: int)
 
 
 def _mean(shares: Floats) -> list[float]:
-    """Of the cores of which every share is known; empty if there is none."""
+    """Mean shares over the cores whose shares are all known; empty if there is no such core."""
     total = shares.sum(axis=1)
     known = shares[total == total]  # noqa: PLR0124 - not NaN, without numpy for one function
     found: list[float] = known.mean(axis=0).tolist() if len(known) else []
@@ -150,7 +150,7 @@ def _busy(session: Session, interval: Interval, width: int) -> list[Run]:
 
 
 def _room(words: list[Run], width: int) -> tuple[list[Run], int]:
-    """How wide the bar may be; on the narrowest screens it goes without words."""
+    """The words and the cells of the bar; on the narrowest screens the words are left out."""
     room = width - 6 - sum(len(text) for text, _ in words)
     return (words, room) if room >= LEAST else ([], max(0, width - 6))
 

@@ -1,5 +1,5 @@
-"""A line to type into, above the last one of the screen: what it is for, the text, and in words
-what is wrong with it or what it comes to. It is there only while it is in use."""
+"""A line to type into, above the last line of the screen: its purpose, the text, and in words the
+text's result or error. It is visible only while it is in use."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from perftop.draw.strips import foreign
 from perftop.tui.shared.keys import bindings
 
 LONGEST = 400
-"""Characters: nobody types more, and what is pasted may be anything."""
+"""Characters accepted; pasted text may be of any length."""
 ROOMY = 110
-"""Columns from which on there is room for words beside the text; else they stand below it."""
+"""Columns from which the words fit beside the text; on narrower screens they stand below it."""
 
 
 class Prompt(Widget):
@@ -74,7 +74,7 @@ class Prompt(Widget):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("prompt"),
-        Binding("tab,shift+tab", "stay", show=False),  # else they turn to another view
+        Binding("tab,shift+tab", "stay", show=False),  # else Tab changes the view
     ]
 
     class Changed(Message):
@@ -83,10 +83,10 @@ class Prompt(Widget):
             self.text = text
 
     class Accepted(Changed):
-        """With Enter; the prompt stays until it is closed."""
+        """Enter was pressed; the prompt stays until it is closed."""
 
     class Left(Message):
-        """With Esc; the prompt has closed."""
+        """Esc was pressed; the prompt has closed."""
 
     def __init__(self, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -96,11 +96,11 @@ class Prompt(Widget):
         self._input = _OneLine(
             highlighter=self._wrong, max_length=LONGEST, select_on_focus=False, compact=True
         )
-        self._input.cursor_blink = False  # nothing blinks here
+        self._input.cursor_blink = False  # nothing in perftop blinks
         self._words = Static(markup=False, id="prompt-words")
         self._told: tuple[str, int | None] = "", None
         self.asked = ""
-        """What it is in use for, or was last."""
+        """Purpose of the current or last use."""
 
     def compose(self) -> ComposeResult:
         yield self._label
@@ -108,7 +108,7 @@ class Prompt(Widget):
         yield self._words
 
     def ask(self, what: str, text: str = "", hint: str = "") -> None:
-        """Open with this text; `hint` is shown while there is none."""
+        """Opens the prompt with this text; `hint` is shown while the text is empty."""
         self.asked = what
         self._label.update(what)
         self._input.value = text
@@ -119,7 +119,7 @@ class Prompt(Widget):
         self._input.focus()
 
     def asks(self, what: str) -> bool:
-        """It is in use for this, now."""
+        """Whether the prompt is open for this purpose."""
         return self.display and self.asked == what
 
     @property
@@ -127,7 +127,7 @@ class Prompt(Widget):
         return self._wrong.at is not None
 
     def tell(self, words: str, wrong_at: int | None = None) -> None:
-        """What the text comes to; or what is wrong with it, and from which character on."""
+        """Shows the text's result, or its error and the character at which the error begins."""
         if (words, wrong_at) == self._told:
             return
         self._told = words, wrong_at
@@ -145,7 +145,7 @@ class Prompt(Widget):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        if self.display:  # what was typed before Esc may come after it
+        if self.display:  # an event from before Esc may arrive after it
             self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -154,7 +154,7 @@ class Prompt(Widget):
             self.post_message(self.Accepted(event.value))
 
     def on_descendant_blur(self) -> None:
-        """A click elsewhere does what it does, but typing goes on here."""
+        """A click elsewhere takes effect, but the focus comes back to the prompt."""
         if self.display and self.screen.focused is not None:
             self._input.focus()
 
@@ -167,8 +167,8 @@ class Prompt(Widget):
 
 
 class _OneLine(Input):
-    """Textual breaks a placeholder that does not fit into lines, and hands the break on: on the
-    last row of a terminal the whole screen would scroll."""
+    """Cuts the placeholder to one line. Textual wraps a long one and emits the line break, which
+    on the last row of a terminal scrolls the whole screen."""
 
     def render_line(self, y: int) -> Strip:
         strip, kept = super().render_line(y), []
@@ -181,7 +181,7 @@ class _OneLine(Input):
 
 
 class _Wrong(Highlighter):
-    """Underlines what cannot be read, from its first character on."""
+    """Underlines the text from the first character that cannot be parsed."""
 
     at: int | None = None
 

@@ -1,4 +1,4 @@
-"""What screens show of the app itself: its state, and what it costs."""
+"""The app's own state and cost, as screens show them."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ STARTING: list[Run] = [(" perftop ", "badge"), ("  starting the probe ", "dim")]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How a recording is gone through."""
+    """State of the playback of a recording."""
 
     playing: bool
     speed: float
     reach_ns: tuple[int, int]
-    """Raw: the first and the last moment of the recording."""
+    """Raw ns of the first and the last moment of the recording."""
     seeking_ns: int | None
-    """Raw: how far the way to another moment has come, which is not shown yet."""
+    """Raw ns up to which a seek has read, not shown yet; None: no seek is under way."""
     over: bool
-    """There is nothing after what is shown."""
+    """The last moment is shown."""
     damage: str | None
-    """Why it ends there, if it was not ended."""
+    """Why the recording is incomplete; None if it was ended properly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a screen shows that is not measured: the app's own state."""
+    """The app's own state, which a screen shows beside what is measured."""
 
     interval_ns: int
     own: float = float("nan")
-    """CPU seconds per second that probe and app use."""
+    """CPU seconds per second that probe and app use; on a recording, the probe's alone."""
     paused: float | None = None
-    """Unix time of the moment that is shown, while paused."""
+    """Unix time of the shown moment while paused; None: not paused."""
     silent_s: float | None = None
-    """For how long nothing has come, if that is too long."""
+    """Seconds since the last message; None while that is not too long."""
     replay: Replay | None = None
-    """None: what is shown is live."""
+    """None: the stream is live."""
     recording: str | None = None
-    """How much there is of it by now; empty: it has stopped, and not because it was told to."""
+    """Size of the recording so far, '' if it failed; None: nothing is being recorded."""
     notice: str = ""
-    """News of a recording, while they are new."""
+    """News of a recording or command, removed when no longer new."""
     job: str = ""
-    """How the command fares that runs under us."""
+    """Name and state of the command that perftop runs; '' without one."""
     failed: str | None = None
-    """Why nothing more will come."""
+    """Why the stream has ended; None while it has not."""
 
 
 SPAN_NS = 5_000_000_000
-"""It is told as a mean over this long: it is small and jumps."""
+"""Span of the mean that is shown: the cost itself is small and jumps."""
 
 
 class Cost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        """CPU seconds that this process has used."""
+        """Returns the CPU seconds that this process has used."""
         self._told: deque[tuple[int, float]] = deque()
 
     def share(self, session: Session) -> float:
-        """CPU seconds per second, probe and app together, up to the newest sample."""
+        """CPU seconds per second that probe and app use together, up to the newest sample."""
         told, now_ns = self._told, session.now_ns
         told.append((now_ns, session.probe_cpu_s() + self._clock()))
         while len(told) > 2 and now_ns - told[0][0] > SPAN_NS:

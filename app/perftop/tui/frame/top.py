@@ -1,4 +1,4 @@
-"""The lines above the view: what is watched and what that costs, the machine in numbers, its SMT
+"""The four lines above the view: the machine and the cost of watching it, its numbers, its SMT
 bar, and one line for what is wrong or missing."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LINES = 4
 WIDE = 100
-"""Columns from which on there is room for dots between the parts of a badge."""
+"""Columns from which the parts of the replay badge are separated by dots."""
 
 
 class Top(Widget):
@@ -59,13 +59,13 @@ class Top(Widget):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def _strip(self, runs: list[Run], y: int, width: int) -> Strip:
-        # What is wrong keeps its colour when all else is grey.
+        # The first and the alert line keep their colours when the rest turns grey.
         stale = self._status.failed is not None and 0 < y < LINES - 1
         mood: theme.Mood = "stale" if stale else "calm"
         return line(runs, ink(self.app, mood), width, ascii_=self._ascii)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """As they are: see Canvas."""
+        """Returns finished strips, for the reason given in Canvas."""
         lines = (self.render_line(y) for y in crop.line_range)
         return [made.crop_extend(crop.x, crop.right, None) for made in lines]
 
@@ -85,7 +85,7 @@ class Top(Widget):
 def identity(
     session: Session | None, interval: Interval | None, status: Status, width: int
 ) -> list[Run]:
-    """Line 1: whose numbers these are; right: what they cost, and can one trust them."""
+    """Line 1: the machine and how it is read; right: the own cost, skew, lost samples, state."""
     if session is None:
         return STARTING
     right = _right(session, interval, status, width)
@@ -108,7 +108,7 @@ def identity(
 
 
 def _dotted(pieces: list[tuple[int, list[Run]]], room: int) -> list[Run]:
-    """Pieces with dots between them, but for the badge."""
+    """Joins the pieces with a dot before each but the badge and the host."""
     dotted = [
         (rank, runs if i < 2 else [("· ", "faint"), *runs])
         for i, (rank, runs) in enumerate(pieces)
@@ -118,7 +118,7 @@ def _dotted(pieces: list[tuple[int, list[Run]]], room: int) -> list[Run]:
 
 
 def _method(interval: Interval | None) -> list[Run]:
-    """How the SMT states were found, for most cores that have any."""
+    """The method that finds the SMT states of most cores; empty if no core has one."""
     if interval is None:
         return []
     names = [name for name in interval.split.method if name is not None and name != "single"]
@@ -127,14 +127,14 @@ def _method(interval: Interval | None) -> list[Run]:
 
 def _right(session: Session, interval: Interval | None, status: Status, width: int) -> list[Run]:
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
-    whose = "own " if status.replay is None else "probe "  # what the app cost then nobody knows
+    whose = "own " if status.replay is None else "probe "  # a recording has no cost of the app
     pieces: list[tuple[int, list[Run]]] = [
         (2, [(whose, "dim"), (f"{own:>4}", "text"), (" %", "dim")])
     ]
     if interval is not None:
         pieces.append((4, [("skew ", "dim"), (f"{interval.skew_s * 1e6:4.0f}", "text"),
                            (" µs", "dim")]))  # fmt: skip
-    # Late: times to read that were missed by all. Both are counts since the start.
+    # Late counts the sample times at which no CPU was read. Both counts begin with the probe.
     for rank, name, count in ((5, "late ", session.late), (3, "lost ", session.lost)):
         pieces.append(
             (3 if count else rank, [(name, "dim"), (str(count), "warn" if count else "text")])
