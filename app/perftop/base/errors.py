@@ -1,4 +1,4 @@
-"""What the user is told when something cannot be done: one line, and the exit status."""
+"""Failures as the user sees them: one line of text and an exit status."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 USAGE = 2
-"""What was asked for makes no sense."""
+"""Exit status: the request makes no sense."""
 UNAVAILABLE = 3
-"""It cannot be had here."""
+"""Exit status: this machine cannot do what was asked."""
 DAMAGED = 4
-"""Input is; all that could be read was handed over."""
+"""Exit status: the input is damaged; everything readable was output."""
 
 
 class Failed(Exception):  # noqa: N818 - what happened, not what class of mistake
@@ -20,7 +20,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 
 def report(error: BaseException) -> str:
-    """Write where it happened, without the values of anything, and say where that lies."""
+    """Write the traceback, without values of variables, to a file; return a line that names it."""
     import tempfile
     import traceback
 

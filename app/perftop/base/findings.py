@@ -1,5 +1,5 @@
-"""What selftests of this boot found wrong, kept where the screen can find it. Quick to import: the
-screen asks at its start."""
+"""Counters that selftests of this boot found wrong, kept in a file for the screen. The module
+imports quickly because the screen uses it at its start."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = "perftop selftest 1"
-"""First thing in the file: what does not begin so is not ours."""
+"""Value of the file's `format` key; a file with any other value is ignored."""
 MAX_FILE = 1 << 16
 
 
 def file() -> Path:
-    """Gone with the session or the boot where there is a place for such things."""
+    """Path of the file. Under XDG_RUNTIME_DIR, where set, it is deleted at logout or reboot."""
     base = next((b for b in map(os.environ.get, _PLACES) if b and Path(b).is_absolute()), None)
     return Path(base or os.path.expanduser("~/.cache")) / "perftop" / "selftest.json"  # noqa: PTH111
 
@@ -26,7 +26,7 @@ _PLACES = ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 
 
 def keep(answer: Mapping[str, Any]) -> None:
-    """In place of what was there. Raises OSError."""
+    """Replace the file by the counters that are wrong now. Raises OSError."""
     import json
     import tempfile
 
@@ -48,8 +48,8 @@ def keep(answer: Mapping[str, Any]) -> None:
 
 
 def _standing(answer: Mapping[str, Any]) -> list[str]:
-    """Found wrong before on this boot, and not found right since: a test that was disturbed, or of
-    a source without the counter, clears nothing."""
+    """Counters found wrong earlier on this boot and not found right by this answer. A disturbed
+    test, or a source without the counter, clears nothing."""
     right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
@@ -60,8 +60,8 @@ def _standing(answer: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def verdict(boot_id: str | None) -> str | None:
-    """What selftests of that boot found wrong, in a line; None: nothing. Read once: what is found
-    while the screen is open shows on the next one."""
+    """A line that names the counters that selftests of that boot found wrong; None if there are
+    none. Cached, so findings made while the screen is open show at its next start."""
     wrong = _wrong(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 
@@ -74,7 +74,7 @@ def _wrong(boot_id: str) -> list[str]:
 
 
 def _read() -> dict[str, Any] | None:
-    """The file, if it is a plain one of our own and says what `keep` writes."""
+    """Content of the file if it is a regular file, owned by us, in the format of `keep`."""
     import json
 
     with suppress(OSError, ValueError, RecursionError):

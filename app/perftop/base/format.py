@@ -1,4 +1,4 @@
-"""Values as text of fixed digits: what the measurement carries and no more."""
+"""Values as text with fixed digits, no more than the measurement supports."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ MISSING = "n/a"
 
 
 def percent(share: float) -> str:
-    """Utilisation and its like: 0.1 %."""
+    """A share in per cent to 0.1, without the sign."""
     return f"{100 * share:.1f}" if math.isfinite(share) else MISSING
 
 
 def rough(share: float) -> str:
-    """Of a whole, to a per cent: 80 %."""
+    """A share in whole per cent: 80 %."""
     return f"{100 * share:.0f} %"
 
 
 def clock(hz: float) -> str:
-    """GHz to 0.01."""
+    """A clock in GHz to 0.01, without the unit."""
     return f"{hz / 1e9:.2f}" if math.isfinite(hz) else MISSING
 
 
 class ClockUnit(NamedTuple):
-    """How clocks are told: the user's choice."""
+    """Unit in which clocks are shown; the user chooses it."""
 
     name: str
     per_hz: float
@@ -32,7 +32,7 @@ class ClockUnit(NamedTuple):
 
 
 def clock_unit(units: str, base_hz: float) -> ClockUnit:
-    """`units`: GHz, MHz, or base. Where the base clock is not known (NaN) no multiple of it is."""
+    """`units`: GHz, MHz or base. If the base clock is unknown (NaN), multiples of it are NaN."""
     if units == "MHz":
         return ClockUnit("MHz", 1e-6, 0)
     if units == "base":
@@ -44,10 +44,10 @@ GHZ = clock_unit("GHz", math.nan)
 
 
 def plain(value: float) -> str:
-    """IPC: 0.01."""
+    """A plain number, such as IPC, to 0.01."""
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
 def many(number: int, what: str) -> str:
-    """1 core, 2 cores."""
+    """A number with its noun in the singular or plural: 1 core, 2 cores."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -11,8 +11,8 @@ from typing import Any
 
 
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
-    """0-2,5: as the kernel writes lists of CPUs. With `strides` also, for four or more with even
-    steps, the kernel's 0-46:1/2."""
+    """Numbers as the kernel writes CPU lists: 0-2,5. With `strides`, four or more numbers at even
+    steps become the kernel's 0-46:1/2."""
     todo, parts, at = sorted(set(numbers)), [], 0
     while at < len(todo):
         step = todo[at + 1] - todo[at] if at + 1 < len(todo) else 1
@@ -28,18 +28,18 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from elsewhere, which may hold anything, without what would steer a terminal."""
+    """Untrusted text with unprintable characters, which could steer a terminal, replaced by ?."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def safe(text: str, most: int) -> str:
-    """Text from elsewhere as a terminal can show it: it may be of any length, too."""
+    """Untrusted text made printable and cut to at most `most` characters."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def machine(answer: Mapping[str, Any]) -> list[str]:
-    """Which one an answer of the probe is of."""
+    """Host, CPU model, guest status and kernel of the machine that a probe's answer describes."""
     parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
     if guest := answer["virtualisation"]:
         parts.append("guest" if guest == "hypervisor" else f"guest of {guest}")
@@ -47,9 +47,9 @@ def machine(answer: Mapping[str, Any]) -> list[str]:
 
 
 def utf8() -> bool:
-    """Whether shapes can be drawn: the user's locale has them and stdout can take them."""
+    """Whether shapes can be drawn: both the user's locale and stdout must be UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
-        # Python has put C.UTF-8 in the place of a C locale; who asked for C by name means it.
+        # Python replaces a C locale by C.UTF-8; a user who sets C by name wants plain text.
         named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
     else:
         named = codecs.lookup(locale.getencoding()).name == "utf-8"
@@ -64,14 +64,14 @@ _SAME_WIDTH = {
     "└": "`", "├": "|",
 }  # fmt: skip
 _IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": ".."}
-"""What lines that need not keep their width read better with."""
+"""Longer, more readable stand-ins, for lines that need not keep their width."""
 _TABLE = str.maketrans(_SAME_WIDTH)
 _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
     "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
     "not there": "  ",
 }  # fmt: skip
-"""Of states that the probe tells: as a shape, and in ASCII."""
+"""Marks for the states that the probe reports: first a shape, then an ASCII character."""
 
 
 def mark(state: str, *, unicode: bool) -> str:
@@ -79,12 +79,12 @@ def mark(state: str, *, unicode: bool) -> str:
 
 
 def plain(text: str) -> str:
-    """The text in ASCII, as wide as it was."""
+    """The text in ASCII, at the same width."""
     return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 
 def in_ascii(line: str) -> str:
-    """For terminals without `utf8`."""
+    """A line for terminals without `utf8`; its width may change."""
     for sign, instead in _IN_LINES.items():
         line = line.replace(sign, instead)
     return plain(line)

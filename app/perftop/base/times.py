@@ -15,7 +15,7 @@ def when(unix: float) -> str:
 
 
 def clock(unix: float, step_s: int = 1) -> str:
-    """Local time of day, to the second or where that says nothing to the minute."""
+    """Local time of day to the second, or to the minute if `step_s` is whole minutes."""
     return time.strftime("%H:%M" if step_s % 60 == 0 else "%H:%M:%S", time.localtime(unix))
 
 
@@ -36,24 +36,24 @@ def length(ns: int) -> str:
 
 
 def place(ns: int) -> str:
-    """How far into something, as players write it: 0:28, 1:02:28."""
+    """A position in a recording, as media players write it: 0:28, 1:02:28."""
     minutes, seconds = divmod(max(0, ns) // 10**9, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def running(seconds: int) -> str:
-    """For how long something has been going on: 59 s, 1 min 00 s."""
+    """How long something has been going on: 59 s, 1 min 00 s."""
     return f"{seconds} s" if seconds < 60 else length(seconds * 10**9)
 
 
 def brief(seconds: float) -> str:
-    """Of something short: 16 ms, 1.2 s."""
+    """A short span: 16 ms, 1.2 s."""
     return f"{1e3 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def rounded(seconds: float) -> str:
-    """Two digits: 9.8 µs, 16 ms, 1.2 s."""
+    """A span to two digits: 9.8 µs, 16 ms, 1.2 s."""
     if seconds <= 0:
         return "0 µs"
     seconds = round(seconds, 1 - math.floor(math.log10(seconds)))
