@@ -1,9 +1,9 @@
-"""Lines that are ready for the terminal: a strip that knows its escape sequences by heart.
+"""Lines that are ready for the terminal: strips that cache their escape sequences.
 
 Textual makes segments of a strip, cuts them, applies filters and turns each into a sequence of its
-own; for whole lines that change ten times a second that is most of what they cost. A `Ready` is
-asked for the text that goes to the terminal and has it. If something lies over it, or only a part
-of it is to be painted, it becomes an ordinary strip and is treated as one.
+own; for whole lines that change ten times a second this is most of their cost. A `Ready` holds the
+text that goes to the terminal. If something covers it, or only a part of it is painted, it acts as
+an ordinary strip.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _RESET = "\x1b[0m"
 
 
 class _Styles(dict[str, Style]):
-    """Also `upper/lower`: the colour of one style on that of another, for cells with two halves."""
+    """Styles by key. A key `upper/lower` gives the colour of one style on that of another, for
+    cells with two halves."""
 
     def __missing__(self, key: str) -> Style:
         upper, _, lower = key.partition("/")
@@ -38,7 +39,7 @@ class _Styles(dict[str, Style]):
 
 
 class Ink:
-    """Styles by key, and what switches a terminal to each."""
+    """Styles by key, with the escape sequences that switch a terminal to each."""
 
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
         self.styles = _Styles(styles)
@@ -46,7 +47,8 @@ class Ink:
         self._switches: dict[str, tuple[object, str, str]] = {}
 
     def write(self, runs: Iterable[Run]) -> str:
-        """Only what differs from the run before is switched: most runs share their ground."""
+        """The runs with their escape sequences. Only the letter colour is switched where the
+        background stays the same, as it mostly does."""
         parts: list[str] = []
         switches, ground = self._switches, None
         for text, key in runs:
@@ -57,8 +59,8 @@ class Ink:
         return "".join(parts)
 
     def _switch(self, key: str) -> tuple[object, str, str]:
-        """What else but the colour of letters there is to a style; how to switch to all of it, and
-        to that colour alone."""
+        """All of a style but its letter colour, the sequence that switches to the whole style, and
+        the sequence that switches to the letter colour alone."""
         style = self.styles[key]
         whole = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
         fore = _codes(Style(color=style.color), self.system)
@@ -73,7 +75,7 @@ def _codes(style: Style, system: ColorSystem) -> str:
 
 
 def ink(app: App[Any], mood: theme.Mood = "calm") -> Ink:
-    """What this terminal writes the current theme with."""
+    """The ink for the current theme on this app's terminal."""
     system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip.render does
     return _ink(app.current_theme.name, mood, app.no_color, system)
 
@@ -91,7 +93,7 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
 class Ready(Strip):
     """A line of exactly `size` cells."""
 
-    # What an ordinary strip is made of comes into being when somebody asks for it.
+    # The attributes of an ordinary strip are made when they are first read.
     __slots__ = ["_ink", "_ready", "_runs"]
 
     def __init__(self, runs: Sequence[Run], ink: Ink, size: int) -> None:
@@ -133,7 +135,7 @@ class Ready(Strip):
         return self._parts(at)
 
     def _parts(self, cuts: Sequence[int]) -> list[Ready]:
-        """What lies before each cut. Every character is one cell wide."""
+        """The parts of the line before each cut. Every character is one cell wide."""
         parts: list[Ready] = []
         runs = iter(self._runs)
         text, key, done = "", "text", 0
@@ -153,7 +155,7 @@ class Ready(Strip):
 
 
 def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
-    """Runs as a line; neighbours of one style become one."""
+    """Runs as a line; neighbouring runs of one style are merged."""
     joined = merged(runs, size)
     if ascii_:
         joined = [(plain(text), key) for text, key in joined]

@@ -1,4 +1,4 @@
-"""Bars as runs of text. Pure: shares in, shapes out; every bar is exactly as wide as asked."""
+"""Bars as runs of text. Pure functions; every bar has exactly the width asked for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _SMT = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
 
 
 def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
-    """Shares one after the other; what they leave of the whole is `neither`. Ends are rounded,
-    not lengths, so the bar cannot grow or shrink by its roundings."""
+    """Shares side by side; the rest of the whole is drawn as `neither`. The ends are rounded, not
+    the lengths, so rounding errors do not add up."""
     runs: list[Run] = []
     end, done = 0.0, 0
     for share, (shape, key) in zip(shares, shapes, strict=True):
@@ -34,27 +34,28 @@ def smt(states: Sequence[float], width: int, *, shapes: Sequence[Run] = _SMT) ->
 
 
 def single(share: float, width: int, thread: int | None) -> list[Run]:
-    """A core with one thread running on it: full cells if it has no other, else its half."""
+    """A core on which one thread runs: full cells if it has no other thread, else half cells."""
     shape = (theme.BOTH, "lp0") if thread is None else _SMT[1 + min(thread, 1)]
     return stacked((share,), (shape,), width)
 
 
 def possible(low: Sequence[float], width: int) -> list[Run]:
-    """Where only bounds are known: the least of each state, and between them what may be any."""
+    """States known only by bounds: the least of each state, and the undetermined rest as
+    `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in low)
     open_ = 1 - neither - lp0 - lp1 - both
     return stacked((both, lp0, lp1, open_), (*_SMT, (theme.UNKNOWN, "unknown")), width)
 
 
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
-    """A CPU by the system's account."""
+    """User, kernel and steal shares of a CPU by the system's account."""
     shapes = ((theme.USER, "lp0"), (theme.KERNEL, "cyan"), (theme.STEAL, "warn"))
     return stacked((user, kernel, steal), shapes, width)
 
 
 def clock(hz: float, ceiling: float, top: float, width: int, key: str) -> list[Run]:
-    """A clock on a scale from 0 to `top`, half cells told; its ceiling as a bar across."""
-    cells = width - 1  # the ceiling stands behind the clock that reaches it
+    """A clock on a scale from 0 to `top`, drawn in half cells; a bar across marks its ceiling."""
+    cells = width - 1  # the last cell is for the ceiling of a clock that reaches it
     halves = 0 if math.isnan(hz) else min(2 * cells, round(2 * cells * hz / top))
     line = theme.CLOCK * (halves // 2) + theme.CLOCK_END * (halves % 2)
     if math.isnan(ceiling):
@@ -71,8 +72,8 @@ def clock(hz: float, ceiling: float, top: float, width: int, key: str) -> list[R
 def history(
     values: Sequence[float], width: int, part: int, tall: int, *, ascii_: bool
 ) -> list[Run]:
-    """One line of a graph that is `tall` lines high, counted from the top. Newest at the right
-    edge; height and luminance both tell the value; a gap is a gap."""
+    """Line `part`, counted from the top, of a graph that is `tall` lines high. The newest value is
+    at the right edge; height and luminance both show the value; NaN leaves a gap."""
     levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
     recent = values[-width:]
     below = 8 * (tall - 1 - part)

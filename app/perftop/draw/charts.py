@@ -1,8 +1,8 @@
-"""Charts: values in, cells out. Pure; a chart is as high as asked and has a column for each of its
-values. All its cells are made at once, which is why this brings numpy.
+"""Charts: pure functions from values to cells. A chart has the height asked for and one column for
+each value. All cells are computed at once, so the module imports numpy.
 
-Colour repeats what height, shape or the kind of line says already. A column of which nothing is
-known is blank.
+Colour only repeats what height, shape or the kind of line shows. A column without a known value is
+blank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.ui
 _BRAILLE = 0x2800
 _RULE = "│"
 _PLAIN_DOTS = "'-_"
-"""A line's upper, middle and lower third, where there is no braille."""
+"""Dots in the upper, middle and lower third of a line, where there is no braille."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,12 @@ class Chart:
     """Cells by line from the top, then by column."""
 
     codes: npt.NDArray[np.uint32]
-    """Characters."""
+    """Code points of the characters."""
     keys: Ints
-    """Their styles, as positions in KEYS."""
+    """Styles of the cells, as positions in KEYS."""
 
     def lines(self) -> list[list[Run]]:
-        """Neighbours of one style are one run."""
+        """The chart as runs, line by line; neighbouring cells of one style form one run."""
         lines, columns = self.codes.shape
         text = self.codes.astype("<u4").tobytes().decode("utf-32-le")
         ends = np.ones((lines, columns), bool)
@@ -55,7 +55,7 @@ class Chart:
 
 
 def key(name: str) -> int:
-    """The position of a style, for those who colour columns."""
+    """The position of a style in KEYS, for callers that colour columns."""
     return _AT[name]
 
 
@@ -63,8 +63,8 @@ def key(name: str) -> int:
 
 
 def strip(shares: Floats, lines: int, *, ascii_: bool = False) -> Chart:
-    """Columns from the bottom up, 0 to 1; nothing is a thin line, so that it is not taken for
-    unknown."""
+    """Columns from the bottom up for shares from 0 to 1. A share of 0 is a thin line; an unknown
+    one is blank."""
     ramp = _codes(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
     known = np.isfinite(shares)
     share = np.clip(np.where(known, shares, 0.0), 0.0, 1.0)
@@ -79,8 +79,8 @@ def strip(shares: Floats, lines: int, *, ascii_: bool = False) -> Chart:
 
 
 def stack(shares: Floats, shapes: Sequence[Run], lines: int) -> Chart:
-    """Shares (columns, parts) one upon the other, the first at the bottom; dots for what they leave
-    of the whole. Ends are rounded, not heights, so that a column cannot grow by its roundings."""
+    """Shares (columns, parts) stacked, the first at the bottom; dots fill the rest of the whole.
+    The ends are rounded, not the heights, so rounding errors do not add up."""
     known: Bools = np.asarray(np.isfinite(shares).all(axis=1))
     ends: Floats = np.floor(np.cumsum(np.where(known[:, None], shares, 0.0), axis=1) * lines + 0.5)
     height = np.arange(lines - 1, -1, -1)[:, None, None]
@@ -91,15 +91,15 @@ def stack(shares: Floats, shapes: Sequence[Run], lines: int) -> Chart:
     return Chart(codes[part], keys[part])
 
 
-# --- a line, and one that is its limit
+# --- a line and its limit
 
 
 def graph(
     values: Floats, limits: Floats, keys: Ints, low: float, high: float, lines: int,
     *, ascii_: bool = False,
 ) -> Chart:  # fmt: skip
-    """A line in steps, its limit dotted, between `low` at the bottom and `high` at the top; what is
-    beyond runs along the edge. `keys`: the style of each column."""
+    """A stepped line and its dotted limit, with `low` at the bottom and `high` at the top; values
+    beyond these are drawn on the edge. `keys`: the style of each column."""
     dots, columns = (len(_PLAIN_DOTS), 1) if ascii_ else _DOTS.shape
     line = _drawn(values, low, high, lines * dots, columns)
     limit = _drawn(limits, low, high, lines * dots, columns, joined=False)
@@ -114,7 +114,7 @@ def graph(
 def _drawn(
     values: Floats, low: float, high: float, rows: int, columns: int, *, joined: bool = True
 ) -> Bools:
-    """(rows, columns of dots): where the line is; steps are joined by what lies between them."""
+    """(rows, columns of dots): the dots of the line; `joined` fills in those between two steps."""
     known = np.isfinite(values)
     at = np.where(known, rows_of(np.where(known, values, low), low, high, rows), -1)
     at, known = np.repeat(at, columns), np.repeat(known, columns)
@@ -126,7 +126,7 @@ def _drawn(
 
 
 def rows_of(values: Floats, low: float, high: float, rows: int) -> Ints:
-    """At which of so many rows, counted from the top, a value stands."""
+    """The row of each value out of `rows`, counted from the top."""
     share = np.clip((high - values) / (high - low), 0.0, 1.0)
     found: Ints = np.floor(share * (rows - 1) + 0.5).astype(np.int64)
     return found
@@ -150,8 +150,9 @@ def _codes(text: str) -> npt.NDArray[np.uint32]:
 
 
 def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
-    """Upright rules below the line, by column from the left, each with a word at its foot; words
-    stand a line lower from rule to rule, and only where nothing is in their way."""
+    """The chart with vertical rules below its line, by column from the left, each with a word at
+    its foot. Each word is one line lower than the word before it; a word without free cells is left
+    out."""
     codes, keys = chart.codes.copy(), chart.keys.copy()
     lines, columns = codes.shape
     bare = codes == ord(" ")
@@ -170,20 +171,21 @@ def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
 
 
 STEPS = (1.0, 2.0, 2.5, 5.0)
-"""Of a power of ten: distances of marks on a scale that people can read."""
+"""Readable distances between the marks of a scale, as multiples of a power of ten."""
 
 
 def step(span: float, most: int) -> float:
-    """The smallest readable distance at which at most so many marks stand in a span."""
+    """The smallest readable distance at which a span has at most `most` marks."""
     least = span / max(1, most)
     power = 10.0 ** floor(log10(least))
     return next((s * power for s in STEPS if s * power >= least * (1 - 1e-9)), 10 * power)
 
 
 def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple[float, float]:
-    """Ends of a scale that all values lie on, multiples of `unit`. Those held so far stay while
-    they are not more than twice what is needed: a scale that breathes cannot be read. What little
-    room there must be is below the values: that is where clocks go."""
+    """Ends of a scale that holds all values, as multiples of `unit`. The ends held so far stay
+    while they span at most twice what is needed, because a scale that changes often is hard to
+    read. A scale spans at least two units; the extra room is below the values, because clocks
+    drop."""
     there = values[np.isfinite(values)]
     if not len(there):
         return held or (0.0, 2 * unit)
@@ -195,8 +197,8 @@ def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple
 
 
 def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
-    """The end of a scale from 0, one of `ends`; the one held so far stays while it is at most the
-    next larger one."""
+    """The end of a scale from 0: the first of `ends` that holds all values. The end held so far
+    stays if it is that one or the next larger one."""
     there = values[np.isfinite(values)]
     most = float(there.max()) if len(there) else 0.0
     at = next((i for i, end in enumerate(ends) if most <= end), len(ends) - 1)
@@ -206,7 +208,7 @@ def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
 
 
 def marks(low: float, high: float, lines: int, most: int) -> dict[int, float]:
-    """Round values on a scale and the lines that they stand in."""
+    """Round values on a scale, by the line in which each stands."""
     apart = step(high - low, most)
     first = ceil(low / apart - 1e-9)
     found: dict[int, float] = {}

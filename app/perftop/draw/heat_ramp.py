@@ -1,4 +1,4 @@
-"""The ramp of heat: levels as colours, or as characters of growing density."""
+"""The heat ramp: levels as colours, or as characters of growing density."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from perftop.draw import theme
 from perftop.draw.strips import Run
 
 UNKNOWN, OFF = -1, -2
-"""Instead of a level."""
+"""Values used in place of a level."""
 DENSITY = "_:;=+co*#&%@"
-"""The ramp in ASCII: the denser the higher; none of them means something else."""
+"""The ramp in ASCII, from sparse to dense; no character has another meaning on the screen."""
 FAINT = 3
-"""Steps of the ramp below this are too near to the ground for letters."""
+"""Steps below this are too close to the background in colour for letters."""
 _SIGN: dict[int, Run] = {UNKNOWN: ("–", "faint"), OFF: (theme.NEITHER, "neither")}
 
 
@@ -28,7 +28,7 @@ def whole(level: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=1024)
 def halves(upper: int, lower: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
-    """Two values in one line: above each other, or in ASCII beside each other."""
+    """Two values in one line: one above the other, or in ASCII side by side."""
     if ascii_:
         return (*whole(upper, wide // 2, ascii_), *whole(lower, wide // 2, ascii_))
     if upper == lower or max(upper, lower) < 0:

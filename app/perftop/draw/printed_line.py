@@ -1,5 +1,5 @@
-"""A line as a program has printed it, as a terminal would show it. What would move the cursor to
-another line, or do more to a terminal than write on it, is left out."""
+"""A line that a program printed, as a terminal would show it. Sequences that move the cursor to
+another line, or that do more than write and colour text, are left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.strip import Strip
 from perftop.base.text import plain
 
 MOST_COLUMNS = 1024
-"""No screen is wider."""
+"""Columns kept of a line; no screen is wider."""
 TAB = 8
 _PIECES = re.compile(
     r"(?P<pen>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
@@ -26,7 +26,7 @@ Cell = tuple[str, Style]
 
 
 def strip(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
-    """`pen`: the sequences that were in force when it began."""
+    """The line as a strip. `pen`: the colour sequences in force at its beginning."""
     text = raw.decode(errors="replace")
     if text.isprintable() and not pen:
         return Strip([Segment(_safe(text[:MOST_COLUMNS], ascii_))])
@@ -48,7 +48,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
-    """What stands in each column in the end."""
+    """The final content of each column."""
     colours, style, nothing = AnsiDecoder(), Style.null(), Style.null()
     cells: list[Cell] = []
     at = 0
@@ -70,7 +70,7 @@ def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
 
 
 def _calm(style: Style) -> Style:
-    """Its colours and weight: nothing that blinks, hides or leads anywhere."""
+    """The style with its colours and weight only: no blinking, hidden text or links."""
     return Style(
         color=style.color, bgcolor=style.bgcolor, bold=style.bold, dim=style.dim,
         italic=style.italic, underline=style.underline, reverse=style.reverse,

@@ -16,7 +16,7 @@ Run = tuple[str, str]
 """Text whose every character is one cell wide, and the key of its style."""
 
 _GROUNDED = frozenset({"badge", "paused", "lost"})
-"""Styles with a ground of their own; so has every `upper/lower`."""
+"""Styles with a background of their own; every `upper/lower` has one too."""
 
 
 def _grounded(key: str) -> bool:
@@ -36,7 +36,7 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
     done: list[Run] = []
     held, key = "", "text"
     for part, style in runs:
-        # A space looks the same in every style of one ground.
+        # A space looks the same in all styles with the same background.
         if style == key or (part.isspace() and not (_grounded(key) or _grounded(style))):
             held += part
         elif part:
@@ -61,7 +61,7 @@ def _cut(runs: list[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=4096)
 def foreign(value: object) -> str:
-    """Text from elsewhere, safe to draw: no control characters, every character one cell."""
+    """Untrusted text made safe to draw: no control characters, every character one cell wide."""
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
@@ -69,14 +69,14 @@ def foreign(value: object) -> str:
 
 
 def fit(value: str, size: int) -> str:
-    """Exactly `size` cells, cut with a sign of it."""
+    """Text padded or cut to exactly `size` cells; an ellipsis marks a cut."""
     if len(value) > size:
         return value[: size - 1] + theme.CUT if size > 1 else value[:size]
     return value.ljust(size)
 
 
 def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
-    """Left and right end of one line."""
+    """A line with `left` at its left end and `right` at its right end."""
     gap = size - width(left) - width(right)
     return [*left, (" " * max(1, gap), "text"), *right]
 
@@ -94,7 +94,7 @@ def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
 
 
 QUIET = 0.01
-"""A share below this is drawn dim: rows where nothing happens recede."""
+"""Shares below this are drawn dim, so that idle rows recede."""
 
 
 def number(value: float, digits: int, width: int, key: str = "text") -> Run:
@@ -104,7 +104,7 @@ def number(value: float, digits: int, width: int, key: str = "text") -> Run:
 
 
 def task(record: object, most: int = 64) -> str:
-    """Name and pid of who runs somewhere, as the wire has it; so many characters at most."""
+    """Name and pid of a task, from its record on the wire, cut to `most` characters."""
     if isinstance(record, list) and len(record) >= 2:
         return foreign(f"{record[1]}:{record[0]}"[:most])
     return ""

@@ -1,4 +1,4 @@
-"""Colours and shapes. A style key names a meaning; its looks are decided here, once a theme.
+"""Colours and shapes. A style key names a meaning; this module defines how it looks in each theme.
 
 Colour repeats what a shape or a number already says, so NO_COLOR and a monochrome terminal lose
 nothing. Where the locale is not UTF-8 every shape has a plain stand-in.
@@ -23,7 +23,7 @@ _HEAT_DARK = (
     "#72ab54", "#a9b544", "#d6b83c", "#efc04f", "#f8d27a", "#fde9b3",
 )  # fmt: skip
 HEAT = len(_HEAT_DARK)
-"""Steps of the ramp for values that are a field; `heat0` is the lowest."""
+"""Number of steps of the heat ramp; `heat0` is the lowest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Palette:
 
     colors: dict[str, str]
     heat: tuple[str, ...]
-    """From low to high; ordered in luminance, away from the ground."""
+    """Colours from low to high; their luminance moves away from that of the background."""
     ground: str
     chosen: str
-    """Ground of the selected line."""
+    """Background of the selected line."""
     dark: bool = True
     ansi: bool = False
-    """Only colours of the terminal's own palette, on its own ground."""
+    """The palette uses only the terminal's own colours, on its own background."""
 
 
 _GREY = {
@@ -59,8 +59,8 @@ _LIGHT = {
     "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da",
 }  # fmt: skip
-# Many palettes have normal and bright colours alike, some have grey for bright black, and the
-# ground may be light: so every meaning has a hue of its own, and what is quiet is dimmed.
+# Normal and bright colours are alike in many palettes, bright black is grey in some, and the
+# background may be light. So every meaning has its own hue, and quiet text is dimmed.
 _ANSI = {
     **dict.fromkeys(("text", "bright", "both", *_GREY), "default"),
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
@@ -74,7 +74,7 @@ PALETTES = {
          "#56906a", "#348074", "#226d79", "#1b5876", "#17426a", "#122b52"),
         "#ffffff", "#e8eef5", dark=False,
     ),
-    "perftop-safe": Palette(  # nothing hangs on red against green
+    "perftop-safe": Palette(  # no meaning rests on red against green
         _SAFE,
         ("#012a52", "#1f3b60", "#354d6f", "#4b5f7b", "#66717f", "#7f8383",
          "#979483", "#b0a581", "#c8b67d", "#dcc87b", "#f0d978", "#ffeb74"),
@@ -89,9 +89,9 @@ PALETTES = {
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
-"""Styles with a ground of their own: which colour that is."""
+"""Styles with a background of their own, and the key of its colour."""
 _STALE = 0.55
-"""How far towards the background the colours of a dead stream go: still readable."""
+"""How far the colours of a dead stream move to the background; they stay readable."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:
@@ -123,7 +123,7 @@ def _theme(name: str, palette: Palette) -> Theme:
 _ANSI_VARIABLES = {
     "rule": "ansi_blue", "dim": "ansi_bright_blue", "chosen": "ansi_blue",
     "block-cursor-foreground": "ansi_black", "block-cursor-background": "ansi_cyan",
-    # Textual uses these, but does not make them for a theme of its own kind.
+    # Textual uses these, but does not define them for a custom ANSI theme.
     "ansi-background": "ansi_default", "ansi-foreground": "ansi_default",
     "foreground-disabled": "ansi_default", "surface-active": "ansi_default",
 }  # fmt: skip
@@ -131,14 +131,14 @@ THEMES = tuple(_theme(name, palette) for name, palette in PALETTES.items())
 
 
 def names(*, no_color: bool) -> tuple[str, ...]:
-    """Themes to choose from. How bright the terminal's own colours are, and so which grey could
-    stand for one, is not known."""
+    """Themes to choose from. Without colour the ANSI theme is left out: the brightness of the
+    terminal's own colours is unknown, so no grey can replace them."""
     return tuple(name for name, palette in PALETTES.items() if not (palette.ansi and no_color))
 
 
 @lru_cache(maxsize=32)
 def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
-    """Rich styles by key. Every one has a background: nothing is left for the compositor to mix."""
+    """Rich styles by key. Every style has a background, so the compositor need not mix any."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
@@ -151,25 +151,25 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
 
 
 _LETTERS = {"black": "#000000", "white": "#ffffff"}
-"""What can be read on any step of a ramp is one of these."""
+"""Letter colours; on every step of a ramp one of the two is readable."""
 
 
 def letters(name: str) -> tuple[str, ...]:
-    """By step of the ramp: the key of letters on it, as `upper/lower` of a cell with two halves."""
+    """The style key of letters on each step of the ramp, in the form `upper/lower`."""
     palette = PALETTES[name]
     deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
     return tuple(f"{'white' if it else 'black'}/heat{i}" for i, it in enumerate(deep))
 
 
 def _is_deep(color: str) -> bool:
-    """White stands out from it more than black does."""
+    """Whether white has more contrast to the colour than black."""
     r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
 
 
 def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
     back = palette.ground
-    if mood == "chosen":  # faint on the brighter row would be lost
+    if mood == "chosen":  # faint would be invisible on the brighter row
         back = palette.chosen
         raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
         colors = colors | raised
@@ -181,7 +181,8 @@ def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, St
 
 
 def _of_terminal(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
-    """Whose colours cannot be mixed: the selected line is bold, a dead stream dimmed."""
+    """Styles in the terminal's colours. These cannot be mixed, so the selected line is bold and a
+    dead stream is dimmed."""
     made = {}
     for key, color in colors.items():
         stale, quiet = mood == "stale", key in _QUIET
@@ -211,6 +212,6 @@ EPISODES = {
     "steal": STEAL, "license": "◇", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",
     "online": "●",
 }  # fmt: skip
-"""Signs of kinds, the worst first."""
+"""Signs of the kinds of episodes, the worst kind first."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 LEVELS_PLAIN = " .:-=+*%@"
