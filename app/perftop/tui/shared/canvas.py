@@ -1,7 +1,7 @@
-"""A widget of lines by the Line API: some that stay at its top, and below them lines that scroll.
+"""A widget of lines by the Line API: fixed lines at its top, and below them lines that scroll.
 
-A view says which lines there are and of what runs they are made; here they become strips, are kept
-as long as their runs stay the same, and only those that changed are painted.
+A view provides the lines as runs. The canvas makes strips of them, keeps each strip as long as its
+runs stay the same, and paints only the lines that changed.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ Line = tuple[list[Run], theme.Mood]
 
 class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
-    """Ids of the keys that the last line of the screen tells for this view; the least important
+    """Ids of the keys that the last line of the screen shows for this view; the least important
     last."""
     ORDERS: ClassVar[tuple[str, ...]] = ORDERS
-    """What a key goes through; there may be more in the list to choose from."""
+    """Orders that the order key goes through; the sort list may have more."""
     bare = False
-    """The screen is so low that there is no room but for the lines that matter most."""
+    """Whether the screen is so low that only the most important lines fit."""
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.choice = choice
         self.count = 0
-        """Lines that scroll, visible or not."""
+        """Number of lines that scroll, visible or not."""
         self.heads: list[list[Run]] = []
-        """Lines above them that do not."""
+        """Fixed lines above those that scroll."""
         self.foot: list[Run] | None = None
-        """A line below them that does not."""
+        """A fixed line below those that scroll."""
         self._made: dict[int, tuple[Line, Strip]] = {}
         self._head_strips: list[tuple[list[Run], Strip]] = []
         self._foot: tuple[list[Run], Strip] | None = None
@@ -49,39 +49,39 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         self.places: Places
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         self.built = 0
-        """Strips made so far: what a cache is worth is counted, not believed."""
+        """Number of strips made so far, to measure the use of the cache."""
         if choice.ascii:  # a scrollbar is drawn with blocks
             self.styles.scrollbar_size_vertical = 0
 
     # --- for the view to provide
 
     def show(self, session: Session, interval: Interval) -> None:
-        """There is something newer, or another moment of the past, or another choice. Ends with
-        `lay_out` or `paint`. Only called while the view is the one that is looked at."""
+        """Shows a new interval, another moment of the past, or another choice. Ends with `lay_out`
+        or `paint`. Only called while the view is visible."""
         raise NotImplementedError
 
     def line(self, y: int) -> Line:
-        """What line `y` of those that scroll shows now. Only asked for visible ones."""
+        """The runs and mood of line `y` of those that scroll. Only called for visible lines."""
         raise NotImplementedError
 
     def lay_out(self) -> None:
-        """Lines anew: another width, order or machine. Sets `count` and `heads`; ends with
-        `redraw`."""
+        """Makes all lines anew for another width, order or machine. Sets `count` and `heads`; ends
+        with `redraw`."""
         raise NotImplementedError
 
     @property
     def sorting(self) -> Sorting:
-        """How its lines stand: alike in all views whose lines are CPUs."""
+        """The order of its lines; all views whose lines are CPUs share it."""
         return self.choice
 
     def open(self) -> bool:
-        """Enter: whether there is a core to show."""
+        """Handles Enter; returns whether there is a core to show."""
         return True
 
     # --- for the view to use
 
     def settle(self, session: Session) -> bool:
-        """`places` anew, if machine or filter are not those from before."""
+        """Makes `places` anew if the machine or the filter has changed; returns whether it did."""
         of = (session, session.cores, self.choice.mask)
         if self._of is not None and all(a is b for a, b in zip(of, self._of, strict=True)):
             return False
@@ -94,26 +94,26 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def width(self) -> int:
-        """Cells of a line, without the scrollbar."""
+        """Cells in a line, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
     def height(self) -> int:
-        """Lines of the window that scrolls."""
+        """Visible lines of those that scroll."""
         return max(0, self.size.height - self._fixed)
 
     @property
     def _fixed(self) -> int:
-        """Lines that stay where they are."""
+        """Number of fixed lines, above and below."""
         return len(self.heads) + (self.foot is not None)
 
     @property
     def top(self) -> int:
-        """The first visible one of the lines that scroll."""
+        """Number of the first visible line of those that scroll."""
         return self.scroll_offset.y
 
     def redraw(self) -> None:
-        """Nothing on the canvas is as it was."""
+        """Drops all strips and paints the whole canvas."""
         self._made.clear()
         self._head_strips.clear()
         self._foot = self._empty = None
@@ -121,8 +121,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def paint(self) -> None:
-        """Have those lines painted that show something else than before."""
-        wide, high = self._area = self.size  # Textual works it out anew each time it is asked
+        """Paints the lines whose runs have changed."""
+        wide, high = self._area = self.size  # Textual computes `size` at each access
         if not wide:
             return
         size = Size(self.width, self.count + self._fixed)
@@ -135,14 +135,15 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
             self.refresh(*regions)
 
     def reveal(self, first: int, last: int) -> None:
-        """Scroll as little as shows lines `first` to `last`; if they are too many, the last."""
+        """Scrolls no more than needed to show lines `first` to `last`; if they do not all fit, the
+        last ones."""
         if last >= self.top + self.height:
             self._go(last - self.height + 1)
         elif first < self.top:
             self._go(first)
 
     def at(self, y: int) -> int | None:
-        """Which of the lines that scroll is at height `y` of the widget."""
+        """Number of the scrolling line at height `y` of the widget; None if there is none."""
         found = y - len(self.heads) + self.top
         scrolls = len(self.heads) <= y < len(self.heads) + self.height
         return found if scrolls and found < self.count else None
@@ -150,7 +151,7 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     # --- the Line API
 
     def _changed(self) -> list[int]:
-        """Heights at which there is something new, with their strips made."""
+        """Makes the strips of lines that changed; returns their heights in the widget."""
         heights = []
         for y, runs in enumerate(self.heads):
             if y >= len(self._head_strips) or self._head_strips[y][0] != runs:
@@ -181,8 +182,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Our strips are finished, down to the background: neither border nor filters remain to be
-        laid over them, which is most of what a line would cost."""
+        """Returns the strips as they are. They include the background and need no border or filter,
+        which would be most of the cost of a line."""
         lines = (self.render_line(y) for y in crop.line_range)
         return [made.crop_extend(crop.x, crop.right, None) for made in lines]
 
@@ -216,5 +217,5 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
 
 
 def nothing(text: str) -> list[Run]:
-    """Instead of lines, where this filter lets nobody through."""
+    """The line shown when no CPU matches the filter `text`."""
     return [(" no CPU matches ", "text"), (foreign(text), "bright")]

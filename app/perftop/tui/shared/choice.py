@@ -1,5 +1,5 @@
-"""What the user has chosen; all views of a screen share it, so that a core stays selected and a
-filter holds wherever one goes."""
+"""The user's choices. All views of a screen share them, so a selected core and a filter stay the
+same in every view."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ if TYPE_CHECKING:
 
 Units = Literal["GHz", "MHz", "base"]
 UNITS: tuple[Units, ...] = ("GHz", "MHz", "base")
-"""How clocks are told; `base`: as a multiple of the base clock."""
+"""Units of clocks; `base`: multiples of the base clock."""
 WINDOWS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Spans of time axes."""
+"""Spans of time axes, in seconds."""
 
 
 @dataclass(slots=True)
 class Sorting:
     order: str = "topology"
-    """"topology", "CPU number", "worst first", or the key of a metric; of episodes their own."""
+    """One of "topology", "CPU number", "worst first", a metric's key; episodes have others."""
     reverse: bool = False
 
 
 @dataclass(slots=True)
 class Choice(Sorting):
     cpu: int | None = None
-    """The first CPU of the selected core: it outlives sorts, resizes and regrouping."""
+    """The first CPU of the selected core; it stays selected when rows are sorted or regrouped."""
     metric: str = "util"
     """Key of the field that the heat map and the time view show."""
     units: Units = "GHz"
     window_s: float = 60.0
     columns: tuple[str, ...] = ()
-    """Keys of the table's columns; empty: all."""
+    """Keys of the table's columns, in their order; empty: all."""
     filter: Filter | None = None
     mask: frozenset[int] | None = None
-    """Positions of the CPUs that match the filter now; None: all."""
+    """Positions of the CPUs that now match the filter; None: no filter."""
     stale: bool = False
-    """The stream has ended: these are its last numbers."""
+    """Whether the stream has ended, so that the numbers are its last."""
     ascii: bool = False

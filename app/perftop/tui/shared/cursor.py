@@ -1,4 +1,4 @@
-"""A canvas whose cursor goes up and down: it is on a core, and scrolls into view."""
+"""A canvas with a cursor that moves up and down from core to core and scrolls into view."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Cursor(Canvas):
         return next((y for y in range(self.count) if self.cpu(y) == chosen), 0)
 
     def choose(self, y: int, towards: int = 1) -> None:
-        """The core at this line, or the next one in that direction, or in the other."""
+        """Selects the core at this line, else the next one in direction `towards`, else the next
+        one in the other direction."""
         first = max(0, min(self.count - 1, y))
         for step in (towards, -towards):
             y = first
@@ -40,12 +41,12 @@ class Cursor(Canvas):
                 return
 
     def chosen(self) -> None:
-        """Another core is selected."""
+        """Called after another core was selected."""
         self.show_cursor()
         self.paint()
 
     def show_cursor(self) -> None:
-        """Scroll to the selected core, with the headings right above it."""
+        """Scrolls to the selected core and the headings directly above it."""
         y = first = self._at()
         while first > 0 and self.cpu(first - 1) is None:
             first -= 1

@@ -1,4 +1,4 @@
-"""How an episode shows wherever it is told of: where among others, its sign, how bad, and why."""
+"""The look of an episode in all views: its rank among others, sign, severity and cause."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def rank(episode: Episode) -> tuple[int, int]:
 
 
 def wrong(episode: Episode) -> bool:
-    """It is of a kind that nobody wants."""
+    """Whether its kind means that something is wrong."""
     return episode.kind in _WRONG
 
 
 def severity(episode: Episode, *, over: bool = False) -> str:
-    """How bad it is, as a style: what is over alarms nobody."""
+    """The style for how bad it is; an episode that is over has no alarm or warning style."""
     if over:
         return "text" if wrong(episode) else "dim"
     return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
 
 
 def sign(episode: Episode) -> str:
-    """The shape of its kind."""
+    """The sign of its kind."""
     return theme.EPISODES.get(episode.kind, "│")
 
 
 def because(episode: Episode) -> str:
-    """Its cause and what that rests on."""
+    """Its cause and the evidence for it."""
     parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
     return foreign(" · ".join(part for part in parts if part))
 
 
 def going(episode: Episode, interval: Interval) -> bool:
-    """It had begun and not ended at this moment."""
+    """Whether it runs at the end of this interval."""
     end_ns = episode.end_ns
     return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)

@@ -1,5 +1,5 @@
-"""What a heat map or a time axis can show of every CPU: the metrics of the registry, and the SMT
-states of its core. Brings numpy, as the session does."""
+"""The fields that a heat map or a time axis can show for every CPU: the metrics of the registry,
+and the SMT states of its core. Imports numpy, as the session does."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from perftop.session.columns import BY_KEY
 from perftop.session.session import Session
 
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
-"""In this order; the others follow."""
+"""Keys of the first fields, in this order; the others follow."""
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Where the scale of a small share ends: not lower, so that noise does not glow; at few values, so
-that it keeps still."""
+"""Ends of the scale of a small share. The lowest keeps noise dark; there are few, so that the scale
+seldom changes."""
 _STEP = {"Hz": 2e8, "1": 0.5}
-"""What the ends of a scale are multiples of, by unit."""
+"""Steps to which the ends of a scale are rounded, by unit."""
 _SLACK = 2.5
-"""How many times as wide as needed a scale may have become before it is made anew."""
+"""A scale is replaced once it is more than this many times as wide as needed."""
 
 
 def unit_in(field: Column, units: str, base_hz: float) -> ClockUnit:
-    """How its values are told, where clocks are told in `units`."""
+    """The unit of a field's values, with clocks in `units`."""
     if field.unit == "Hz":
         return clock_unit(units, base_hz)
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
@@ -35,26 +35,26 @@ def unit_in(field: Column, units: str, base_hz: float) -> ClockUnit:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From a value to a step of the heat ramp."""
+    """Maps values to steps of the heat ramp."""
 
     low: float
     high: float
 
     def levels(self, values: Floats) -> np.ndarray:
-        """0 to HEAT - 1; -1 where unknown."""
+        """Steps from 0 to HEAT - 1; -1 where the value is unknown."""
         with np.errstate(invalid="ignore"):
             share = (values - self.low) / (self.high - self.low)
             steps = np.clip(share * HEAT, 0, HEAT - 1)
             return np.where(np.isnan(values), -1, steps).astype(int)
 
     def holds(self, other: Scale) -> bool:
-        """The other lies in this one, which is not much too wide for it."""
+        """Whether this scale covers the other and is at most _SLACK times as wide."""
         inside = self.low <= other.low and other.high <= self.high
         return inside and self.high - self.low <= _SLACK * (other.high - other.low)
 
 
 def fields(session: Session) -> list[Column]:
-    """Those that this stream can tell, in the order of a key that goes through them."""
+    """The fields that this stream has, in the order in which a key goes through them."""
     known = [key for key in METRICS if session.evaluator.chosen[key]]
     if any(len(core) == 2 for core in session.cores):
         known += ["both", "neither"]
@@ -64,8 +64,8 @@ def fields(session: Session) -> list[Column]:
 
 
 def scale(field: Column, values: Floats, before: Scale | None = None) -> Scale:
-    """One on which differences between CPUs are seen: shares from nothing to all, clocks from the
-    slowest to the fastest in sight. `before`, the one in use, stays while it serves."""
+    """A scale that shows differences between CPUs: shares from 0, clocks from the slowest to the
+    fastest one. `before`, the scale in use, is kept while it still fits."""
     there = values[np.isfinite(values)]
     least, top = (float(there.min()), float(there.max())) if len(there) else (0.0, 0.0)
     if field.unit == "ratio":

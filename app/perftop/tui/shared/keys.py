@@ -1,5 +1,5 @@
-"""Every key of the screen, in one table: bindings, help, the config file and the last line of the
-screen are made from it. Plain data; Textual is imported only to make bindings of it."""
+"""One table with every key of the screen: bindings, help, the config file and the last line of the
+screen are made from it. Plain data; only the making of bindings imports Textual."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
                 "chooser", "prompt", "output"]  # fmt: skip
-"""Where a key works: the whole app, the app on a recording, all views, views whose cursor goes up
-and down (overview, time, table), or one view; all lists to choose from, those to choose some of,
-the line to type into; what a command prints, while nothing else is seen."""
+"""Where a key works: in the whole app, in the app on a recording, in all views, in views whose
+cursor moves up and down (rows), or in one view; in all lists, in lists with several choices, in the
+prompt; in a command's output while it fills the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Key:
     id: str
     place: Place
     keys: str
-    """As Textual names them, separated by commas."""
+    """Keys by Textual's names, separated by commas."""
     action: str
     label: str
-    """A word for the last line of the screen."""
+    """One or two words for the last line of the screen."""
     tooltip: str
     """A sentence for the help panel and the config file."""
     priority: bool = False
@@ -152,11 +152,11 @@ KEYS: tuple[Key, ...] = (
     Key("output_first", "output", "home,g", "scroll_home", "first", "The first line kept"),
     Key("output_last", "output", "end,G", "scroll_end", "last", "The last line, and those to come"),
 )  # fmt: skip
-"""Of two keys that do the same in one place, the first is the one that is shown."""
+"""If several keys do the same in one place, the screen shows the first of them."""
 
 
 def bindings(*places: Place) -> list[Binding]:
-    """For a `BINDINGS`."""
+    """The bindings of these places, for a class's `BINDINGS`."""
     from textual.binding import Binding
 
     return [
@@ -176,18 +176,18 @@ NAMES = {
     "less_than_sign": "<", "greater_than_sign": ">", "left_square_bracket": "[",
     "right_square_bracket": "]",
 }  # fmt: skip
-"""How keys are written on the screen, where Textual's name for them is another."""
+"""Names of keys on the screen, where they differ from Textual's."""
 
 
 def caption(key: str) -> str:
-    """One of Textual's names of keys as people read it: ctrl+p, shift+←, ?"""
+    """The readable form of one of Textual's key names: ctrl+p, shift+←, ?"""
     *held, last = key.split("+")
     name = NAMES.get(last, last.upper() if last[:1] == "f" and last[1:].isdigit() else _sign(last))
     return "+".join([*held, name])
 
 
 def _sign(name: str) -> str:
-    """`semicolon` as ;, what is no sign by its name."""
+    """The character of that name, as ; for `semicolon`; the name itself if there is none."""
     try:
         sign = unicodedata.lookup(name.replace("_", " ").upper())
     except KeyError:
@@ -196,11 +196,11 @@ def _sign(name: str) -> str:
 
 
 def captions(keymap: Mapping[str, str]) -> dict[str, str]:
-    """By id, the key to press first; `keymap` holds what the user has changed."""
+    """The first key of each action, by id; `keymap` holds the user's changes."""
     return {key.id: caption(keymap.get(key.id, key.keys).split(",")[0]) for key in KEYS}
 
 
-# --- what the user may change
+# --- the user's keymap
 
 VIEWS: dict[str, tuple[Place, ...]] = {
     "overview": ("app", "replay", "monitor", "rows"),
@@ -216,16 +216,16 @@ VIEWS: dict[str, tuple[Place, ...]] = {
     "prompt": ("prompt",),
     "output": ("app", "monitor", "output"),
 }
-"""The places whose keys work in each view; a key of a later place hides that of an earlier one."""
+"""The places whose keys work in each view; a key of a later place hides one of an earlier place."""
 TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
-"""The order in which Tab goes through the views, and the last line of the screen names them."""
+"""The order of the views for Tab and in the last line of the screen."""
 NONE = "none"
-"""What an action without any key has in a keymap: no key is called so."""
+"""The keymap entry of an action without any key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
 
 def canonical(key: str) -> str | None:
-    """What Textual calls this key: `?` is question_mark. None if it knows no such key."""
+    """Textual's name of this key: question_mark for `?`. None if Textual knows no such key."""
     from textual.keys import Keys, _character_to_key, format_key
 
     *held, last = [key] if len(key) == 1 else key.lower().split("+")
@@ -244,7 +244,7 @@ def canonical(key: str) -> str | None:
 
 
 def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
-    """Keys that do two things in one view, and which."""
+    """Yields each key that has two different actions in one view, with both of them."""
     for places in VIEWS.values():
         owners: dict[str, Key] = {}
         for key in KEYS:

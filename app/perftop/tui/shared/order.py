@@ -1,4 +1,4 @@
-"""In which order rows stand: the same in every view that has rows."""
+"""The order of rows, the same in every view that has rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from perftop.tui.shared.sheet import Reader
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
-    """Rows of `places`. By value the highest comes first, tasks by name, and what is not known
-    last. Equal as shown is equal: rows do not change places for what nobody sees."""
+    """Rows of `places` in the chosen order: values from the highest, tasks by name, unknown ones
+    last. Values are compared as rounded for display, so invisible changes move no row."""
     rows = [row for group in places.groups.values() for row in group]
     if choice.order == "CPU number":
         rows.sort(key=lambda row: places.places[row].cpus[0])
@@ -29,20 +29,20 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
         return [*(named[::-1] if choice.reverse else named), *unnamed]
     elif choice.order != "topology":
         values = _values(places, choice.order, session, interval)
-        unknown = inf if choice.reverse else -inf  # last, whichever way the others stand
+        unknown = inf if choice.reverse else -inf  # last in both directions
         rows.sort(key=lambda row: unknown if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
 
 
 def called(order: str) -> str:
-    """In the words of headings."""
+    """The name of the order, as headings have it."""
     if order in ORDERS:
         return order
     return next((column.label for column in ALL if column.key == order), order)
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
-    """Of each row the highest of its CPUs, as the table shows it."""
+    """The highest value of each row's CPUs, as the table shows it."""
     column = next((column for column in ALL if column.key == key), None)
     if column is None:
         return [nan] * len(places.places)
@@ -55,7 +55,7 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
 
 
 def _name(cpus: Sequence[int], interval: Interval) -> str:
-    """Of the first task that is told of there."""
+    """Name of the first known task on these CPUs, '' if none."""
     for cpu in cpus:
         match interval.tasks.get(str(cpu)):
             case [_, str(name), *_]:

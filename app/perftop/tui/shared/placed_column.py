@@ -1,4 +1,4 @@
-"""A column at its place in lines."""
+"""A column of a view, with its width and format."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from perftop.draw.strips import fit
 @dataclass(frozen=True, slots=True)
 class Placed:
     key: str
-    """Of a number that of its column."""
+    """Names the column; where it shows a metric, the metric's key."""
     title: str
     width: int
-    """Cells, the gap to its left included: two of them before text."""
+    """Cells, including the gap to the left, which is two cells before text."""
     left: bool = False
     arg: int = 0
-    """Which of several alike."""
+    """Position among columns of the same key."""
     scale: float = 1.0
     digits: int = 0
 

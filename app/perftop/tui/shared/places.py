@@ -1,4 +1,5 @@
-"""Where cores are, and in which order their rows stand. Plain Python: no measured value here."""
+"""The place of each core in the topology and the order of rows by it. Plain Python, without
+measured values."""
 
 from __future__ import annotations
 
@@ -28,36 +29,36 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line of the grid shows: a row, or the heading of a package or L3."""
+    """The content of a line of the grid: a row, or the heading of a package or L3."""
 
     kind: Literal["row", "package", "folded", "l3", "off"]
     row: int = -1
-    """Index of the row; of a heading: the index of the first row below it."""
+    """Index of the row; for a heading, that of the first row below it."""
     part: int = 0
-    """Of a row that is several lines tall: which of them."""
+    """Number of the line within its row, from 0, if rows are several lines tall."""
 
 
 class Places:
     """All rows of one topology."""
 
     def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
-        """`mask`: positions of CPUs; a core is there if one of its CPUs is among them."""
+        """`mask`: positions of CPUs; a core has a row if one of its CPUs is among them."""
         cores = session.cores
         places = [_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.shown = frozenset(session.shown)
-        """Positions of the CPUs asked for; of their siblings others may be read, too."""
+        """Positions of the CPUs asked for; the probe may also read their siblings."""
         self.pairs = any(len(core) > 1 for core in cores)
-        """Some cores have siblings, so rows are cores."""
+        """Whether some core has more than one CPU, so that rows are cores."""
         known = {row for place in self.places for row in place.rows}
         self.strays = [
             session.topology[row].cpu
             for row in session.shown
             if mask is None and row not in known and not session.online[row]
         ]
-        """CPUs that are off and of which nobody says to which core they belong."""
+        """CPUs that are offline and whose core is unknown."""
         self.cpus = [",".join(map(str, place.cpus)) for place in self.places]
-        # Of all cores: columns and names stay as they are while a filter lets through others.
+        # These count all cores, so that columns and names stay the same under every filter.
         self.threads = max((len(place.cpus) for place in places), default=1)
         self.packages = len({place.package for place in places})
         self.cpus_width = spans([",".join(map(str, place.cpus)) for place in places], 4)
@@ -67,7 +68,7 @@ class Places:
             self.groups.setdefault((place.package, place.l3), []).append(i)
 
     def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[Line]:
-        """By topology, with headings; packages in `fold` are a line each."""
+        """Lines in the order of the topology, with headings; each package in `fold` is one line."""
         lines: list[Line] = []
         packages = list(dict.fromkeys(package for package, _ in self.groups))
         headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
@@ -89,7 +90,7 @@ class Places:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
 
     def name(self, row: int, order: str) -> str:
-        """The core as people call it; with its package where no heading says it."""
+        """The core's number, with its package if no heading says it; a CPU's number without SMT."""
         place = self.places[row]
         if not self.pairs:
             return str(place.cpus[0])

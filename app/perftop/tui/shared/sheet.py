@@ -1,8 +1,8 @@
-"""A sheet: one interval as lists by row, plain numbers that rows are drawn from; read once a
-refresh, all rows at a time.
+"""A sheet: one interval as plain numbers by row, from which rows are drawn. All rows are read
+together, once a refresh.
 
-A core's clock, IPC and kernel share are those of its CPUs together (weighted with what each did),
-others the mean over them, its involuntary halts those of the worse sibling: as the registry says.
+The registry of metrics says how a core's CPUs are joined: clock, IPC and kernel share are weighted
+means (by what each CPU did), involuntary halts are the worse sibling's, others are plain means.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 
 AWAKE = 0.1
-"""A core that is less busy than this runs at whatever clock suits sleeping."""
+"""Minimum busy share for a core's clock to mean something; below it, sleep sets the clock."""
 NUMBERS = ("net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles", "user", "system",
            "iowait")  # fmt: skip
 DROP = 0.05
-"""Of the ceiling, or of the other cores' clock: nearer than this is what averaging over idle
-times does to any clock."""
+"""Share below the ceiling, or below the other cores' clock, from which a clock counts as low;
+averaging over idle times alone causes smaller differences."""
 
 
 Kind = tuple[int | None, str | None]
-"""Package and type: cores of one kind can be compared."""
+"""Package and type of a core; cores of one kind can be compared."""
 
 
 @dataclass(slots=True)
 class Sheet:
-    """By row; NaN where unknown."""
+    """Lists with an entry per row; NaN where unknown."""
 
     util: list[list[float]]
     """By row, then by its CPUs."""
@@ -46,23 +46,24 @@ class Sheet:
     busy: list[float]
     ceiling: list[float]
     numbers: dict[str, list[float]]
-    """The other metrics that rows show, by key."""
+    """The other metrics in rows, by key."""
     dropped: list[bool]
-    """Clearly below the ceiling while at work."""
+    """Whether the row's clock is clearly below its ceiling while at work."""
     alone: list[bool]
-    """Clearly below what the rest of its package runs at."""
+    """Whether the row's clock is clearly below the usual one of its kind."""
     limited: dict[int | None, bool]
-    """Packages of which most cores are below their ceiling: told once, not in every row."""
+    """By package, whether half or more of its awake cores are below their ceiling; shown once, not
+    in every row."""
     top_hz: float
-    """The fastest clock or ceiling in sight, for scales."""
+    """The highest clock or ceiling of all rows, for scales; at least 1 GHz."""
     awake: list[bool]
-    """Busy enough for its clock to mean something."""
+    """Whether the row is busy enough for its clock to mean something."""
     tasks: dict[str, list[object]] = field(default_factory=dict)
-    """Who runs where, as it came: by CPU, pid and name."""
+    """Tasks as the probe sends them: by CPU, a list that begins with pid and name."""
 
     def score(self, row: int) -> float:
-        """Sort key, worst first: what is wrong before what is merely busy, in coarse steps so
-        that rows do not change places for a tenth of a percent."""
+        """Sort key, worst first: rows with something wrong come before rows that are only busy.
+        Its steps are coarse, so that small changes move no row."""
         wrong = 0.0
         if self.alone[row] or self.dropped[row]:
             wrong += 1 - self.busy[row] / max(self.top_hz, 1.0)
@@ -90,7 +91,7 @@ class Reader:
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in kinds}
         every = n == len(session.shown_cores())
         self._every = self if every else Reader(session, Places(session))
-        """What a core is compared with does not depend on the filter."""
+        """Reader of all rows, so that a core is compared with the same others under any filter."""
         self._packages = [place.package for place in self._places]
 
     def read(self, interval: Interval) -> Sheet:
@@ -119,14 +120,14 @@ class Reader:
         )
 
     def _clocks(self, interval: Interval) -> tuple[Bools, Floats, Floats, Bools]:
-        """By row and CPU: online, used how much. By row: the clock, and whether it means much."""
+        """By row and CPU: online, utilisation. By row: the clock, whether it means something."""
         online = interval.online[self._rows] & self._there
         util = self._by_cpu(interval.values["util"], online)
         busy = self._joined("busy_hz", interval, online)
         return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
 
     def usual(self, interval: Interval) -> dict[Kind, float]:
-        """The median clock of those at work, by package and type."""
+        """The median clock of the rows at work, by package and type."""
         *_, busy, awake = self._clocks(interval)
         working = {kind: busy[mine & awake] for kind, mine in self._kinds.items()}
         return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
@@ -135,14 +136,15 @@ class Reader:
         return np.where(online, values[self._rows], np.nan)
 
     def _joined(self, key: str, interval: Interval, online: Bools) -> Floats:
-        """Of each row's CPUs together; those of which it is not known are left out."""
+        """The metric of each row, joined over its CPUs; CPUs where it is unknown are left out."""
         values = self._by_cpu(interval.values[key], online)
         return joined(key, values, lambda weight: interval.values[weight][self._rows])
 
     def _drops(
         self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]
     ) -> tuple[Bools, Bools]:
-        """Which rows are clearly below their ceiling, and which below the others of their kind."""
+        """The rows clearly below their ceiling, and those clearly below the others of their kind,
+        as two masks."""
         dropped: Bools = awake & (busy < ceiling * (1 - DROP))
         alone = np.zeros(len(busy), bool)
         for kind, mine in self._kinds.items():
@@ -165,7 +167,7 @@ class Reader:
 
 
 def joined(key: str, values: Floats, of: Callable[[str], Floats]) -> Floats:
-    """A metric's values along the last axis as one; `of` tells those of another metric."""
+    """A metric's values joined along the last axis; `of` returns the values of another metric."""
     how = METRICS[key].joined
     if how == "worst":
         return np.asarray(np.fmax.reduce(values, axis=-1))
@@ -173,7 +175,7 @@ def joined(key: str, values: Floats, of: Callable[[str], Floats]) -> Floats:
 
 
 def joint(values: Floats, weights: Floats) -> Floats:
-    """Weighted means along the last axis, of what is known."""
+    """Weighted means of the known values along the last axis."""
     known = np.isfinite(values) & np.isfinite(weights)
     total = np.where(known, weights, 0.0).sum(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,5 +1,5 @@
-"""An axis of time: which cells of a line are which moment, the clock times beside it, and what went
-on when. The newest is at the right edge. Pure; only `edges` brings numpy.
+"""A time axis: the moment of each cell of a line, clock times, and signs for episodes. The newest
+moment is at the right edge. Pure; only `edges` imports numpy.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 Unix = Callable[[int], float]
-"""From raw ns to Unix time, as a session knows it."""
+"""Converts raw ns to Unix time in seconds; a session has the relation."""
 
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
-"""Distances of ticks that fall on clock times people look for."""
+"""Distances of ticks, in seconds, that fall on round clock times."""
 TICK = "│"
 LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
-"""Episodes are told in the order in which they were seen to end: after the longer of these at most,
-where a gap in the samples had to be waited for."""
+"""The longest time from the end of an episode until it is listed as ended, in ns and in samples;
+the longer one holds. A gap in the samples delays the listing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Bins side by side, all equally long; a bin holds what ended after its start up to its end."""
+    """Bins of equal length, side by side; a bin holds the samples after its start up to its end."""
 
     end_ns: int
-    """Raw; of the last bin, and a multiple of their length, so that bins stay what they are while
-    time goes on."""
+    """Raw ns at which the last bin ends; a multiple of the bin length, so that a bin covers the
+    same span while time goes on."""
     bin_ns: int
     bins: int
     wide: int
-    """Cells of a bin."""
+    """Cells in each bin."""
     now_ns: int
-    """Where time stands: in the last bin, which holds nothing later."""
+    """Raw ns of the newest moment; it lies in the last bin, which holds nothing later."""
 
     @property
     def start_ns(self) -> int:
@@ -49,7 +49,7 @@ class Axis:
 
     @property
     def width(self) -> int:
-        """In cells."""
+        """Width of the axis in cells."""
         return self.bins * self.wide
 
     @property
@@ -59,12 +59,12 @@ class Axis:
         return found
 
     def bin(self, time_ns: int) -> int:
-        """The bin that holds this moment; below 0 or beyond the last one where it is not seen."""
+        """The bin that holds this moment; below 0 or beyond the last bin if it is off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
     def span(self, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """The first and the last bin with something of this span, as far as they are seen."""
-        first = self.bin(start_ns + 1)  # it began when the bin before had ended
+        """The first and the last bin on the axis that overlap this span; None if none does."""
+        first = self.bin(start_ns + 1)  # a start on a boundary is in the bin after it
         last = max(first, self.bin(end_ns))
         if last < 0 or first >= self.bins:
             return None
@@ -72,8 +72,8 @@ class Axis:
 
 
 def fitted(now_ns: int, sample_ns: int, window_s: float, room: int) -> Axis:
-    """The finest axis of at most `room` cells on which the window has room: bins are whole samples,
-    and where there is more room than samples, samples are several cells wide."""
+    """The finest axis of at most `room` cells that covers the window. Bins are whole samples; if
+    there is more room than samples, a bin is several cells wide."""
     samples = max(1, round(window_s * 1e9 / sample_ns))
     wide = max(1, room // samples)
     bins = max(1, room // wide)
@@ -82,8 +82,8 @@ def fitted(now_ns: int, sample_ns: int, window_s: float, room: int) -> Axis:
 
 
 def times(axis: Axis, unix: Unix) -> str:
-    """Ticks with their clock times to the right of them, in a line as wide as the axis."""
-    zero_ns = round(unix(0) * 1e9)  # once and for all: else ticks tremble by a rounding
+    """A line as wide as the axis, with ticks and their clock times to the right of them."""
+    zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
     start_ns = zero_ns + axis.start_ns
     step_s = next((s for s in STEPS_S if _fits(axis, s)), STEPS_S[-1])
     local_s = time.localtime(start_ns // 10**9).tm_gmtoff
@@ -100,31 +100,32 @@ def times(axis: Axis, unix: Unix) -> str:
 
 
 def _fits(axis: Axis, step_s: int) -> bool:
-    """Ticks so far apart leave room for their clock times."""
+    """Whether ticks at this distance leave room for their clock times."""
     return step_s * 10**9 * axis.wide >= (len(clock(0, step_s)) + 3) * axis.bin_ns
 
 
 def episodes(axis: Axis, session: Session) -> list[Episode]:
-    """Those that run, and those that have ended since the axis begins."""
+    """Episodes that run or have ended since the start of the axis."""
     least_ns = axis.start_ns - max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
     ended = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(session.ended))
     return [*session.running, *ended]
 
 
 def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
-    """What is drawn later is drawn over it."""
+    """Episodes in drawing order: the worst is drawn last, over the others."""
     return sorted(episodes, key=episode_style.rank, reverse=True)
 
 
 def mark(episode: Episode, shown_ns: int | None = None) -> Run:
-    """How an episode is marked, on an axis and in rows: its kind, and how bad it is; a moment at
-    which it is over says that, too."""
+    """Sign and style of an episode, on an axis and in rows; the style also says whether it is over
+    at `shown_ns`."""
     over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
     return episode_style.sign(episode), episode_style.severity(episode, over=over)
 
 
 def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | None:
-    """Where it is seen when time stands at `shown_ns`, and whether its beginning is."""
+    """The cells of an episode at the moment `shown_ns`, and whether its start is on the axis; None
+    if it is not visible."""
     if episode.start_ns > shown_ns:
         return None
     seen = axis.span(episode.start_ns, shown_ns if episode.end_ns is None else episode.end_ns)
@@ -136,7 +137,7 @@ def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | N
 
 
 def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, Run]:
-    """Signs by cell, where episodes begin; of two at one moment that of the worse."""
+    """Signs by cell, where episodes begin; of two in one cell the worse is kept."""
     signs = {}
     for episode in mildest_first(episodes):
         seen = cells(axis, episode, shown_ns)
@@ -147,7 +148,7 @@ def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, 
 
 def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0) -> list[Run]:
     """The line of the axis: a sign where each episode begins, a stroke while it lasts. The first
-    `blank` cells are of a time of which nothing is known."""
+    `blank` cells are from before the history and stay empty."""
     line: list[Run] = [(" ", "text")] * blank + [(theme.RULE, "rule")] * (axis.width - blank)
     for episode in mildest_first(episodes):
         seen = cells(axis, episode, shown_ns)
@@ -164,9 +165,8 @@ def history(
     axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
     steps: Iterable[int] = (), marks: Iterable[Episode] = (),
 ) -> list[Run]:  # fmt: skip
-    """The line of the axis, and where history does not reach back to its left end, from when on
-    there is any. Where nothing else is told: `marks` by their names, and `steps`, cells with a
-    faint sign."""
+    """The line of the axis. If history does not reach its left end, the line says when history
+    begins. Free cells show the names of `marks`, and a faint sign at the cells in `steps`."""
     begin = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
     blank = begin * axis.wide
     line = rule(axis, episodes, shown_ns, blank)
@@ -183,8 +183,8 @@ def history(
 
 
 def _name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> None:
-    """A tick, also while an episode lasts, with its label to the right of it, up to what is told
-    there."""
+    """Writes a tick and the mark's label to the right of it, up to the next cell in use. The tick
+    may stand on the stroke of an episode."""
     seen = cells(axis, moment, shown_ns)
     if seen is None:
         return
