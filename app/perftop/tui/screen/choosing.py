@@ -1,5 +1,5 @@
-"""What the user chooses of what views show: order, metric, units, window, columns; and from which
-moment to which."""
+"""Actions that change what views show: order, metric, units, window and columns; and those that go
+to the next or previous episode."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from perftop.tui.shared.fields import fields
 class Choosing(Screen[None]):
     choice: Choice
     view: Canvas
-    """The one that is looked at."""
+    """The visible view."""
     last: Refreshed
-    """What there is to show."""
+    """The newest message with numbers to show."""
 
     def again(self) -> None:
-        """The user has chosen something else."""
+        """Shows the view anew after the user has changed a choice."""
         raise NotImplementedError
 
     def action_order(self) -> None:
@@ -41,7 +41,7 @@ class Choosing(Screen[None]):
         self.again()
 
     def action_metric(self, which: int | str) -> None:
-        """The one with this key, or so many further on."""
+        """Chooses the metric with this key, or the one this many further on."""
         if self.last.session is None:
             return
         known = [field.key for field in fields(self.last.session)]
@@ -52,7 +52,7 @@ class Choosing(Screen[None]):
         self.again()
 
     def action_goto(self, cpu: int) -> None:
-        """The cursor to the core of this CPU."""
+        """Moves the cursor to the core of this CPU."""
         session = self.last.session
         cores = session.cores if session is not None else []
         self.choice.cpu = next((core[0] for core in cores if cpu in core), self.choice.cpu)
@@ -88,8 +88,8 @@ class Choosing(Screen[None]):
             self.app.push_screen(columns(session, choice), chosen)
 
     def action_episode(self, by: int) -> None:
-        """The moment of the next one that is kept, or of the one before: on the page of a core of
-        those that befell it, elsewhere of those on CPUs of the filter."""
+        """Goes to the next or previous episode: on the page of a core among episodes on that core,
+        elsewhere among those on CPUs that match the filter."""
         session, interval, choice = self.last.session, self.last.interval, self.choice
         if session is None or interval is None:
             return

@@ -1,4 +1,4 @@
-"""What a command prints, below the view or in its place."""
+"""The part of the main screen that shows a command's output, below the view or in its place."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NEXT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "sm
 
 class Paned(Choosing):
     output: Output | None = None
-    """None: nothing was printed."""
+    """The pane; None until the command prints something."""
     captions: Mapping[str, str]
-    """Of keys, by id."""
+    """Names of keys, by id."""
 
     async def on_printed(self, message: Printed) -> None:
         if self.output is None:
@@ -34,7 +34,7 @@ class Paned(Choosing):
             self.extend(NEXT[self.output.extent])
 
     def extend(self, extent: Extent) -> None:
-        """Nothing else is seen while it is whole."""
+        """Sets the extent of the output; while it is "whole", the view is hidden."""
         assert self.output is not None
         self.output.extend(extent)
         self.view.display = extent != "whole"
@@ -42,6 +42,6 @@ class Paned(Choosing):
         self.again()
 
     def uncover(self) -> None:
-        """The user wants to see a view."""
+        """Makes the view visible if the output hides it."""
         if self.output is not None and self.output.extent == "whole":
             self.extend("small")

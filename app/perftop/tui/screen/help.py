@@ -42,7 +42,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
 
 
 NARROWEST = 20
-"""Columns of text below which it goes on at the left."""
+"""Minimum columns for the hanging text; with fewer, long lines are not wrapped here."""
 
 
 class Help(Screen[None]):
@@ -72,7 +72,7 @@ class Help(Screen[None]):
 
 
 def hung(runs: list[Run], width: int) -> list[Run]:
-    """Lines too long for `width` go on below where their last run began."""
+    """Wraps lines longer than `width`; they continue in the column where their last run began."""
     made: list[Run] = []
     column = 0
     for text, key in runs:

@@ -1,4 +1,4 @@
-"""Short lists over a view, which stays in sight: one to choose from, one to choose some of."""
+"""Short lists over a view, which stays visible: one for a single choice, one for several."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Options = Sequence[tuple[str, str]]
 
 class _Options(OptionList):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Without room there are no lines, and Textual's own looks for them in vain."""
+        """Disables paging while the list has no room; Textual's own action would fail."""
         return "page" not in action or bool(self.scrollable_content_region)
 
 
@@ -37,7 +37,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
     KEYS: ClassVar[str]
-    """What can be pressed, for the lower edge."""
+    """Names of the keys, for the lower edge."""
 
     def __init__(self, title: str, options: Options, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
         return plain(label) if self._ascii else label
 
     def dismiss(self, result: Found | None = None) -> AwaitComplete:
-        """Once: of two keys in a row the second may come when it has gone, or lies below others."""
+        """Closes the list if it is the top screen; a second key may come after it has closed."""
         if self.app.screen_stack[-1] is not self:
             return AwaitComplete()
         return super().dismiss(result)
@@ -75,7 +75,7 @@ class _List(ModalScreen[Found | None], Generic[Found]):
 
 
 class Menu(_List[str]):
-    """One of these; None: as before."""
+    """A list for one choice; the result is its key, None if the user left."""
 
     KEYS = "enter, esc"
 
@@ -95,7 +95,7 @@ class Menu(_List[str]):
 
 
 class Chooser(_List[set[str]]):
-    """Any number of these; None: as before."""
+    """A list for several choices; the result is their keys, None if the user left."""
 
     KEYS = "space, a: all, enter"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
@@ -119,7 +119,7 @@ class Chooser(_List[set[str]]):
             self._draw()
 
     def action_all(self) -> None:
-        """All of them; if they are, none."""
+        """Ticks all; if all are ticked, none."""
         self.chosen = set() if self.chosen >= set(self._keys) else set(self._keys)
         self._draw()
 
@@ -128,17 +128,17 @@ class Chooser(_List[set[str]]):
             self.list.replace_option_prompt_at_index(at, self.text(at))
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
-        self.action_turn()  # a click; Enter is ours
+        self.action_turn()  # from a click; Enter is bound to `accept`
 
     def action_accept(self) -> None:
         self.dismiss(self.chosen)
 
 
-# --- what there is to choose
+# --- the lists
 
 
 def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
-    """By what the lines of this view can be sorted; only the table knows all of it."""
+    """The list of orders for this view; only the table has all columns."""
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
         table, known = view.id == "table", {field.key for field in fields(session)}
@@ -147,7 +147,7 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
 
 
 def columns(session: Session, choice: Choice) -> Chooser:
-    """The columns of the table."""
+    """The list of the table's columns."""
     options = _columns(session)
     keys = {key for key, _ in options}
     chosen = keys.intersection(choice.columns) or keys
@@ -155,8 +155,8 @@ def columns(session: Session, choice: Choice) -> Chooser:
 
 
 def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[str, ...]:
-    """Those found, in the order from before, others behind them; empty: all. What this stream does
-    not tell was not to be chosen from, and stays."""
+    """Keys in `found`: first those in `before`, in its order, then the others; empty: all. Keys in
+    `before` that this stream does not have were not in the list, and are kept."""
     keys = [key for key, _ in _columns(session)]
     if found >= set(keys):
         return ()

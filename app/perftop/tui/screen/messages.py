@@ -1,4 +1,4 @@
-"""What the app tells its screens."""
+"""Messages between the app and its screens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for i
 
 
 class Refreshed(Message):
-    """There is something newer to show. A newer one takes the place of one not yet handled."""
+    """There is something new to show. A newer message replaces one not yet handled."""
 
     def __init__(self, session: Session | None, interval: Interval | None, status: Status) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Refreshed(Message):
 
 
 class Printed(Message):
-    """The command has printed something. A newer one takes the place of one not yet handled."""
+    """The command has printed something. A newer message replaces one not yet handled."""
 
     def __init__(self, printout: Printout) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class Printed(Message):
 
 
 class Sought(Message):
-    """The user wants to see an episode before or after all that are kept."""
+    """The user wants to see an episode before or after all those in the history."""
 
     def __init__(self, by: int, cpus: list[int] | None) -> None:
         super().__init__()
         self.by = by
         self.cpus = cpus
-        """On some of these; None: on any."""
+        """The episode must be on one of these; None: on any CPU."""
 
 
 class Marked(Message):

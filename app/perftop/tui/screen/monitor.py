@@ -1,4 +1,4 @@
-"""The screen: the machine above, one of the views below it, its keys in the last line."""
+"""The main screen: the machine at the top, one view below it, its keys in the last line."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ VIEWS: dict[str, type[Canvas]] = {
     "core": CorePage,
 }
 SHORT = 12
-"""Lines below which the head of the screen makes room for rows."""
+"""On screens with fewer lines the head of the screen is shortened."""
 TINY = 8
-"""Lines below which all goes that is not a row, but for the first two lines."""
+"""On screens with fewer lines only rows and the first two lines are left."""
 
 
 class Monitor(Paned):
@@ -60,7 +60,7 @@ class Monitor(Paned):
         self.view = VIEWS["overview"](choice, id="overview")
         self._views = {"overview": self.view}
         self._before = "overview"
-        """Where Esc leads from the page of a core."""
+        """Id of the view to which Esc returns from the page of a core."""
         self.last = Refreshed(None, None, Status(0))
         self._prompt: Prompt | None = None
         self._narrowing = Narrowing(choice)
@@ -84,7 +84,7 @@ class Monitor(Paned):
                 view.bare = bare
             self.view.lay_out()
 
-    # --- what there is to show
+    # --- messages with new numbers
 
     def on_refreshed(self, message: Refreshed) -> None:
         before, self.last = self.last, message
@@ -115,11 +115,11 @@ class Monitor(Paned):
         hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
         if self.choice.filter is not None:
             labels["clear"] = f"all · {self._narrowing.told(self.last.session)}"
-            hints = ("clear", *hints)  # the first of them stays longest
+            hints = ("clear", *hints)  # on narrow screens the last hints go first
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
 
     def again(self) -> None:
-        """The user has chosen something else."""
+        """Shows the view anew after the user has changed a choice."""
         self.view.lay_out()
         self._show()
         self._tell_keys()
@@ -159,7 +159,7 @@ class Monitor(Paned):
         elif self.choice.filter is not None:
             self.action_clear()
 
-    # --- what is typed
+    # --- the prompt: filter, jump, mark
 
     async def _ask(self, what: str, text: str, hint: str) -> None:
         if self._prompt is None:
@@ -168,7 +168,7 @@ class Monitor(Paned):
         self._prompt.ask(what, text, hint)
 
     async def action_filter(self, text: str = "") -> None:
-        """Ask for it; `text` is there already."""
+        """Asks for a filter; the prompt begins with `text`."""
         if self.last.session is not None and not (self._prompt and self._prompt.asks("filter")):
             text = self._narrowing.begin(text)
             await self._ask("filter", text, "0-15,32  pkg:1  util>80  postgres")
@@ -184,7 +184,7 @@ class Monitor(Paned):
             await self._ask("jump to", "", "12:03:05  12:03  -30s")
 
     async def action_mark(self) -> None:
-        """This moment, however long its name takes."""
+        """Asks for a name for the present moment, which is kept while the user types."""
         session, interval = self.last.session, self.last.interval
         if session is not None and interval is not None:
             past = self.last.status.paused is not None
@@ -192,7 +192,7 @@ class Monitor(Paned):
             await self._ask("mark", "", "a name; without one it gets a number")
 
     def _heard(self, text: str) -> bool:
-        """Follow what is typed as far as it can be read; else say what is wrong with it."""
+        """Applies or previews the typed text, or shows its error. Returns whether it is valid."""
         session, prompt = self.last.session, self._prompt
         assert session is not None
         assert prompt is not None

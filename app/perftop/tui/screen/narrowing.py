@@ -1,4 +1,4 @@
-"""The filter in force: which CPUs it means at the moment, and the one before while it is typed."""
+"""The filter in force: the CPUs that match it now, and the filter before while one is typed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice
 
 SHOWN = 24
-"""Characters of a filter that are shown beside other things."""
+"""Most characters of a filter shown in the last line of the screen."""
 
 
 class Narrowing:
@@ -19,25 +19,28 @@ class Narrowing:
         self._before: tuple[Filter | None, int | None] = None, None
         """Filter and selected core when typing began."""
         self._of: tuple[Filter, Session, list[Cpu]] | None = None
-        """What the mask was made of, but for numbers."""
+        """Filter, session and topology from which the mask was made."""
 
     def begin(self, text: str = "") -> str:
-        """Somebody begins to type, from this text on, or from that of the filter there is."""
+        """Called when typing begins. Returns the text to begin with: this one, else that of the
+        filter in force."""
         chosen = self._choice.filter
         self._before = chosen, self._choice.cpu
         return text or (chosen.text if chosen else "")
 
     def to(self, text: str) -> None:
-        """As it reads by now. FilterError: it does not, and nothing changes."""
+        """Sets the filter to this text. Raises FilterError, and changes nothing, if the text is no
+        valid filter."""
         self._choice.filter = parse(text)
-        self._choice.cpu = self._before[1]  # for want of it another one may have been selected
-        self._choice.mask = self._of = None  # so that views look whether it is there
+        self._choice.cpu = self._before[1]  # a former text may have hidden this core
+        self._choice.mask = self._of = None  # views check the selected core again
 
     def undo(self) -> None:
         self._choice.filter, self._choice.cpu = self._before
 
     def sift(self, session: Session | None, interval: Interval | None) -> None:
-        """The mask anew where it may be another one; views compare it by identity."""
+        """Computes the mask if it may have changed. It stays the same object while equal, because
+        views compare it by identity."""
         choice, chosen = self._choice, self._choice.filter
         if session is None or chosen is None:
             choice.mask = self._of = None
@@ -51,7 +54,7 @@ class Narrowing:
             choice.mask = mask
 
     def matches(self, session: Session | None) -> str:
-        """How many CPUs it lets through; few take as much room as many."""
+        """How many CPUs match, in a text of constant width unless none matches."""
         mask = self._choice.mask
         if session is None or mask is None:
             return ""
@@ -59,6 +62,6 @@ class Narrowing:
         return f"{count:>{len(str(of))}} of {of} CPUs" if count else "no CPU matches"
 
     def told(self, session: Session | None) -> str:
-        """In short."""
+        """The filter's text, cut to SHOWN characters, and how many CPUs match."""
         text = foreign(self._choice.filter.text) if self._choice.filter else ""
         return f"{fit(text, min(len(text), SHOWN))} · {self.matches(session)}"

@@ -1,4 +1,4 @@
-"""The screen until the monitor is there: the lines around the views, which need no numpy."""
+"""The screen until the monitor is ready: the lines around the views, which need no numpy."""
 
 from __future__ import annotations
 

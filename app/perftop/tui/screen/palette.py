@@ -1,4 +1,4 @@
-"""The command palette: what keys do, and what there are no keys for, by name."""
+"""The command palette: the actions of keys, and others without a key, by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perftop.tui.shared.keys import KEYS, caption
 from perftop.tui.shared.places import ORDERS
 
 Command = tuple[str, str, str]
-"""A name, a line of help, and an action: one of the screen's, if it does not say whose."""
+"""A name, a line of help, and an action, which is the screen's if it names no owner."""
 
 
 def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:
@@ -34,11 +34,11 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
 
 
 def places(session: Session, query: str) -> Iterator[Command]:
-    """CPUs and cores whose numbers are in the query."""
+    """Commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
     shown = [session.topology[row] for row in session.shown]
     found = {f"Go to CPU {it.cpu}": it.cpu for it in shown if str(it.cpu) in numbers}
-    for it in reversed(shown):  # to the first CPU of a core
+    for it in reversed(shown):  # reversed, so that a core's first CPU stays
         if str(it.core) in numbers:
             found[f"Go to core {it.core} of package {it.package}"] = it.cpu
     return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in found.items())
@@ -49,12 +49,12 @@ class Commands(Provider):
 
     def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {it.binding.id: it for it in bound if it.enabled}  # of several keys the first
-        for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # not what Enter does at once
+        active = {it.binding.id: it for it in bound if it.enabled}  # the first of an action's keys
+        for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first: not quit
             if (it := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 means = f"{key.tooltip}  {caption(it.binding.key)}"
                 yield key.label.capitalize(), escape(means), partial(do, key.action, it.node)
-        if self.screen is self.app.screen_stack[0]:  # nothing lies over the views
+        if self.screen is self.app.screen_stack[0]:  # no screen covers the views
             more = [] if self.session is None else places(self.session, query)
             themes = theme.names(no_color=self.app.no_color)
             for name, means, action in (*commands(self.session, themes), *more):
@@ -75,11 +75,11 @@ class Palette(CommandPalette):
     CSS_PATH = "palette.tcss"
 
     def _action_command_list(self, action: str) -> None:
-        if self.query_one(CommandList).scrollable_content_region:  # without room there is no page
+        if self.query_one(CommandList).scrollable_content_region:  # paging fails without room
             super()._action_command_list(action)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        gone = self.app.screen_stack[-1] is not self  # a second Enter may come after the first
+        gone = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
         return AwaitComplete() if gone else super().dismiss(result)
 
 
