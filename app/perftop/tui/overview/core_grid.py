@@ -24,11 +24,11 @@ from perftop.tui.shared.sheet import (
 )
 
 TALLEST = 12
-"""Lines that a CPU may take where there are few of them."""
+"""Maximum lines of a CPU; CPUs are this tall only where few are shown."""
 
 
 class Recent:
-    """Utilisation in the last `bins` spans, each as long as an interval; the newest is the last."""
+    """Utilisation (0 to 1) in the last `bins` spans, each as long as an interval, oldest first."""
 
     def __init__(self, session: Session, interval: Interval, bins: int) -> None:
         sample_ns = session.hello.sample_ns
@@ -66,7 +66,7 @@ class CoreGrid(Cursor):
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        """A newer interval, or another moment."""
+        """Show this interval: the newest, or one of the past."""
         if self.settle(session) or self._reader is None:
             self._begin(session)
         assert self._reader is not None
@@ -87,7 +87,7 @@ class CoreGrid(Cursor):
         self.paint()
 
     def _recall(self) -> None:
-        """The recent past of the rows in sight, if there is a column for it."""
+        """Load the history of the rows in sight, if a column shows it."""
         picture, session, interval = self._picture, self._session, self._interval
         assert picture is not None
         wide = max((c.width for c in picture.columns if c.key == "history"), default=0)
@@ -105,10 +105,11 @@ class CoreGrid(Cursor):
         self._session = session
         self._reader = Reader(session, self.places)
         self._picture = None
-        self._lines, self.count = [], 0  # those there were are of other places
+        self._lines, self.count = [], 0  # the old lines index other places
 
     def _notice(self, session: Session, interval: Interval) -> bool:
-        """Columns that come once there is something for them, and then stay."""
+        """Add the columns of tasks and steal once they have data, and keep them; True if one
+        was added."""
         who = self._seen_who or bool(interval.tasks)
         steal = self._seen_steal or session.hello.virtualisation is not None
         if not steal:
@@ -155,7 +156,7 @@ class CoreGrid(Cursor):
         self.count = len(self._lines)
 
     def chosen(self) -> None:
-        """The cursor may have gone into a package that was folded."""
+        """Arrange the lines again, as the cursor may have moved into a folded package."""
         if self._fold == "needed":
             self._arrange()
         super().chosen()
@@ -186,7 +187,7 @@ class CoreGrid(Cursor):
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
     def choose(self, y: int, towards: int = 1) -> None:
-        """From below one comes into a folded package at its end."""
+        """Moving up into a folded package selects its last core."""
         if not self.count:
             return
         line = self._lines[max(0, min(self.count - 1, y))]
@@ -204,8 +205,8 @@ FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
 def folded(
     places: Places, tall: int, room: int, fold: Fold, cpu: int | None, *, bare: bool
 ) -> list[Line]:
-    """Lines by topology. If they do not fit into `room` and that is when to fold, only the package
-    with this CPU keeps its rows. `bare`: rows and nothing between them."""
+    """Lines by topology. If `fold` is "needed" and they exceed `room`, packages without `cpu` are
+    folded, except those that still fit. `bare`: rows only, no headings."""
     lines = places.lines(tall)
     if bare:
         return [line for line in lines if line.kind == "row"]
@@ -216,7 +217,7 @@ def folded(
         return places.lines(tall, packages)
     here = next((place.package for place in places.places if cpu in place.cpus), packages[0])
     shut = [package for package in packages if package != here]
-    for package in tuple(shut):  # what still fits is shown
+    for package in tuple(shut):  # unfold what still fits
         fewer = [other for other in shut if other != package]
         if len(places.lines(tall, fewer)) <= room:
             shut = fewer

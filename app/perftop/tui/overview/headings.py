@@ -1,4 +1,4 @@
-"""Lines between the rows: what a package or an L3 does as a whole. Told here once, not in rows."""
+"""Lines between the rows: summaries of packages and L3s, which the rows then need not repeat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perftop.tui.overview.lines import Picture
 from perftop.tui.shared.places import Line
 
 LEAST = 16
-"""Cells below which a bar is no picture."""
+"""Minimum room for a bar, in cells; a narrower one cannot be read."""
 
 
 def heading(picture: Picture, line: Line, width: int, *, chosen: bool = False) -> list[Run]:
@@ -40,13 +40,13 @@ def heading(picture: Picture, line: Line, width: int, *, chosen: bool = False) -
 
 
 def _differing(picture: Picture, rows: list[int]) -> list[Run]:
-    """What would be red in the rows that are not there."""
+    """Number of cores of a folded package that would be red in their hidden rows."""
     alone = sum(picture.sheet.alone[row] for row in rows)
     return [(f"  {alone} slower than the others", "alarm")] if alone else []
 
 
 def _states(picture: Picture, rows: list[int], width: int) -> list[Run]:
-    """The bar of all its cores together."""
+    """Bar of SMT states, averaged over these rows."""
     known = [picture.sheet.states[row] for row in rows if not isnan(picture.sheet.states[row][3])]
     if not known or width < LEAST:
         return []
@@ -73,7 +73,7 @@ def _work(picture: Picture, rows: list[int]) -> list[Run]:
 
 
 def _clock(picture: Picture, package: int | None, rows: list[int]) -> list[Run]:
-    """The clock of the cores at work, and whether most of them miss their ceiling."""
+    """Mean clock of the busy cores, and a mark if most of them miss their ceiling."""
     mean = busy_hz(picture, rows)
     if isnan(mean):
         return []
@@ -89,7 +89,7 @@ def _clock(picture: Picture, package: int | None, rows: list[int]) -> list[Run]:
 
 
 def busy_hz(picture: Picture, rows: list[int]) -> float:
-    """Mean clock of these rows, weighted with the time they ran."""
+    """Mean clock of these rows while they ran, weighted by utilisation; NaN if none is known."""
     sheet = picture.sheet
     parts = [
         (sheet.busy[i], sum(u for u in sheet.util[i] if not isnan(u)))

@@ -1,5 +1,5 @@
-"""Which columns there are and how wide: decided by what the source knows and the width alone, so
-that nothing moves when values change."""
+"""Which columns the overview has and how wide they are. Only what the source knows and the width
+decide, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places, spans
 
 STRIP = 8
-"""Cells of a sibling's history at the least: fewer are no picture."""
+"""Minimum cells of a sibling's history; fewer show no shape."""
 MOST_THREADS = 4
-"""Utilisations side by side; more threads than this are told as one mean."""
+"""Maximum utilisations side by side; cores with more threads show one mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a session can tell at all; a column that nobody can fill is not there."""
+    """What a session can measure; a column without any source is left out."""
 
     metrics: frozenset[str]
     ceiling: bool
@@ -32,7 +32,7 @@ class Known:
     core_width: int
     cpus_width: int
     clock: str = "GHz"
-    """What clocks are told in."""
+    """Unit of the clocks."""
 
 
 def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
@@ -52,12 +52,13 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
     )
 
 
-# Column, how important (least important goes first), how much of spare width it takes, and at most.
+# Column, rank (the highest is dropped first, 0 never), percent of the spare width it takes, and its
+# maximum width (0: all that is left, -1: fixed).
 _Wish = tuple[Placed, int, int, int]
 
 
 def layout(known: Known, width: int) -> list[Placed]:
-    """The columns that fit, in their order; what is left over goes to those that can use it."""
+    """The columns that fit, in their order; spare width goes to those that can grow."""
     wishes = _core_wishes(known) if known.pairs else _cpu_wishes(known)
     while sum(c.width for c, *_ in wishes) > width and any(rank for _, rank, *_ in wishes):
         lowest = max(rank for _, rank, *_ in wishes)
@@ -96,7 +97,7 @@ def _core_wishes(known: Known) -> list[_Wish]:
 
 
 def _cpu_wishes(known: Known) -> list[_Wish]:
-    """No siblings anywhere: a row is a CPU, and its past is worth more than its halts."""
+    """Columns where no core has siblings: a row is a CPU, and halts are dropped before history."""
     ids = [
         (Placed("core", "cpu", known.core_width), 0, 0, -1),
         (Placed("util", "util %", 8, arg=0), 0, 0, -1),
@@ -114,7 +115,7 @@ def _cpu_wishes(known: Known) -> list[_Wish]:
 
 
 def _number(known: Known, key: str, rank: int, title: str = "") -> list[_Wish]:
-    """A metric, if it can be told."""
+    """Column of a metric; empty if the source does not have it."""
     if key not in known.metrics:
         return []
     column = BY_KEY[key]
@@ -123,7 +124,7 @@ def _number(known: Known, key: str, rank: int, title: str = "") -> list[_Wish]:
 
 
 def _past(known: Known) -> list[_Wish]:
-    """A strip for each sibling. The first to go where there is no room, the first to grow."""
+    """Column with a strip for each sibling: dropped first, and grows to three times its width."""
     width = (STRIP + 2) * known.threads
     return [(Placed("history", "history → now", width, left=True), 6, 40, 3 * width)]
 
@@ -153,5 +154,5 @@ def _who(known: Known) -> list[_Wish]:
 
 
 def titles(slots: Iterable[Placed]) -> str:
-    """The heading of the grid; every title stands over its values."""
+    """Heading of the grid, each title above its values."""
     return "".join(slot.text(slot.title) for slot in slots)

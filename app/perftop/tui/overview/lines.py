@@ -1,4 +1,4 @@
-"""Lines of the grid as runs of text. Pure: one row of a sheet in, text and style keys out."""
+"""Lines of the grid as runs of text. Pure: takes a row of a sheet, returns text and style keys."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from perftop.tui.shared.sheet import Sheet
 
 @dataclass(slots=True)
 class Picture:
-    """All that rows are drawn from."""
+    """Everything that rows are drawn from."""
 
     places: Places
     sheet: Sheet
     columns: Sequence[Placed]
     recent: Callable[[int], list[float]] | None = None
-    """What a CPU (by position) has used lately."""
+    """Recent utilisation of a CPU (by position); None if no column shows it."""
     order: str = "topology"
     clock: ClockUnit = GHZ
     ascii_: bool = False
     tall: int = 1
-    """Lines to a row."""
+    """Lines of a row."""
 
 
 def row(picture: Picture, i: int, part: int = 0, *, chosen: bool = False) -> list[Run]:
-    """One core or CPU; of a row several lines tall, one of its lines."""
+    """A line of one core or CPU; `part` counts the lines of a tall row, 0 is the top one."""
     sheet = picture.sheet
     if part > 0:
         return _below(picture, i, part)
@@ -45,7 +45,7 @@ def row(picture: Picture, i: int, part: int = 0, *, chosen: bool = False) -> lis
 
 
 def _below(picture: Picture, i: int, part: int) -> list[Run]:
-    """Under the numbers of a tall row only the graph goes on."""
+    """A lower line of a tall row: only the graph continues below the numbers."""
     runs: list[Run] = [(" ", "text")]
     for column in picture.columns:
         if column.key == "history":
@@ -185,7 +185,7 @@ def _graph(p: Picture, i: int, column: Placed, runs: list[Run], part: int) -> No
 
 
 def _who(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
-    """Each sibling has its own part of the column; if that is too narrow they follow each other."""
+    """Each sibling has its own part of the column; names are joined if parts are too narrow."""
     tasks, width = p.sheet.tasks, column.width - 2
     names = [task(tasks.get(str(cpu))) for cpu in p.places.places[i].cpus]
     part = width // len(names)
@@ -198,4 +198,4 @@ _DRAW: dict[str, Callable[[Picture, int, Placed, list[Run]], None]] = {
     "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy_hz": _busy,
     "clock": _clock, "history": _history, "who": _who,
 }  # fmt: skip
-"""All others are numbers."""
+"""By column key; `_number` draws all other columns."""
