@@ -1,7 +1,7 @@
-"""Cells of the heat map as runs. Pure: levels in, shapes and style keys out.
+"""Cells of the heat map as runs. Pure: takes levels, returns shapes and style keys.
 
-A level is a step of the ramp. A half of a cell that has none stays bare, and a sign says why if the
-cell is wide enough for one.
+A level is a step of the ramp. Half a cell without a level stays empty; if the cell is wide enough,
+a sign says why.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from perftop.draw.strips import Run
 from perftop.tui.heat.layout import Cell
 
 NUMBER = 4
-"""Columns of the cells into which values are written."""
+"""Width of cells that show values as numbers, in columns."""
 _GAP: Run = (" ", "text")
 
 
 @dataclass(slots=True)
 class Marks:
-    """What stands beside cells, by row."""
+    """Signs beside cells, by row."""
 
     before: dict[int, Run] = field(default_factory=dict)
     after: dict[int, Run] = field(default_factory=dict)
@@ -29,21 +29,21 @@ class Marks:
 
 @dataclass(slots=True)
 class Shades:
-    """What cells are drawn from; lists by position of the CPU."""
+    """What cells are drawn from; lists are by position of the CPU."""
 
     levels: list[int]
     numbers: list[str]
-    """Values as they stand in large cells."""
+    """Values as text; empty unless cells are NUMBER columns wide."""
     of_core: bool
-    """Siblings have the value in common."""
+    """All siblings of a core have the same value."""
     inks: Sequence[str]
-    """By level, the style of a number on it."""
+    """Style of a number in a cell, by the cell's level."""
     ascii_: bool
 
 
 def cells(rows: Sequence[int], line: int, cell: Cell, cpus: Sequence[tuple[int, ...]],
           shades: Shades, marks: Marks) -> list[Run]:  # fmt: skip
-    """One line of cells next to each other, and their marks. `cpus`: positions, by row."""
+    """One line of adjacent cells with their marks. `cpus`: positions of the CPUs, by row."""
     runs: list[Run] = []
     levels, before, after, close = shades.levels, marks.before, marks.after, _GAP
     for row in rows:
@@ -51,7 +51,7 @@ def cells(rows: Sequence[int], line: int, cell: Cell, cpus: Sequence[tuple[int, 
         close = after.get(row, _GAP)
         mine = cpus[row]
         if shades.of_core or len(mine) == 1:
-            at = max(mine, key=levels.__getitem__)  # a sibling that is off knows nothing
+            at = max(mine, key=levels.__getitem__)  # an offline sibling has no value
             runs += _one(shades, at, cell.wide, told=not line)
         elif cell.halves:
             pair = [levels[at] for at in mine[2 * line : 2 * line + 2]]
@@ -64,7 +64,7 @@ def cells(rows: Sequence[int], line: int, cell: Cell, cpus: Sequence[tuple[int, 
 
 
 def _one(shades: Shades, at: int, wide: int, *, told: bool) -> tuple[Run, ...]:
-    """A value that has the line to itself; written out where there is room."""
+    """A cell line with a single value, as a number if it is wide enough."""
     level = shades.levels[at]
     if told and wide == NUMBER and level >= 0:
         return ((f"{shades.numbers[at]:>3}".ljust(NUMBER), shades.inks[level]),)
@@ -73,7 +73,7 @@ def _one(shades: Shades, at: int, wide: int, *, told: bool) -> tuple[Run, ...]:
 
 def marks(outliers: Sequence[int], suspects: Sequence[int], chosen: int | None,
           *, ascii_: bool) -> Marks:  # fmt: skip
-    """Brackets around what is out of line, the sign of doubt, and the cursor before both."""
+    """Brackets around outliers, the sign of doubt at suspects; the cursor replaces either."""
     made = Marks()
     for row in outliers:
         made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")

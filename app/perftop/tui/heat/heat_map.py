@@ -1,4 +1,4 @@
-"""The heat map: one cell a core, its siblings the halves of it, grouped by L3 and package."""
+"""The heat map: one cell a core, halves of a cell for siblings, grouped by L3 and package."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HeatMap(Canvas):
     _cpus: list[tuple[int, ...]]
     """Positions of the CPUs, by row."""
     _row: dict[int, int]
-    """By position of the core in the session's lists."""
+    """Row by position of the core in the session's lists."""
     _shades: cells.Shades
     _marks: cells.Marks
 
@@ -49,7 +49,7 @@ class HeatMap(Canvas):
         self._session, self._interval = session, interval
         if changed:
             self._reader = HeatReader(session)
-            # What there was is of other places, and there may be no room for a new plan yet.
+            # The old plan indexes other places, and there may be no size for a new one yet.
             self._plan, self._row, self.count = _NOTHING, {}, 0
         self._heat = self._reader.read(session, interval, self.choice, self._heat)
         if changed or not self.count:
@@ -59,7 +59,7 @@ class HeatMap(Canvas):
         self.paint()
 
     def _tell(self) -> None:
-        """What cells and the lines above them are made of."""
+        """Prepare what cells and the lines around them are drawn from."""
         heat, places, ascii_ = self._heat, self.places, self.choice.ascii
         cell, suspect = self._plan.cell, self._interval.suspect
         assert heat is not None
@@ -84,7 +84,7 @@ class HeatMap(Canvas):
         self.foot = self._numbers()
 
     def _numbers(self) -> list[Run]:
-        """The selected core's, in the last line."""
+        """Last line: numbers of the selected core; empty if none is shown."""
         chosen = self._chosen()
         if chosen is None or self._heat is None or self._session is None:
             return []
@@ -138,7 +138,7 @@ class HeatMap(Canvas):
     # --- the cursor
 
     def _chosen(self) -> int | None:
-        """Row of the selected core."""
+        """Row of the selected core; None if it is not shown."""
         if self._session is None:
             return None
         cpu = self.choice.cpu
@@ -161,7 +161,7 @@ class HeatMap(Canvas):
             self.reveal(first, last)
 
     def action_cell(self, dx: int, dy: int) -> None:
-        """To the next cell on this line, or the nearest one on the next line that has any."""
+        """Select the next cell on this line, or the nearest on the next line that has cells."""
         spots, chosen = self._plan.spots, self._chosen()
         if chosen not in spots:
             return
@@ -194,7 +194,7 @@ class HeatMap(Canvas):
             self._choose(rows[0] if to < 0 else rows[-1])
 
     def action_worst(self) -> None:
-        """The core that differs most; again: the next one."""
+        """Select the core that differs most; when repeated, the next one."""
         outliers = self._heat.outliers if self._heat else []
         found = [self._row[one.core] for one in outliers if one.core in self._row]
         if found:

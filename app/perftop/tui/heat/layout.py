@@ -1,5 +1,5 @@
-"""Where every core stands in the heat map, for a width and a height. Pure geometry: no measured
-value here, so nothing moves when values change."""
+"""Where every core stands in the heat map, for a width and a height. Pure geometry without measured
+values, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from perftop.tui.shared.places import Places
 APART = 2
 """Columns between blocks of one package."""
 SIDE = 3
-"""And between packages."""
+"""Columns between packages that stand side by side."""
 LEAST_HEADING = 24
-"""Columns that the heading of a package needs."""
+"""Minimum columns of a package's heading where packages stand side by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cores that stand together: those of an L3, if the package has several."""
+    """Cores that stand together: those of an L3 if the package has several, else all of it."""
 
     label: str
     rows: tuple[int, ...]
-    """As in the places' list."""
+    """Indices into the list of places."""
 
 
 Package = list[Group]
@@ -33,14 +33,14 @@ Package = list[Group]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How large a core is drawn. To its left is a column for marks."""
+    """Size of a core's cell in columns and lines. The column to its left is for marks."""
 
     wide: int
     high: int
     air: int
-    """Empty lines below it."""
+    """Empty lines below the cell."""
     halves: bool
-    """Two threads share a line; else each has its own."""
+    """Two threads share a line of the cell; else each thread has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Part:
     width: int
     cells: tuple[int, ...] = ()
     line: int = 0
-    """Which of the lines of these cells."""
+    """Line within these cells; 0 is the top one."""
     label: str = ""
     package: int = -1
 
@@ -61,7 +61,7 @@ class HeatLayout:
     cell: Cell
     lines: list[list[Part]]
     spots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By row: column and first line of its cell, the mark to its left included."""
+    """By row: column of the mark to the left of its cell, and the cell's first line."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):
@@ -71,23 +71,23 @@ class HeatLayout:
 
 
 def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
-    """The cores by package and L3, those of a die next to each other; and the packages' ids."""
+    """Groups of cores for each package, L3s of a die side by side; and the packages' ids."""
     known: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, place in enumerate(places.places):
         told = (session.topology[at].die for at in place.rows)
         die = next((die for die in told if die is not None), None)
         known.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
     found = [_groups(caches) for caches in known.values()]
-    if all(len(group.rows) == 1 for group in chain(*found)):  # caches that nobody shares
+    if all(len(group.rows) == 1 for group in chain(*found)):  # no cores share an L3
         found = [[Group("", tuple(row for group in groups for row in group.rows))]
                  for groups in found]  # fmt: skip
     return found, list(known)
 
 
 def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
-    """Rows of a package, by die and L3."""
+    """Groups of a package, from its rows by die and L3."""
     dies = list(dict.fromkeys(die for die, _ in caches))
-    alike = len(caches) == len(dies)  # then an L3 says which die
+    alike = len(caches) == len(dies)  # then the L3 identifies the die
     found = []
     for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
         told = None if len(dies) == 1 or (alike and l3 is not None) else die
@@ -103,7 +103,7 @@ def _name(die: int | None, l3: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A way to lay it all out."""
+    """A layout to try."""
 
     cell: Cell
     box: int
@@ -111,13 +111,13 @@ class _Form:
     abreast: int
     """Packages side by side."""
     margin: int
-    """Columns for labels, the same everywhere."""
+    """Columns for labels, the same in all packages."""
     headings: bool
     labels: bool
 
     def blocks(self, groups: Package) -> tuple[int, int]:
-        """Cells in a line of a group, and how many groups stand beside each other. All are as
-        wide as the widest, so that they stand in columns."""
+        """Cells in a line of a group (0: none fit), and number of groups side by side. All groups
+        are as wide as the widest, so that they align in columns."""
         fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
         most = max(len(group.rows) for group in groups)
         if most > fit:
@@ -126,11 +126,11 @@ class _Form:
         return most, ceil(len(groups) / ceil(len(groups) / beside))
 
     def pitch(self, cells: int) -> int:
-        """Columns of so many cells with their label."""
+        """Width in columns of this many cells with their label."""
         return self.margin + cells * (self.cell.wide + 1) + 1
 
     def tall(self, groups: Package) -> int:
-        """Lines of a package."""
+        """Lines of a package, its heading included."""
         per, beside = self.blocks(groups)
         blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
@@ -139,8 +139,8 @@ class _Form:
 
 def plan(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
          threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
-    """The largest cells with which all is in sight; of what explains them, first the labels go,
-    then the headings. What cannot be in sight scrolls."""
+    """The layout with the largest cells that shows everything. If even the smallest do not fit,
+    labels are dropped, then headings; if that is not enough, the map scrolls."""
     small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
     if not packages:
         return HeatLayout(small, [])
@@ -171,7 +171,7 @@ def _fits(packages: Sequence[Package], form: _Form, height: int) -> bool:
 
 
 def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
-    """Sizes of a cell, best first. Characters stand beside each other where blocks stand above."""
+    """Cell sizes, best first. In ASCII siblings stand side by side, so widths are even."""
     halves = ceil(threads / 2)
     yield Cell(4, max(2, threads), 1, halves=False)
     for air in (1, 0):
@@ -181,7 +181,7 @@ def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
 
 
 def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
-    """The machine as if it were one package, and packages caches of it."""
+    """The machine as one package, whose groups are the real packages."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
         return [[Group("", tuple(chain(*rows)))]]
@@ -195,8 +195,8 @@ def _margin(packages: Sequence[Package], names: Sequence[str]) -> int:
 
 
 def _per(cores: int, fit: int) -> int:
-    """Cells of a line where a group takes several: all lines alike, if that wastes no more than
-    half of the width."""
+    """Cells of a line where a group takes several: lines are equally long, if each then uses more
+    than half of the width."""
     even = next((n for n in range(fit, fit // 2, -1) if cores % n == 0), None)
     return even or ceil(cores / ceil(cores / fit))
 
@@ -224,7 +224,7 @@ def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list
 
 
 def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Part]]:
-    """The lines of a package."""
+    """The lines of a package below its heading."""
     per, beside = form.blocks(groups)
     lines: list[list[Part]] = []
     for first in range(0, len(groups), beside):
@@ -245,7 +245,7 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
 
 
 def _label(group: Group, names: Sequence[str], start: int, x: int, margin: int) -> Part:
-    """What a group is; of one that needs no name, which core its line begins with."""
+    """The group's label, on its first line; without one, the name of the line's first core."""
     if not group.label:
         return Part(x, margin, label=f"{names[group.rows[start]]:>{margin}}")
     return Part(x, margin, label=f" {'' if start else group.label:<{margin - 1}}")

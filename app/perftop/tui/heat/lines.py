@@ -1,4 +1,4 @@
-"""What the heat map says besides its cells: the lines above and below them, and headings. Pure."""
+"""Text of the heat map around its cells: the lines above and below them, and headings. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from perftop.tui.heat.values import Heat
 from perftop.tui.shared.places import Place, Places
 
 Piece = tuple[int, list[Run]]
-"""How important (the highest number goes first), and what."""
+"""Rank (the highest is left out first) and text."""
 TOLD = 52
-"""Columns kept for what is told of an outlier, so that nothing moves when there is one."""
+"""Columns reserved for the outlier, so that nothing moves when one appears."""
 SIGNS = 34
-"""Columns for what the signs mean."""
+"""Columns for the meaning of the signs."""
 NARROW = 100
-"""Columns below which every other step of the ramp will do."""
+"""Minimum columns for a full ramp; below it every other step is shown."""
 ROOMY = 50
-"""Columns from which on a heading says all of its clock."""
+"""Minimum columns of a heading that shows the ceiling beside the clock."""
 
 
 def title(heat: Heat, size: int) -> list[Run]:
@@ -41,7 +41,7 @@ def title(heat: Heat, size: int) -> list[Run]:
 
 
 def legend(heat: Heat, places: Places, cell: Cell, size: int, *, ascii_: bool) -> list[Run]:
-    """How to read a cell, the ramp with its ends, and what is out of line."""
+    """How to read a cell, the ramp with its ends, and the furthest outlier."""
     low, high = heat.text(heat.scale.low), heat.text(heat.scale.high)
     if heat.field.unit == "ratio":
         low, high = (f"{100 * end:.0f}" for end in (heat.scale.low, heat.scale.high))
@@ -60,7 +60,7 @@ def legend(heat: Heat, places: Places, cell: Cell, size: int, *, ascii_: bool) -
 
 
 def _ways(heat: Heat, places: Places, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
-    """How a cell is to be read: in words, in short."""
+    """Explanations of a cell, the longest first."""
     if not places.pairs:
         return [[("a cell is a CPU", "dim")], []]
     if heat.field.of_core or places.threads == 1:
@@ -81,7 +81,7 @@ def _ways(heat: Heat, places: Places, cell: Cell, *, ascii_: bool) -> list[list[
 
 
 def outlier(heat: Heat, places: Places, room: int) -> list[Run]:
-    """The core that is furthest off, and how many more there are, as far as there is room."""
+    """The furthest outlier and the number of others, as far as they fit into `room` columns."""
     at = {place.at: i for i, place in enumerate(places.places)}
     far = [found for found in heat.outliers if found.far and found.core in at]
     if not far:
@@ -106,7 +106,7 @@ def outlier(heat: Heat, places: Places, room: int) -> list[Run]:
 
 def heading(interval: Interval, places: Places, package: int | None, heat: Heat, size: int
             ) -> list[Run]:  # fmt: skip
-    """A package as a whole, in the words of the overview; what does not fit is left out."""
+    """Heading of a package, worded as in the overview; what does not fit is left out."""
     mine = [places.places[i] for i in places.of_package(package)]
     rows = [row for place in mine for row in place.rows if row in places.shown]
     what = many(len(mine), "core" if places.pairs else "CPU")
@@ -131,14 +131,14 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
 
 
 def _over(interval: Interval, rows: list[int], *keys: str) -> list[float]:
-    """Metrics of these CPUs together."""
+    """These metrics of the CPUs at positions `rows` together."""
     values = interval.values.group(rows)
     return [float(values[INDEX[key]]) for key in keys]
 
 
 def foot(session: Session, interval: Interval, places: Places, i: int, heat: Heat, size: int
          ) -> list[Run]:  # fmt: skip
-    """The numbers of one core, and what there is to say against them."""
+    """Numbers of the core in row `i`, and reasons to doubt them."""
     place = places.places[i]
     name = f" {'core' if places.pairs else 'CPU'} {places.name(i, '')}"
     pieces: list[Piece] = [(0, [(theme.CHOSEN, "mark"), (name, "bright")])]
@@ -161,7 +161,7 @@ def foot(session: Session, interval: Interval, places: Places, i: int, heat: Hea
 
 
 def _field(place: Place, heat: Heat, interval: Interval) -> list[Run]:
-    """The field that the map shows, of each sibling."""
+    """Values of the map's field for each sibling."""
     if heat.field.of_core or len(place.rows) == 1:
         rows: Sequence[int] = place.rows[:1]
         runs: list[Run] = [(f"{heat.field.words} ", "dim")]
@@ -210,7 +210,7 @@ def _numbers(interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
 
 
 def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[str]:
-    """Why values of this core are not to be believed, or not there."""
+    """Reasons why values of this core are doubtful or absent."""
     for row in place.rows:
         for reason in doubts(interval, row):
             yield f"{theme.SUSPECT} {foreign(reason)}"

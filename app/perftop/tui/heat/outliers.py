@@ -1,7 +1,7 @@
-"""Cores that do something else than the rest of their package.
+"""Cores whose values differ from the rest of their package.
 
-By median and median deviation: one core that is far off moves neither, so it cannot hide itself.
-Brings numpy, as the session does.
+Judged by median and median deviation: one core that is far off moves neither, so it cannot hide
+itself. Imports numpy, as the session does.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from perftop.session.session import Session
 from perftop.tui.shared.sheet import AWAKE
 
 FEWEST = 4
-"""Cores of which one can be said to be unlike the others."""
+"""Minimum cores of a package and type among which outliers are sought."""
 SIGMAS = 5.0
-"""How far off is far, in standard deviations as the median deviation tells them."""
+"""Distance of an outlier from the median, in standard deviations (from the median deviation)."""
 CROWD = 8
-"""What more than one core in so many does is not out of line."""
+"""At most one core in this many can be an outlier; if more are far off, none counts as one."""
 _SIGMA = 1.4826
-"""Median deviations in a standard deviation of normally distributed values."""
+"""Standard deviation of normally distributed values, in median deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Outlier:
     core: int
     """Position of the core in the session's lists."""
     row: int
-    """Position of that CPU of it which is further off."""
+    """Position of the core's CPU that is furthest off."""
     usual: float
-    """The median it is off from."""
+    """Median of the CPUs it is compared with."""
     far: bool
-    """So far that it counts; else only further than all others."""
+    """Far enough to count as an outlier; else it is only the furthest of all."""
 
 
 class Peers:
-    """The CPUs of one session that are compared: those of a package and of one type."""
+    """The CPUs of one session, compared with those of the same package and type."""
 
     def __init__(self, session: Session) -> None:
         kinds: dict[tuple[int | None, str | None], list[list[int]]] = {}
@@ -60,8 +60,8 @@ class Peers:
             self._there[kind, : len(rows)] = True
 
     def judge(self, field: Column, values: Floats, interval: Interval) -> list[Outlier]:
-        """Those that are far off, furthest first; where there is none, the furthest alone. `values`
-        by position of the CPU."""
+        """The outliers, furthest first; if there is none, only the furthest core. `values` are by
+        position of the CPU."""
         known = self._there
         if field.of_running:
             known = known & (interval.values["util"][self._rows] >= AWAKE)
@@ -76,7 +76,7 @@ class Peers:
         return far or [outlier for share, outlier in found[:1] if share > 0]
 
     def _ranked(self, kind: int, score: Floats, usual: Floats) -> list[tuple[float, Outlier]]:
-        """Cores that are far off, if they are few; else the one that is furthest."""
+        """Scores and cores that are far off, if they are few; else only the furthest core."""
         best: dict[int, int] = {}
         for at in np.argsort(-score[kind], kind="stable").tolist():
             if best and score[kind, at] <= 1:
@@ -91,7 +91,7 @@ class Peers:
 
 
 def _least(field: Column, usual: Floats) -> Floats:
-    """How far off is not worth a word: noise among equals."""
+    """Minimum distance from each median, in the field's unit; less is noise among equals."""
     if field.unit == "ratio":
         return np.full(len(usual), 0.01 if field.small else 0.2)
     if field.key == "busy_hz":
@@ -100,8 +100,8 @@ def _least(field: Column, usual: Floats) -> Floats:
 
 
 def _middle(values: Floats) -> Floats:
-    """The median of every line, without what is not known."""
-    ordered = np.sort(values, axis=1)  # NaN comes last
+    """The median of every line, ignoring NaN."""
+    ordered = np.sort(values, axis=1)  # NaN sorts last
     count = np.isfinite(values).sum(axis=1)
     lines = np.arange(len(values))
     low, high = np.maximum(count - 1, 0) // 2, count // 2

@@ -1,5 +1,5 @@
-"""From an interval's arrays to what the heat map draws: once a refresh, all CPUs at a time. Brings
-numpy, as the session does."""
+"""Turns an interval's arrays into what the heat map draws: once a refresh, for all CPUs together.
+Imports numpy, as the session does."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from perftop.tui.shared.sheet import AWAKE, DROP
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """One field at one moment; lists by position of the CPU."""
+    """One field at one moment; lists are by position of the CPU."""
 
     field: Column
     others: list[str]
-    """What a key would show next."""
+    """Names of the fields that the metric key shows next, in order."""
     unit: ClockUnit
     clock: ClockUnit
-    """How clocks are told, whatever the field is."""
+    """Unit of clocks, whatever the field is."""
     scale: Scale
     values: list[float]
     levels: list[int]
     outliers: list[Outlier]
-    """Furthest first; where none is far off, the furthest alone."""
+    """Furthest first; if none is far off, only the furthest core."""
     limited: frozenset[int | None]
-    """Packages of which most CPUs at work miss their ceiling: told there, not in every cell."""
+    """Packages where at least half of the busy CPUs miss their ceiling; their headings show it."""
 
     def text(self, value: float) -> str:
         return _written(value, self.unit, self.unit.digits)
@@ -45,7 +45,7 @@ class Heat:
         return _written(value, self.clock, self.clock.digits)
 
     def numbers(self) -> list[str]:
-        """Values in four columns at most."""
+        """Values as text of at most four characters."""
         digits = self.unit.digits
         if self.field.unit == "ratio":
             digits = 1 if self.field.small else 0
@@ -53,13 +53,13 @@ class Heat:
 
 
 def _written(value: float, unit: ClockUnit, digits: int) -> str:
-    """Also the unit may not be known: a multiple of a base clock that nobody tells."""
+    """The value as text; "n/a" also if the unit is a multiple of an unknown base clock."""
     told = value * unit.per_hz
     return f"{told:.{digits}f}" if isfinite(told) else MISSING
 
 
 class HeatReader:
-    """Reads intervals of one topology."""
+    """Reads intervals that have the session's present topology."""
 
     def __init__(self, session: Session) -> None:
         self._peers = Peers(session)
