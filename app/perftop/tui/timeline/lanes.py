@@ -1,4 +1,4 @@
-"""What rows were over time, as cells: a field in the colours of the heat ramp. Brings numpy, as the
+"""Rows over time, as cells: one field in the colours of the heat ramp. Imports numpy, as the
 session does."""
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from perftop.tui.shared.places import Place
 from perftop.tui.shared.time_axis import Axis
 
 _KNOWN = theme.HEAT + 1
-"""What one half of a cell may be: unknown, or a step of the ramp."""
+"""Number of values that half a cell can have: unknown, or a step of the ramp."""
 
 
 class Lanes:
-    """One field over one axis. Rows are looked up when they are first drawn, those in sight
-    together: many cost little more than one."""
+    """One field over one axis. Rows are looked up when they are first drawn; those in sight are
+    looked up together, which costs little more than one alone."""
 
     def __init__(
         self, session: Session, field: Column, axis: Axis, places: Sequence[Place], *, ascii_: bool
@@ -33,14 +33,14 @@ class Lanes:
         self._session, self._field, self.axis, self._places = session, field, axis, places
         self._ascii = ascii_
         self.values: dict[int, Floats] = {}
-        """By row, (lanes, bins)."""
+        """Arrays (lanes, bins), by row."""
         self._levels: dict[int, np.ndarray] = {}
         self._charts: dict[tuple[int, int, int], list[list[Run]]] = {}
         self.scale = Scale(0.0, 1.0)
 
     def settle(self, rows: list[int], now: Floats, before: Lanes | None) -> None:
-        """Look up the first rows. What they were, and all CPUs are `now`, gives the scale; the one
-        from `before` stays while it serves."""
+        """Look up the first rows. Their values and those of all CPUs `now` set the scale; the scale
+        of `before` is kept while it suits them."""
         block = self._looked_up(rows, before)
         values = np.concatenate([block.ravel(), now])
         self.scale = scale(self._field, values, before.scale if before else None)
@@ -54,13 +54,13 @@ class Lanes:
         self._keep(missing, self._looked_up(missing, None))
 
     def flat(self, row: int, lanes: Sequence[int]) -> list[Run]:
-        """A line of one lane in whole cells, or of two in their halves."""
+        """A line with one lane in whole cells, or with two in the halves of cells."""
         levels = self._levels[row]
         codes = levels[lanes[0]] * _KNOWN + levels[lanes[-1]]
         return _strip(codes.tobytes(), self.axis.wide, ascii_=self._ascii)
 
     def tall(self, row: int, lane: int, lines: int) -> list[list[Run]]:
-        """A lane several lines high: height tells what colour tells."""
+        """A lane several lines high, in which height also shows the value."""
         at = row, lane, lines
         if at not in self._charts:
             low, high = self.scale.low, self.scale.high
@@ -69,8 +69,8 @@ class Lanes:
         return self._charts[at]
 
     def _looked_up(self, rows: list[int], before: Lanes | None) -> Floats:
-        """(lanes, bins) of these rows, one below the other. Of what was looked up a moment before
-        only what is new since: its last bin may have had more to come."""
+        """(lanes, bins) of these rows, one below the other. If `before` has them, only its last
+        bin, which may have been incomplete, and newer ones are read from the history."""
         bins = self.axis.bins
         if before is None or not rows or any(row not in before for row in rows):
             return self._asked(rows, bins)
@@ -81,12 +81,12 @@ class Lanes:
         held = np.concatenate([before.values[row] for row in rows])
         block = np.concatenate([held[:, moved:-1], self._asked(rows, moved + 1)], axis=1)
         first_ns = None if history is None else history.first_ns
-        if first_ns is not None:  # history forgets
+        if first_ns is not None:  # history no longer has these bins
             block[:, : max(0, self.axis.bin(first_ns))] = np.nan
         return block
 
     def _asked(self, rows: list[int], bins: int) -> Floats:
-        """The last so many bins, from the history."""
+        """The last `bins` bins of these rows, from the history."""
         history, places = self._session.history, [self._places[row] for row in rows]
         edges = self.axis.edges[-bins - 1 :]
         if history is None:
@@ -104,14 +104,14 @@ class Lanes:
             self.values[row], self._levels[row] = block[start:end], levels[start:end]
 
     def _counts(self, rows: list[int]) -> list[int]:
-        """Lanes of each."""
+        """Number of lanes of each row."""
         return [1 if self._field.of_core else len(self._places[row].rows) for row in rows]
 
 
 @lru_cache(maxsize=1024)
 def _strip(codes: bytes, wide: int, *, ascii_: bool) -> list[Run]:
-    """Cells by the levels of their halves, neighbours alike as one run. Most strips are those of
-    a moment before; not to be changed."""
+    """Cells from the levels of their halves; equal neighbours become one run. Cached, as most
+    strips stay equal from one refresh to the next: callers must not change the list."""
     cells = _cells(ascii_=ascii_)
     runs: list[Run] = []
     for code, same in groupby(codes):
@@ -122,7 +122,7 @@ def _strip(codes: bytes, wide: int, *, ascii_: bool) -> list[Run]:
 
 @lru_cache(maxsize=2)
 def _cells(*, ascii_: bool) -> list[Run]:
-    """What a cell looks like, by the level of its upper and of its lower half."""
+    """Look of a cell for every pair of levels, upper half first, both from unknown upwards."""
     levels = range(heat_ramp.UNKNOWN, theme.HEAT)
     return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
 
@@ -137,7 +137,7 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
 
 
 def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:
-    """The runs with a sign in some of their cells."""
+    """The runs with these signs in place of some cells; `marks` is by cell."""
     if not marks:
         return runs
     found: list[Run] = []

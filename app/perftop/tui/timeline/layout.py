@@ -1,5 +1,5 @@
-"""Which lines the time view has, and how wide their parts are: decided by what there is and the
-size alone, so that nothing moves when values change."""
+"""Which lines the time view has, and how wide their parts are. Only the CPUs shown and the size
+decide, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from perftop.draw.strips import fit
 from perftop.tui.shared.places import Line, Places, spans
 
 TALLEST = 8
-"""Lines that a CPU may take where there are few of them."""
+"""Maximum lines of a CPU; CPUs are this tall only where few are shown."""
 NUMBER = 7
-"""Cells of a number, with the gap to its left."""
+"""Cells of a number, including the gap to its left."""
 MOST_CPUS = 12
-"""Cells of a list of CPUs: those of cores with many threads are cut."""
+"""Maximum cells of a list of CPUs; longer lists (cores with many threads) are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneLine:
-    """A line that scrolls."""
+    """One line of the part that scrolls."""
 
     line: Line
     """In a row, `part` counts the lines of its core."""
     lanes: tuple[int, ...] = ()
-    """Which of the core's CPUs it shows: one, or two as the halves of its cells."""
+    """Which of the core's CPUs the line shows: one, or two as the halves of its cells."""
     below: int = 0
     """Line within a CPU that is several lines tall; 0 is the top one."""
 
@@ -33,12 +33,12 @@ class LaneLine:
 class TimelineLayout:
     slots: list[LaneLine]
     each: bool
-    """Every CPU has lines of its own; else two share one."""
+    """Every CPU has lines of its own; else two CPUs share a line."""
     tall: int
-    """Lines of a CPU then."""
+    """Lines of a CPU; 1 if two share a line."""
     core: int
     cpus: int
-    """Widths of the label's parts."""
+    """Widths of the label's parts `core` and `cpus`, in cells."""
 
     @property
     def label(self) -> int:
@@ -46,20 +46,20 @@ class TimelineLayout:
 
     @property
     def numbers(self) -> int:
-        """Values side by side."""
+        """Number of values side by side."""
         return 1 if self.each else 2
 
     @property
     def right(self) -> int:
-        """What stands behind the strip: values, a sign, a margin."""
+        """Cells to the right of the strip: values, a sign, a margin."""
         return NUMBER * self.numbers + 2
 
 
 def planned(
     places: Places, lines: list[Line], room: int, order: str, *, of_core: bool, ascii_: bool
 ) -> TimelineLayout:
-    """Each CPU has a line or more of its own where all have room, and where halves of cells cannot
-    be drawn."""
+    """Each CPU gets one or more lines of its own if all of them fit, or if half cells cannot be
+    drawn (ASCII)."""
     counts = {
         line.row: 1 if of_core else len(places.places[line.row].cpus)
         for line in lines
@@ -75,7 +75,7 @@ def planned(
         own = each and not of_core
         names = [str(c) for row in counts for c in places.places[row].cpus] if own else places.cpus
         cpus = 2 + min(MOST_CPUS, spans(names, 4))
-    if headings:  # whose names stand there too
+    if headings:  # their names use the same cells
         core = max(core, 9 - cpus)
     slots = [slot for line in lines for slot in _slots(line, counts, tall, each=each)]
     return TimelineLayout(slots, each, tall, core, cpus)
@@ -99,7 +99,7 @@ def _slots(line: Line, counts: dict[int, int], tall: int, *, each: bool) -> Iter
 def label(
     plan: TimelineLayout, slot: LaneLine, places: Places, order: str, *, of_core: bool
 ) -> str:
-    """The core and its CPUs; in lines of one CPU that CPU. Nothing is said twice."""
+    """The core and its CPUs, or the one CPU of the line; only a core's first line names it."""
     row, first = slot.line.row, slot.line.part == 0
     core = places.name(row, order) if first else ""
     cpus = ""
@@ -111,7 +111,7 @@ def label(
 
 
 def titles(plan: TimelineLayout, places: Places, *, of_core: bool) -> str:
-    """What stands over the labels."""
+    """Titles above the labels."""
     own = plan.each and not of_core
     name = f"{'core' if places.pairs else 'cpu':>{plan.core}}"
     return f" {name}" + (fit("  cpu" if own else "  cpus", plan.cpus) if plan.cpus else "")

@@ -1,7 +1,7 @@
-"""The time view: what one metric was on every CPU, newest at the right edge.
+"""The time view: one metric of every CPU over time, newest at the right edge.
 
-Where all CPUs have room each has a line, or several in which height tells what colour tells; else
-the siblings of a core are the halves of its cells.
+If all CPUs fit, each has a line, or several in which height also shows the value; else siblings
+share a line as the halves of its cells.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class Past(Cursor):
     _field: Column
     _unit: ClockUnit
     _others: list[str]
-    """What a key would show next."""
+    """Names of the fields that the metric key shows next, in order."""
     _plan: TimelineLayout
     _headed: bool
     """Packages have headings."""
     _row_of: dict[int, int]
-    """By CPU."""
+    """Index of the row, by CPU."""
     _axis: time_axis.Axis
     _left: int
     _right: int
-    """Cells of labels, with what is left over where samples are several cells wide."""
+    """`_left`: cells of labels, plus those that whole samples leave over; `_right`: of numbers."""
     _lanes: Lanes | None = None
     _now: list[float]
-    """By position of the CPU."""
+    """Values in the interval, by position of the CPU."""
     _of_package: dict[int | None, list[Episode]]
     _of_cpu: dict[int, list[Episode]]
-    """Episodes in sight: those of most of a package are told once, in its heading."""
+    """Episodes in sight; one that affects most of a package appears once, in its heading."""
 
     # --- what there is to show
 
@@ -62,7 +62,7 @@ class Past(Cursor):
         changed = self.settle(session) or self._lanes is None
         self._session, self._interval = session, interval
         if changed:
-            self.count, self._lanes = 0, None  # until there is a size
+            self.count, self._lanes = 0, None  # nothing to draw until there is a size
             self.lay_out()
             return
         if self.choice.order not in {"topology", "CPU number"}:
@@ -107,9 +107,9 @@ class Past(Cursor):
         self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
     def _look(self, session: Session) -> None:
-        """What there was up to this moment."""
+        """Look up the values up to the interval's end."""
         plan, interval, choice = self._plan, self._interval, self.choice
-        self._right = plan.right if self.width > plan.label + plan.right else 0  # no cut numbers
+        self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
         room = max(1, self.width - plan.label - self._right)
         self._axis = time_axis.fitted(
             interval.time_ns, session.hello.sample_ns, choice.window_s, room
@@ -124,12 +124,12 @@ class Past(Cursor):
         self.heads = [] if self.bare or not self._right else self._heads(session)
 
     def _in_sight(self) -> list[int]:
-        """Rows."""
+        """Rows in sight."""
         slots = self._plan.slots[self.top : self.top + self.size.height]
         return list(dict.fromkeys(slot.line.row for slot in slots if slot.line.kind == "row"))
 
     def _share_out(self, episodes: list[Episode]) -> None:
-        """Which episode is told where."""
+        """Assign every episode to the heading of a package or to the rows of its CPUs."""
         places, row_of = self.places, self._row_of
         self._of_package, self._of_cpu = {}, {}
         for episode in episodes:
@@ -194,7 +194,7 @@ class Past(Cursor):
         return self.places.places[line.row].cpus[0] if line.kind == "row" else None
 
     def show_cursor(self) -> None:
-        """With all lines of its core."""
+        """Scroll so that all lines of the selected core are in sight."""
         super().show_cursor()
         first = last = self._at()
         while last + 1 < self.count and self.cpu(last + 1) == self.choice.cpu:
@@ -211,7 +211,7 @@ class Past(Cursor):
         return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
 
     def _heading(self, line: Line) -> list[Run]:
-        """What a package or an L3 has now, and what befell a whole package when."""
+        """Present value of a package or an L3, and the episodes of a whole package over time."""
         place = self.places.places[line.row]
         if line.kind == "l3":
             rows = self.places.groups[place.package, place.l3]
@@ -279,7 +279,7 @@ class Past(Cursor):
         return runs
 
     def _goes_on(self, episodes: list[Episode]) -> Run:
-        """The sign of the worst that is going on at the right edge."""
+        """Sign of the worst episode still running at the right edge; a blank if there is none."""
         for episode in reversed(time_axis.mildest_first(episodes)):
             seen = time_axis.cells(self._axis, episode, self._interval.time_ns)
             if seen is not None and seen[0].stop == self._axis.width:
