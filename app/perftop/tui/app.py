@@ -1,4 +1,4 @@
-"""The terminal app: reads a stream into a session, tells its screens what is new."""
+"""The terminal app: reads a stream into a session and tells its screens what is new."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""They end the app as `q` does: the terminal is given back, the probe told."""
+"""Signals that end the app as `q` does: the terminal is restored and the probe ended."""
 SILENT_S = 3.0
-"""Without a message for this long, and two samples more, the probe is told to be silent."""
+"""Seconds without a message, plus two samples, after which the screen says that no data comes."""
 
 
 class PerfTopApp(App[None]):
@@ -61,17 +61,18 @@ class PerfTopApp(App[None]):
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without an opener it is fed by whoever derives from it."""
+        """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
+        numbers cover."""
         super().__init__()
         self._open = opener
         self._cost = Cost(cpu_clock)
         self._clock = clock
         self._heard = clock()
-        """When the last message came."""
+        """Time of the last message, by `clock`, in seconds."""
         self.status = Status(interval_ns)
         self._usual_ns = interval_ns
         self.failure: Failed | None = None
-        """Why the stream ended, if it was not we who ended it."""
+        """Why the stream ended; None if the app ended it."""
         self._session: Session | None = None
         self._deck: Deck | None = None
         self.playhead = Playhead()
@@ -91,12 +92,12 @@ class PerfTopApp(App[None]):
 
     @property
     def interval(self) -> Interval | None:
-        """What is shown."""
+        """The interval that is shown; None before the first."""
         return self.playhead.shown
 
     def on_load(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:  # the loop forgets them when it closes
+        for number in SIGNALS:  # closing the loop removes them
             loop.add_signal_handler(number, self._signalled, number)
         self.set_interval(1.0, self._watch)
         self._feed()  # before the first paint: the probe starts while we draw
@@ -111,8 +112,8 @@ class PerfTopApp(App[None]):
         self._tell()
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys behind the one that quits have no screen any more that could take them; keys from
-        before the monitor wait for it."""
+        """Drops input after the app was told to quit, as no screen is left to take it; keys wait
+        until the monitor is there."""
         if self._exit and isinstance(event, events.InputEvent):
             return
         if isinstance(event, events.Key):
@@ -136,14 +137,14 @@ class PerfTopApp(App[None]):
         except Failed as failed:
             self._end(failed)
 
-    # --- the door: all that brings numpy is imported here, behind the first paint
+    # --- the monitor: all that imports numpy is imported here, after the first paint
 
     async def _opened(self) -> None:
         await self._painted.wait()
         await self._enter_monitor()
 
     async def _enter_monitor(self) -> None:
-        """From the opening screen to the monitor, unless that is where we are."""
+        """Switches from the opening screen to the monitor, if that has not been done."""
         async with self._entering:
             if self.current_mode != "opening" or self._exit:
                 return
@@ -163,7 +164,7 @@ class PerfTopApp(App[None]):
         self._session = Session(hello, History(hello))
         self._deck = Deck(self._session)
 
-    # --- what comes
+    # --- messages of the stream
 
     def _take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Hello):
@@ -187,7 +188,7 @@ class PerfTopApp(App[None]):
             self._deck.take(message)
 
     def _watch(self) -> None:
-        """What nobody tells: that a probe hangs, how a recording fares."""
+        """Checks what no message tells: whether the probe hangs, the state of a recording."""
         session, status, now_s = self._session, self.status, self._clock()
         if session is None:
             return
@@ -200,7 +201,7 @@ class PerfTopApp(App[None]):
             self._tell()
 
     def _end(self, failed: Failed) -> None:
-        """No more will come. What is on the screen stays; without anything there, so do we not."""
+        """The stream has ended. The last numbers stay on the screen; without any, the app exits."""
         self.failure = failed
         if self.interval is None:
             if self._up:  # an app that is still starting must not be ended
@@ -210,12 +211,12 @@ class PerfTopApp(App[None]):
         self._tell()
 
     def _tell(self) -> None:
-        """The mode's own screen, whatever lies over it."""
+        """Sends the state to the mode's lowest screen, which other screens may cover."""
         if self.is_running and self.screen_stack:
             self.screen_stack[0].post_message(Refreshed(self._session, self.interval, self.status))
 
     def _looked(self) -> None:
-        """The user has gone to another moment."""
+        """Updates the status after the user has gone to another moment."""
         at = self.interval
         moment = at.time if at is not None and self.playhead.paused else None
         self.status = replace(self.status, paused=moment)
@@ -241,7 +242,8 @@ class PerfTopApp(App[None]):
         self._looked()
 
     def action_interval(self, by: int) -> None:
-        """The next longer or shorter one that is not below the sampling interval."""
+        """Sets the next longer (`by` > 0) or shorter interval, or, with 0, the usual one; none is
+        below the sampling interval."""
         now_ns = self.status.interval_ns
         least_ns = self._session.hello.sample_ns if self._session else 0
         steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
@@ -249,7 +251,7 @@ class PerfTopApp(App[None]):
         if steps:
             span_ns = min(steps) if by > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
-        if self.playhead.paused:  # what is shown covers what is said
+        if self.playhead.paused:  # the shown numbers must cover the new interval
             self.playhead.step(0, span_ns)
         self._looked()
 
@@ -266,15 +268,15 @@ class PerfTopApp(App[None]):
             label = message.label or marks.numbered(self._session.marks)
             note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
             self._apply(self._session, note)
-            if self.playhead.paused:  # else it is seen with what comes next
+            if self.playhead.paused:  # else it appears with the next numbers
                 self.action_step(0)
 
     def ended_recording(self) -> str:
-        """What is to be said of it, once the screen is gone."""
+        """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
         return self._deck.end() if self._deck is not None else ""
 
     def action_theme(self, name: str = "") -> None:
-        """That theme; without a name the next one."""
+        """Sets this theme; without a name, the next one."""
         names = theme.names(no_color=self.no_color)
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
 
@@ -285,17 +287,18 @@ class PerfTopApp(App[None]):
             self.push_screen(palette(self._session))
 
     def _handle_exception(self, error: Exception) -> None:
-        """A mistake of ours: keep a report, give the terminal back, say where the report lies."""
-        if self.is_headless:  # a test wants the exception itself
+        """Handles a bug in perftop: keeps a report, restores the terminal, says where the report
+        is."""
+        if self.is_headless:  # tests need the exception itself
             super()._handle_exception(error)
             return
-        if not self._crashed:  # what goes wrong after that is its consequence
+        if not self._crashed:  # later errors follow from the first
             self._crashed, self.failure = True, Failed(errors.report(error))
         self.exit(return_code=1)
 
 
 def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
-    """The exit status; Failed if the stream gave out or we did."""
+    """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
     app = PerfTopApp(lambda: attached(probe), interval_ns, config, ascii_=not utf8())
     with drawing_on_stdout():
         app.run(mouse=mouse)
@@ -308,14 +311,14 @@ def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -
 
 @contextmanager
 def drawing_on_stdout() -> Iterator[None]:
-    """Textual draws on what `sys.__stderr__` is when it starts, and has no setting for it. With
-    `2>file` that is no terminal: while the app runs, it gets the terminal of stdout under that
-    name. `sys.stderr` itself, for messages, stays what the user made it."""
+    """Makes Textual draw on the terminal of stdout if stderr is none, as with `2>file`. Textual
+    draws on `sys.__stderr__` and has no setting for it, so that name is replaced while the app
+    runs. `sys.stderr`, for messages, stays as the user set it."""
     shown, terminal = sys.__stderr__, sys.__stdout__
     if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
         yield
         return
-    # Its own stream, as forgiving as stderr's: what cannot be encoded must not end the app.
+    # A stream with stderr's error handler: what cannot be encoded must not end the app.
     with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
               closefd=False) as screen:  # fmt: skip
         sys.__stderr__ = screen  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""`perftop -- CMD`: the terminal app around a command, whose output has a place on the screen.
+"""`perftop -- CMD`: the terminal app around a command, whose output has a pane on the screen.
 
-The command outlives the screen: who quits before its end sees the rest of its output where the
-screen was, and then the summary. So the stream is followed beside the app, not inside it.
+The command may outlive the screen: if the user quits before its end, the rest of its output and the
+summary appear where the screen was. So a task of its own reads the stream, not the app.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:  # numpy comes with it
     from perftop.output.live_measurement import Beside
 
 LOOK_S = 0.1
-"""Between two looks at what was printed: faster than that nobody reads."""
+"""Seconds between two updates of the output; nobody reads faster."""
 NEWS_NS = 10_000_000_000
-"""How long the end of the command is told as news."""
+"""How long the end of the command is shown as news, in ns."""
 MOST_UNSEEN = 1 << 16
-"""Bytes of what is printed between two looks that are not lost if the screen goes meanwhile."""
+"""Most bytes from between two updates that are still printed if the screen closes meanwhile."""
 MOST_NAME = 16
 """Characters of the command's name that are shown."""
 TYPED = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
@@ -56,9 +56,9 @@ class AroundApp(PerfTopApp):
         self.measurement: Beside | None = None
         self._following: asyncio.Task[None] | None = None
         self._gone = False
-        """There is no screen any more."""
+        """Whether the screen has closed."""
         self._stopped = False
-        """Before the command was let go: now it is not to be."""
+        """Whether the user stopped the run before the command started, so it must not start."""
         self._printout = Printout()
         self._unseen = b""
         argv = tty.job.argv
@@ -66,7 +66,7 @@ class AroundApp(PerfTopApp):
 
     @property
     def ran(self) -> Run | None:
-        """How the command went, once it has ended."""
+        """The outcome of the command; None until it has ended."""
         return None if self.measurement is None else self.measurement.bracket.run
 
     def on_load(self) -> None:
@@ -76,7 +76,7 @@ class AroundApp(PerfTopApp):
         self.tty.follow(self._printed)
         self.set_interval(LOOK_S, self._look)
 
-    # --- what is measured
+    # --- the stream
 
     @work(exclusive=True)
     async def _feed(self) -> None:
@@ -115,7 +115,8 @@ class AroundApp(PerfTopApp):
             self.exit()
 
     async def see_out(self) -> None:
-        """The screen is gone. The command is let run to its end, whatever became of us."""
+        """Called after the screen has closed. Lets the command run to its end, even if the app
+        failed."""
         self._gone = True
         self._painted.set()
         following = self._following
@@ -131,7 +132,8 @@ class AroundApp(PerfTopApp):
             self.measurement.finish(self._session)  # all that was measured is still true
 
     async def _accompany(self, following: asyncio.Task[None]) -> None:
-        """What the command prints goes where the screen was, what is typed goes to it."""
+        """Copies the command's output to the terminal and typed text to the command until its
+        end."""
         if self.ran is None and (self.tty.job.start_ns or not following.done()):
             print(f"perftop: {self._called} runs on, its summary will follow", file=sys.stderr)
         self._heed(following)
@@ -155,14 +157,14 @@ class AroundApp(PerfTopApp):
             loop.add_signal_handler(number, heed, number)
         loop.add_signal_handler(signal.SIGWINCH, self._fit)
         self._fit()
-        for number in (signal.SIGTSTP, signal.SIGCONT):  # they have served the screen
+        for number in (signal.SIGTSTP, signal.SIGCONT):  # these handlers were the screen's
             signal.signal(number, signal.SIG_DFL)
 
     def _fit(self) -> None:
-        with contextlib.suppress(OSError):  # no terminal any more
+        with contextlib.suppress(OSError):  # the terminal is gone
             self.tty.resize(*os.get_terminal_size(1))
 
-    # --- what is shown of it
+    # --- the command's output and state
 
     def _printed(self, data: bytes) -> None:
         self._printout.take(data)
@@ -202,14 +204,14 @@ class AroundApp(PerfTopApp):
     def on_output_sized(self, message: Output.Sized) -> None:
         self.tty.resize(message.columns, message.lines)
 
-    # --- what is told to it
+    # --- signals and keys for the command
 
     def action_interrupt(self) -> None:
         if not self._pass_on(signal.SIGINT):
             self.exit()
 
     def exit(self, *results: Any, **more: Any) -> None:
-        """What is printed from now on is not for this screen."""
+        """Leaves the screen; output printed from now on does not go to its pane."""
         self.tty.leave()
         super().exit(*results, **more)
 
@@ -218,7 +220,8 @@ class AroundApp(PerfTopApp):
         super()._signalled(number)
 
     def _pass_on(self, number: signal.Signals) -> bool:
-        """Whether there is a command that it is for; if that still waits, it is called off."""
+        """Passes a signal on to the command. Returns False if none runs; a command that still waits
+        is then not started."""
         measurement = self.measurement
         if measurement is None or not measurement.running:
             self._stopped = self.ran is None
@@ -234,8 +237,8 @@ def run(
     probe: Probe, console: Console, interval_ns: int, config: Config, *,
     mouse: bool = True,
 ) -> int:  # fmt: skip
-    """The exit status: the command's own. Failed if it could not be run, the stream gave out or we
-    did."""
+    """Runs the app; returns the command's exit status. Raises Failed if the command could not be
+    run, or if the stream or the app failed."""
     plain = not utf8()
     app = AroundApp(console, lambda: attached(probe), interval_ns, config, ascii_=plain)
     asyncio.run(_run(app, mouse=mouse))
@@ -246,7 +249,7 @@ def run(
     lines = [f"perftop: {said}"] if said else []
     lines += app.measurement.summary if app.measurement is not None else []
     text = "\n".join(lines)
-    with contextlib.suppress(OSError):  # the status is the command's, whoever hears the rest
+    with contextlib.suppress(OSError):  # the status stays the command's, even if stderr fails
         print(in_ascii(text) if plain else text, file=sys.stderr, flush=True)
     if failure is not None and (failure.status or done is None):
         raise Failed(str(failure), (done and done.status) or failure.status)

@@ -1,6 +1,6 @@
-"""The config file: what may be in it, what holds without one, and what is wrong with one.
+"""The config file: its entries, their defaults, and the errors in a file.
 
-What is wrong is told all at once, each with its line and with what would be right.
+All errors are reported together, each with its line and with what would be right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENTRIES = ("theme", "units", "columns", "keys")
 _TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
           list: "a list", dict: "a table"}  # fmt: skip
 _At = tuple[str, ...]
-"""Where an entry is: the tables around it, and its name."""
+"""Path of an entry: the names of the tables around it, then its own."""
 _Wrong = Iterator[tuple[_At, str]]
 
 
@@ -32,11 +32,11 @@ class Config:
     columns: tuple[str, ...] = ()
     """Keys of the table's columns, in their order; empty: all."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """By id of an action, its keys in Textual's names, separated by commas: those that differ."""
+    """Keys that differ from the defaults: by id of the action, Textual's names, with commas."""
 
 
 def load(path: Path | None) -> Config:
-    """From this file; None: from the usual one, if it is there."""
+    """The settings in this file; None: in the usual file, if it exists. Raises Failed."""
     chosen = path or usual()
     try:
         raw = chosen.read_bytes()
@@ -49,13 +49,13 @@ def load(path: Path | None) -> Config:
 
 def usual() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    if not Path(base).is_absolute():  # then its specification has it ignored
-        base = os.path.expanduser("~/.config")  # noqa: PTH111 - does not fail where nobody has a home
+    if not Path(base).is_absolute():  # the XDG specification says to ignore those
+        base = os.path.expanduser("~/.config")  # noqa: PTH111 - does not fail without a home
     return Path(base) / "perftop" / "config.toml"
 
 
 def read(raw: bytes, name: str) -> Config:
-    """The settings in a file; `name` is what messages call it."""
+    """The settings in the bytes of a file; messages call it `name`. Raises Failed."""
     import tomllib  # most users have no file
 
     try:
@@ -78,7 +78,7 @@ def read(raw: bytes, name: str) -> Config:
 
 
 def default() -> str:
-    """A file in which all is as it is without one."""
+    """A config file with all entries at their defaults."""
     plain = Config()
     lines = [
         "# Settings of perftop. Here all are at their defaults, and may as well be left out.",
@@ -125,7 +125,7 @@ def _pair(key: keys.Key) -> str:
     return f'{key.id} = "{key.keys}"'
 
 
-# --- what is wrong
+# --- errors
 
 
 def _wrong(document: dict[str, Any]) -> _Wrong:
@@ -192,7 +192,7 @@ def _no_key(name: str) -> str:
 
 
 def _wrong_together(keymap: dict[str, str], bad: set[str]) -> _Wrong:
-    """`bad`: actions of whose keys nothing can be said as yet."""
+    """Errors in the keys of several actions; `bad`: actions to skip, their keys are wrong."""
     usual = set(keys.clashes({}))
     for name, one, other in dict.fromkeys(keys.clashes(keymap)):
         if (name, one, other) not in usual and not bad & {one.id, other.id}:
@@ -204,7 +204,7 @@ def _wrong_together(keymap: dict[str, str], bad: set[str]) -> _Wrong:
 
 
 def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
-    """What differs and can be used."""
+    """The valid entries that differ from the defaults."""
     made = {}
     for key in keys.KEYS:
         value = table.get(key.id)
@@ -216,7 +216,7 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _named(value: str) -> list[str | None]:
-    """Keys as Textual calls them; None where it knows none."""
+    """Textual's names of the keys in an entry; None for each unknown key."""
     return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
 
 
@@ -236,11 +236,11 @@ def _type(value: object) -> str:
     return _TYPES.get(type(value), "a date or time")
 
 
-# --- where
+# --- line numbers
 
 
 def _syntax(error: Exception, raw: bytes) -> str:
-    """Line and reason of what is no TOML."""
+    """Line and reason of a syntax error."""
     import tomllib
 
     if isinstance(error, UnicodeDecodeError):
@@ -257,8 +257,8 @@ def _syntax(error: Exception, raw: bytes) -> str:
 
 
 def _lines(text: str) -> dict[_At, int]:
-    """On which line each entry begins, of a text that is TOML: tomllib does not tell. One entry may
-    go on over several lines, but no beginning of one is TOML by itself."""
+    """The line on which each entry of a valid text begins, which tomllib does not tell. An entry
+    may cover several lines, but its first lines alone are never valid TOML."""
     import tomllib
 
     found: dict[_At, int] = {}

@@ -1,5 +1,5 @@
-"""Which moment is shown: the newest, or one that the user has gone back to. Time goes on all the
-same; the past is as long as the history."""
+"""The shown moment: the newest, or one to which the user has gone back. Sampling goes on meanwhile;
+the user can go back as far as the history."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class Playhead:
         self._session: Session | None = None
 
     def arrived(self, session: Session, interval: Interval) -> None:
-        """There is a newer interval."""
+        """Takes up a newer interval, and shows it unless paused."""
         self._session, self.newest = session, interval
         if not self.paused:
             self.shown = interval
 
     def enter(self, session: Session) -> None:
-        """From now on moments are those of this session."""
+        """Takes moments from this session from now on."""
         self._session = session
 
     def stay(self) -> None:
-        """What is shown stays, be it that it is not kept any more."""
+        """Pauses; the shown interval stays, even if the history no longer has it."""
         self.paused = True
 
     def follow(self) -> None:
-        """What comes next is shown; until then what is shown stays."""
+        """Ends the pause; the shown interval stays until the next one arrives."""
         self.paused = False
 
     def resume(self) -> None:
         self.shown, self.paused = self.newest, False
 
     def go(self, time_ns: int, span_ns: int) -> None:
-        """Stand still at this moment, or the nearest one that is kept."""
+        """Pauses at this moment, or at the nearest one in the history."""
         times = self._times()
         if self._session is None or times is None or not len(times):
             return
@@ -50,7 +50,7 @@ class Playhead:
             self.shown, self.paused = interval, True
 
     def step(self, by: int, span_ns: int) -> None:
-        """To the sample before or after."""
+        """Goes this many samples on, or back if negative, and pauses there."""
         times = self._times()
         if self.shown is not None and times is not None and len(times):
             at = int(times.searchsorted(self.shown.time_ns)) + by
@@ -61,6 +61,6 @@ class Playhead:
             self.go(self.shown.time_ns + round(seconds * 1e9), span_ns)
 
     def _times(self) -> Ints | None:
-        """Raw ns at which the samples that are kept were taken."""
+        """Raw ns of the samples in the history."""
         history = self._session and self._session.history
         return history.times() if history else None

@@ -1,7 +1,7 @@
 """`perftop replay`: the terminal app on a recording.
 
-What was read of the file is kept as a live session keeps its past; reading goes on as far as what
-is shown has come, and begins elsewhere when that is asked for.
+What was read of the file is kept in a history, as in a live session. Reading follows the shown
+moment, and begins elsewhere when the user goes to a moment that is not in the history.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perftop.tui.shared import keys
 
 Way = Callable[[], Coroutine[None, None, None]]
 TICK_S = 0.05
-"""Between looks at what time it is; no interval is shorter."""
+"""Seconds between two steps of playing; no interval is shorter."""
 NEWS_S = 10.0
 
 
@@ -56,15 +56,15 @@ class ReplayApp(PerfTopApp):
         self._playing = asyncio.Event()
         self._playing.set()
         self._sought: Worker[None] | None = None
-        """What is on the way to another moment."""
+        """The seek under way to another moment; None if there is none."""
         self._sought_ns = 0
-        """How far it has come."""
+        """Raw ns that the seek has come to."""
         self._named: list[wire.Note] = []
-        """Marks that the user has made; no file is changed."""
+        """The user's marks; they are not written to the file."""
         self._damage: str | None = None
-        """What was said of it."""
+        """The damage that was last reported."""
         self._until_s = 0.0
-        """When the notice is old."""
+        """When the notice is removed, by the clock."""
 
     @work(exclusive=True)
     async def _feed(self) -> None:
@@ -79,7 +79,7 @@ class ReplayApp(PerfTopApp):
         return action != "record" and super().check_action(action, parameters)
 
     def _watch(self) -> None:
-        """A file is never silent; it may turn out to be damaged."""
+        """Reports damage to the file, and removes an old notice. A file is never silent."""
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
             self._damage = damage
@@ -112,7 +112,7 @@ class ReplayApp(PerfTopApp):
 
     @property
     def _over(self) -> bool:
-        """The last moment is shown."""
+        """Whether the last moment of the recording is shown."""
         passage, ends_ns, at = self._passage, self._ends_ns, self.interval
         shown = ends_ns is not None and at is not None and at.time_ns >= ends_ns[1]
         return shown and passage is not None and passage.over
@@ -120,8 +120,8 @@ class ReplayApp(PerfTopApp):
     # --- playing
 
     def _play(self) -> bool:
-        """As far as it is time for: through what was read, then on. True: this machine is slower
-        than was asked for."""
+        """Plays up to the moment that is due: first what was read before, then the file. Returns
+        True if this machine cannot keep up with the speed."""
         passage, at = self._passage, self.interval
         now_ns = self._pace.now_ns(self._clock())
         if passage is None or at is None:
@@ -156,7 +156,7 @@ class ReplayApp(PerfTopApp):
             self._playing.set()
             self._pace.begin(at.time_ns, self._clock())
             if (ends_ns := self._ends_ns) is not None and at.time_ns < ends_ns[0]:
-                self._head_for(at.time_ns)  # a search has read so far that it is kept no more
+                self._head_for(at.time_ns)  # a search has read on and dropped it
         self._looked()
 
     def action_speed(self, by: int) -> None:
@@ -190,7 +190,7 @@ class ReplayApp(PerfTopApp):
         self._head_for(self._reach_ns[1])
 
     def on_jumped(self, message: Jumped) -> None:
-        message.prevent_default()  # a live app goes no further than its history
+        message.prevent_default()  # the base class would stay within the history
         self._playing.clear()
         self._head_for(message.time_ns)
 
@@ -199,7 +199,7 @@ class ReplayApp(PerfTopApp):
         self._seek(partial(self._find, message.by, message.cpus))
 
     def _head_for(self, time_ns: int) -> None:
-        """At once where it is kept."""
+        """Goes to this moment: at once if it is in the history, else by a seek."""
         first_ns, last_ns = self._reach_ns
         time_ns = max(first_ns, min(last_ns, time_ns))
         ends_ns = self._ends_ns
@@ -223,7 +223,7 @@ class ReplayApp(PerfTopApp):
             self._looked()
 
     def _seek(self, way: Way) -> None:
-        """One way at a time: this one takes the place of another."""
+        """Starts a seek; it replaces one that is under way."""
         self._stay()
         self._sought_ns = self._reach_ns[0] if self.interval is None else self.interval.time_ns
         self._sought = self.run_worker(partial(self._take_way, way), group="seek")
@@ -235,7 +235,7 @@ class ReplayApp(PerfTopApp):
         self._tell()
 
     def _stay(self) -> None:
-        """What is on the way does not arrive."""
+        """Cancels a seek that is under way."""
         if self._sought is not None:
             self._sought.cancel()
             self._sought = None
@@ -244,7 +244,7 @@ class ReplayApp(PerfTopApp):
         self._enter(await self._search().go(self._passage, time_ns), time_ns)
 
     async def _find(self, by: int, cpus: list[int] | None) -> None:
-        """The next episode that is not kept, or the last one before those that are."""
+        """Goes to the next episode after the history, or the last one before it."""
         passage, ends_ns, at = self._passage, self._ends_ns, self.interval
         if passage is None or ends_ns is None or at is None:
             return
@@ -266,7 +266,7 @@ class ReplayApp(PerfTopApp):
         self._tell()
 
     def _enter(self, passage: Passage, time_ns: int) -> None:
-        """Show this moment, if there are samples to show."""
+        """Shows this moment of the passage, if the passage has samples."""
         if passage.ends_ns is None:
             return
         if passage is not self._passage:
@@ -275,11 +275,11 @@ class ReplayApp(PerfTopApp):
             self._cost.share(passage.session)
             self.status = replace(self.status, own=passage.cost)
             self.playhead.enter(passage.session)
-        passage.session.take()  # an interval begins where reading goes on
+        passage.session.take()  # the next interval begins where reading goes on
         self._stand(time_ns)
 
     def _stand(self, time_ns: int) -> None:
-        """At this moment; playing goes on from there."""
+        """Shows this moment; playing goes on from there."""
         self.playhead.go(time_ns, self.status.interval_ns)
         if (at := self.interval) is not None:
             self._pace.begin(at.time_ns, self._clock())
@@ -287,7 +287,7 @@ class ReplayApp(PerfTopApp):
 
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
-    """The exit status; Failed where there is nothing to replay."""
+    """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with Recording(path) as recording:
         app = ReplayApp(recording, interval_ns, config, ascii_=not utf8())
         with drawing_on_stdout():
