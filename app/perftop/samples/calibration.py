@@ -1,11 +1,11 @@
-"""How many ticks of the TSC one tick of an SMT event is: settled by the frames themselves.
+"""How many TSC ticks one tick of an SMT event is worth, found from the frames themselves.
 
-Tables and CPUID give candidates, and they are wrong often enough (a workstation's crystal under a
-server's model number). But what the siblings count bounds the factor from both sides, for example
-`(r0 - r1) / one0 <= k <= r0 / one0`. A sample speaks for the candidates that lie within its bounds.
-One that none of them explains was disturbed, or the counter was taken by somebody: it speaks for
-nobody. The first candidate that explains nearly as many samples as the best one serves; old samples
-fade. Live and replayed frames settle it alike.
+Tables and CPUID give candidates, which are sometimes wrong (a workstation's crystal under a
+server's model number). The counts of the siblings bound the factor from both sides, for example
+`(r0 - r1) / one0 <= k <= r0 / one0`. A sample is evidence for the candidates that lie within its
+bounds. A sample that no candidate explains was disturbed, or another program took the counter; it
+is evidence for none. The first candidate that explains nearly as many samples as the best one is
+used; old samples fade. Live and replayed frames give the same result.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats
 
 MARGIN = 0.005
-"""Of the factor: read skew and tick quanta move a bound by less in the spans that are looked at."""
+"""Share of the factor; read skew and tick quanta move a bound by less over the spans used."""
 LEAST_SHARE = 0.02
-"""Of the span that must have been counted: below it, skew and quanta weigh too much."""
+"""Minimum counted share of the span; below it skew and quantisation dominate."""
 LEAST_EVIDENCE = 3
-"""Samples of a core that must speak: one may be a disturbance."""
+"""Minimum number of samples for a decision; a single one may be disturbed."""
 DISTURBED_SHARE = 0.1
-"""Of the samples seen: late reads and strangers may make so many speak for a wrong candidate."""
+"""Share of the samples seen that late reads and other programs may turn to a wrong candidate."""
 MEMORY = 4096
-"""Samples of a core after which all that was seen is halved: what is true now counts for more."""
+"""Number of samples after which all sums are halved, so that recent samples weigh more."""
 TIGHT = 0.03
-"""Bounds this close to each other, relatively, leave no room for another candidate: the closest
-ones known, of a 24 and a 25 MHz crystal, lie 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120),
-and MARGIN goes off on both sides."""
+"""Relative distance below which bounds leave no room for a second candidate. The closest candidates
+known, of a 24 and a 25 MHz crystal, lie 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120), and
+MARGIN is taken off on both sides."""
 BLUR_S = 300e-6
-"""Siblings may be read this far from each other; what they counted in between is not the same."""
+"""Largest time between the reads of two siblings; their counts may differ by as much."""
 State = Literal["uncalibrated", "settled", "refused"]
 
 
@@ -43,7 +43,7 @@ class _Candidate:
     factor: float
     why: str
     explains: float = 0.0
-    """Samples within whose bounds it lies ..."""
+    """Samples whose bounds hold the factor ..."""
     tight: float = 0.0
     """... and those of them that leave no room for another candidate."""
 
@@ -65,8 +65,9 @@ class Calibration:
 
     @property
     def chosen(self) -> _Candidate | None:
-        """None: refused, for none of the candidates explains what is counted. Only until one does:
-        a counter whose factor was settled once is taken by somebody, not of another factor."""
+        """The candidate in use; None if all are refused because none explains the counts. A factor
+        that was settled once is never refused: later contradictions mean that another program took
+        the counter."""
         best = self._best()
         refused = self.strange >= LEAST_EVIDENCE and self.strange > best.tight
         return None if refused and not self._settled else best
@@ -88,7 +89,8 @@ class Calibration:
         return "settled" if self._settled else "uncalibrated"
 
     def observe(self, low: Floats, high: Floats) -> None:
-        """Bounds of the factor from samples that had enough to say; NaN: they had not."""
+        """Take bounds of the factor, one pair for each sample; NaN for samples that counted too
+        little."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         low, high = low[known], high[known]
         tight, some = _tight(low, high), np.zeros(len(low), bool)
@@ -116,7 +118,7 @@ def _tight(low: Floats, high: Floats) -> Bools:
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
-    """One for each counter that hello has candidates for, in hello's order of belief."""
+    """A calibration for each counter with candidates in hello; hello lists the likeliest first."""
     found: dict[str, Calibration] = {}
     for item in multipliers:
         calibration = found.setdefault(item.counter, Calibration([]))
@@ -128,11 +130,12 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
 def factor_bounds(
     counter: str, r: Floats, x: Floats, other: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """What siblings with unhalted shares `r` and `other` say of the factor of a counter that moved
-    by the share `x` of their span in its own ticks. Shapes alike."""
+    """Low and high bounds of a counter's factor, from the unhalted shares `r` and `other` of two
+    siblings and the share `x` of their span that the counter moved in its own ticks. All arrays
+    have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = BLUR_S / span_s
-        if counter == "one_thread":  # alone is less than unhalted, and more than what is left
+        if counter == "one_thread":  # time alone is at most r and at least r - other
             low, high = np.maximum(r - other, 0), r
             counted = r
         else:  # any_thread; distributed: x is the sum over both

@@ -1,4 +1,4 @@
-"""How a counter moves from one reading to the next, and how far it can have."""
+"""How far a counter moved between two readings, and how far it can have moved."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     from perftop.base.arrays import Bools, Floats, Words
 
 MAX_HZ = 10e9
-"""No clock is faster; a counter of cycles that moved more has been rewritten, not wrapped."""
+"""Faster than any clock; a cycle counter that moved more was rewritten, it did not wrap."""
 MAX_IPC = 16.0
 TIME_SLACK_S = 0.05
-"""A counter of seconds may run ahead of its span: ticks of 10 ms, an idle period booked at once."""
+"""How far a counter of seconds may run ahead of its span: it has ticks of 10 ms, and an idle period
+is added to it at once."""
 
 UNLIMITED = 1e30
-"""Finite, so that nothing times nothing stays nothing."""
+"""No limit; finite, so that its product with 0 seconds is 0."""
 
 TIMES = ("perf_enabled_s", "perf_running_s")
 
 
 class Limits:
-    """Per column of a block: how to take a difference and how much of it can be true."""
+    """How to take differences and how large they can be, for each column of a block."""
 
     def __init__(self, block: wire.Block) -> None:
         per_column = [c for c in block.counters for _ in range(c.columns)]
@@ -51,9 +52,10 @@ class Limits:
         )
 
     def moved(self, old: Words, new: Words, ticks: Floats) -> Floats:
-        """Differences at each counter's own width; a wrap is a difference like any other."""
+        """Differences in base units (gauges: value times ticks), modulo the width of each counter,
+        so that a wrap needs no special case."""
         plain = ((new - old) & self._mask).astype(np.float64)
-        if self._full.any():  # the kernel's own sums may step back a little: signed, not a wrap
+        if self._full.any():  # the kernel's sums may step back a little, so they are signed
             signed = (new - old).view(np.int64).astype(np.float64)
             plain = np.where(self._full, signed, plain)
         if self._gauge.any():  # signed, and weighted with time
@@ -63,7 +65,7 @@ class Limits:
         return result
 
     def scaled(self, moved: Floats) -> Floats:
-        """What would have been counted all the time, for what perf counted in turns."""
+        """The differences, scaled up to the whole span where perf multiplexed the counters."""
         if any(len(column) == 0 for column in self._times):
             return moved
         enabled, running = (moved[:, column] for column in self._times)
@@ -72,7 +74,8 @@ class Limits:
         return np.where(self._turns, moved * factor, moved)
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
-        """Moved more than can be: somebody wrote the counter, or the read is not to be trusted."""
+        """Mask of differences that cannot be true: somebody wrote the counter, or the read
+        failed."""
         too_far = moved > self._limit * seconds[:, None] + self._slack
         result: Bools = too_far | (self._full & (moved < -self._slack))
         return result

@@ -1,14 +1,14 @@
-"""From raw frames to differences: wrap, gaps, restarts and rewrites are settled here, once.
+"""From raw frames to differences. Wraps, gaps, restarts and rewrites are handled only here.
 
 A `Delta` holds, for every counter of hello, how much it moved on each row, in base units, and the
 stamp ticks that this took. Deltas add up: an interval is the sum of its samples. A row that was not
-read contributes nothing (zero ticks; an interrupted read counts as none, and the next
-difference covers both), a column that could not be read is NaN, a sample that cannot
-be true is left out and its reason kept.
+read adds nothing: its ticks are 0, and the next difference covers its time too; an interrupted read
+counts as none. A column that could not be read is NaN. A sample that cannot be true is left out and
+its reason is kept.
 
-Where perf had more to count than there are counters, it counted in turns. A block with the two
-columns of TIMES says for how long; the others in it whose origin begins with "perf" are scaled up
-to the whole span, and unknown if they were not counted at all.
+If perf has more events than there are counters, it multiplexes them. A block with the two columns
+of TIMES tells for how long each group was counted; its other columns whose origin begins with
+"perf" are scaled up to the whole span, and are unknown if they were not counted at all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from perftop.samples.counter_limits import TIMES, Limits
 from perftop.samples.doubt import Codes, Doubt, listed, merged
 
 FIRST_WIDTH_S, FIRST_WIDTH = 1e-3, 0.01
-"""Seconds, or share of a sample: a first read that took longer was interrupted, and what is counted
-from its stamp on is not what is counted from its values on. Later reads are held against the
-widths of those before by the probe, which flags them."""
+"""Seconds, and share of a sample, that a first read may take. A longer one was interrupted, and its
+values do not belong to its stamp. The probe itself compares later reads with earlier ones and flags
+the long ones."""
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
 
@@ -37,8 +37,8 @@ class BlockDelta:
     ticks: Floats
     """(rows) stamp ticks covered; 0 where the row was not read."""
     moved: Floats
-    """(rows, columns) in base units; gauges: value times ticks, so that sums are means. NaN: not
-    known, or not to be believed."""
+    """(rows, columns) in base units; gauges: value times ticks, so that sums give means. NaN: not
+    known or doubted."""
     width: Floats
     """(rows) stamp ticks that the reads at both ends of the span took."""
 
@@ -47,7 +47,7 @@ class BlockDelta:
 class Delta:
     tables: dict[str, BlockDelta]
     doubts: Codes
-    """(CPUs, counters): what speaks against a counter, in the order of `keys`."""
+    """(CPUs, counters): codes of doubt, 0 for none; counters are in the order of `keys`."""
     keys: tuple[str, ...]
 
     def add(self, other: Delta) -> None:
@@ -60,7 +60,7 @@ class Delta:
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """By position of the CPU: its doubted counters."""
+        """The doubted counters with their doubts, by position of the CPU."""
         return listed(self.doubts, self.keys)
 
     def copy(self) -> Delta:
@@ -79,9 +79,10 @@ class _Reading:
     valid: Bools
     values: Words
     read: Bools
-    """(rows) read now, and good to take a difference with."""
+    """(rows) the row was read in this frame and can be used for a difference."""
     width: Floats
-    """(rows) stamp ticks that the read took, and by which it came later than the core's first."""
+    """(rows) stamp ticks that the read took, plus its distance from the read of the core's first
+    CPU."""
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class _Baseline:
     values: Words
     valid: Bools
     known: Bools
-    """(rows) there is something to take a difference with."""
+    """(rows) there is a reading to take a difference with."""
 
     def advance(self, to: _Reading) -> None:
         read = to.read
@@ -116,7 +117,7 @@ class _Baseline:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, and where its values stand in its block."""
+    """A counter, its block and its first column there."""
 
     counter: wire.Counter
     block: str
@@ -136,7 +137,7 @@ class Counters:
         position = {row.cpu: at for at, row in enumerate(hello.topology)}
         leader = {cpu: position[group[0]] for group in hello.cores for cpu in group}
         self._leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in hello.topology])
-        """By position of the CPU: that of the first CPU of its core."""
+        """Position of the first CPU of the same core, by position of the CPU."""
         for block in hello.blocks:
             first = 0
             for counter in block.counters:
@@ -146,14 +147,14 @@ class Counters:
             self._baselines[block.name] = self._no_baseline(block)
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
-        """Counters that each CPU has for itself: those that verdicts are given on."""
+        """Counters of blocks of CPU scope; only these can be doubted."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
         self._asleep_ns = 0
         self._doubtful = 0
-        """So many frames more may have rows of before the machine slept."""
+        """Number of further frames that may hold rows from before the machine slept."""
 
     def copy(self) -> Counters:
-        """The same state, to go on from apart."""
+        """A copy whose state changes independently."""
         twin = copy.copy(self)
         twin._baselines = {  # noqa: SLF001
             name: base.copy() for name, base in self._baselines.items()
@@ -162,7 +163,7 @@ class Counters:
 
     @property
     def nbytes(self) -> int:
-        """Of the state that a copy has for itself."""
+        """Bytes of the state that a copy does not share."""
         return sum(base.nbytes for base in self._baselines.values())
 
     @property
@@ -174,13 +175,13 @@ class Counters:
 
     @property
     def has_tsc(self) -> bool:
-        """Elapsed time is known in ticks of the TSC, and what these are."""
+        """Elapsed time is known in TSC ticks, and so is their rate."""
         counted = self.hello.stamp == "tsc" or "tsc" in self.columns
         return counted and self.hello.tsc_hz is not None
 
     def tsc_ticks(self, delta: Delta, block: str = "cpu") -> Floats:
-        """TSC ticks that the reads of a CPU's row lie apart: by its stamps, or by a counter where
-        stamps are of another clock."""
+        """TSC ticks between the reads of each CPU: by the stamps, or by a counter where the stamps
+        are of another clock."""
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
@@ -198,16 +199,16 @@ class Counters:
         return Delta(tables, codes, self.keys)
 
     def disbelieve(self, delta: Delta) -> None:
-        """Make what is doubted unknown."""
+        """Set doubted counters to NaN."""
         for row, at in zip(*np.nonzero(delta.doubts), strict=True):
             column = self.columns[self.keys[at]]
             last = column.first + column.counter.columns
             moved = delta.tables[column.block].moved
-            if delta.doubts[row, at] != Doubt.BACKWARDS:  # of these nothing was taken
+            if delta.doubts[row, at] != Doubt.BACKWARDS:  # nothing of that read is in it
                 moved[row, column.first : last] = np.nan
 
     def without(self, delta: Delta, rows: list[int]) -> Delta:
-        """A copy in which these CPUs were not read."""
+        """A copy in which the CPUs at these positions count as not read."""
         result = delta.copy()
         for block in self.hello.blocks:
             if block.scope == "cpu":
@@ -226,8 +227,7 @@ class Counters:
         return delta
 
     def skip(self, frame: wire.Frame) -> None:
-        """Leave out what moved until now: the next difference is with this frame, as it would be
-        after a step."""
+        """Take this frame as the baseline without a difference; the next step starts from it."""
         self._wake(frame)
         for block in self.hello.blocks:
             rows = frame.blocks.get(block.name)
@@ -235,7 +235,8 @@ class Counters:
                 self._baselines[block.name].advance(self._read(block, rows))
 
     def moved(self, delta: Delta, key: str) -> Floats | None:
-        """How far a counter moved, all its parts together, by row; None: there is none such."""
+        """How far a counter moved, summed over its columns, by row; None: there is no such
+        counter."""
         column = self.columns.get(key)
         if column is None:
             return None
@@ -245,8 +246,8 @@ class Counters:
         return moved
 
     def counted(self, delta: Delta) -> Floats | None:
-        """Share of the time for which perf counted, by position of the CPU: below 1 it took turns
-        and the counts are estimates. None: the stream does not say."""
+        """Share of the time in which perf counted, by position of the CPU; below 1 it multiplexed,
+        and the counts are estimates. None: the stream does not tell."""
         columns = [self.columns.get(key) for key in TIMES]
         if None in columns:
             return None
@@ -256,13 +257,14 @@ class Counters:
         return share
 
     def forget(self, cpu_row: int) -> None:
-        """The CPU went away: what it counts next has nothing to do with what it counted."""
+        """Drop the baseline of a CPU that went offline; its counters may restart."""
         for block in self.hello.blocks:
             if block.scope == "cpu":
                 self._baselines[block.name].known[cpu_row] = False
 
     def _wake(self, frame: wire.Frame) -> None:
-        """What counters did while the machine slept, if they were not reset, measures nothing."""
+        """Drop all baselines after a suspend: the counters may have been reset, and what they
+        counted meanwhile measures nothing."""
         slept_ns = asleep_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful = slept_ns, 2
@@ -272,8 +274,8 @@ class Counters:
                 base.known[:] = False
 
     def _held(self, known: Bools, sampled: Bools, flags: Words) -> Bools:
-        """Rows that wait for a sibling whose read was interrupted or has not come: the next
-        difference of all of them then covers the same span, and the core's states stay whole."""
+        """Rows to leave out because a sibling's read was interrupted or is missing. The next
+        difference of all siblings then covers the same span, as the states of the core require."""
         wide = flags & np.uint64(wire.ROW_WIDE) != 0
         absent = ~sampled & known & (flags & np.uint64(wire.ROW_OFFLINE) == 0)
         waits = np.zeros(len(self.hello.cores) + 1, bool)
@@ -295,7 +297,7 @@ class Counters:
         flags = head[:, 4]
         sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
         read = sampled & (flags & _USELESS == 0)
-        if block.name != "cpu":  # whose rows tell the time, too
+        if block.name != "cpu":  # rows of block `cpu` carry the stamps, also without values
             read &= valid.any(axis=1)  # a CPU that is off has no line in /proc/stat
         if block.scope == "cpu":
             read &= ~self._held(self._baselines[block.name].known, sampled, flags)
@@ -324,7 +326,7 @@ class Counters:
         wrong = limits.wrong(moved, ticks / self.stamp_hz) & both
 
         good = usable & ~backwards
-        if block.scope != "cpu":  # no verdicts there: a row is believed or left out
+        if block.scope != "cpu":  # no single counter can be doubted there, only a row left out
             good &= ~wrong.any(axis=1)
         table.ticks[good] = ticks[good]
         table.width[good] = (base.width + reading.width)[good]
@@ -349,6 +351,7 @@ def unpack(block: wire.Block, rows: wire.Rows, n: int) -> tuple[Words, Bools, Wo
 
 
 def asleep_ns(frame: wire.Frame) -> int:
-    """For how long the machine was suspended by then, since hello. From outside."""
+    """Nanoseconds that the machine was suspended from hello to this frame; 0 if the untrusted
+    record is not valid."""
     found = frame.records.get("asleep_ns")
     return found if type(found) is int and 0 <= found < wire.LATEST_NS else 0

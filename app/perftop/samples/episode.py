@@ -1,4 +1,4 @@
-"""Episodes: something with a start and an end on named CPUs."""
+"""Episodes: events with a start and an end on certain CPUs."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class Episode:
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Literal["measured", "inferred", "unknown"] = "measured"
     calm: bool = False
-    """It does not show just now, and is over if that lasts."""
+    """The episode is not visible in the newest samples; it ends if that lasts."""

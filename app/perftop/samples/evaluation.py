@@ -1,4 +1,4 @@
-"""The registry bound to a stream: which variant serves which CPU, and values over a span."""
+"""The metrics of one stream: which variant serves which CPU, and the values over a span."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perftop.samples.metrics import INDEX, METRICS, Metric, Quantities, Variant
 
 
 class Evaluator:
-    """The registry, bound to the counters of one stream."""
+    """The metrics, bound to the counters of one stream."""
 
     def __init__(self, counters: Counters) -> None:
         hello = counters.hello
@@ -20,7 +20,7 @@ class Evaluator:
         self._base_hz = hello.base_hz.hz if hello.base_hz else float("nan")
         self._rows = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
-        """For each metric, which variant serves which CPUs (a mask by position)."""
+        """The variants of each metric with the CPUs that each serves (a mask by position)."""
         for metric in METRICS.values():
             self.chosen[metric.key] = self._choose(metric)
 
@@ -49,7 +49,7 @@ class Evaluator:
         return chosen
 
     def origin(self, key: str) -> str | None:
-        """Where a metric comes from on this stream; None if from nowhere."""
+        """The formulas and counters of a metric on this stream; None if it is not available."""
         parts = [f"{v.origin} ({self._sources(v.needs)})" for v, _ in self.chosen[key]]
         return " | ".join(parts) or None
 
@@ -61,11 +61,12 @@ class Evaluator:
         return any(mask[row] for _, mask in self.chosen[key])
 
     def needs(self, key: str) -> set[str]:
-        """Counters that the metric is made of here, on whatever CPU."""
+        """Counters that the metric uses on any CPU of this stream."""
         return {need for variant, _ in self.chosen[key] for need in variant.needs}
 
     def lacking(self, key: str) -> str | None:
-        """The first counter for want of which the metric is not there on any CPU."""
+        """The first missing counter of a metric that no CPU has; None if some CPU has the
+        metric."""
         if self.chosen[key]:
             return None
         needs = METRICS[key].variants[0].needs
@@ -93,16 +94,16 @@ class Values:
         self.all = ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
 
     def __getitem__(self, key: str) -> Floats:
-        """By position of the CPU; NaN where unknown, also where nothing ran."""
+        """Values of a metric by position of the CPU; NaN where unknown, also where nothing ran."""
         values: Floats = self.all[INDEX[key]]
         return values
 
     def over(self, key: str, rows: list[int] | slice) -> float:
-        """One value for a group: of those of its CPUs where it is known."""
+        """One value for a group of CPUs, from those of them where it is known."""
         return float(self.group(rows)[INDEX[key]])
 
     def group(self, rows: list[int] | slice) -> Floats:
-        """All metrics for a group."""
+        """All metrics for a group of CPUs, in the order of METRICS."""
         top, bottom = self.top[:, rows], self.bottom[:, rows]
         known = np.isfinite(top) & np.isfinite(bottom)
         total, base = (np.where(known, part, 0.0).sum(axis=1) for part in (top, bottom))

@@ -1,14 +1,14 @@
-"""What an episode rests on, as detectors tell it: numbers whose keys name their unit, and these
-codes. `output.episode_words` has the words for them."""
+"""Evidence of an episode as detectors give it: numbers whose keys name their unit, and the types
+below. `output.episode_words` puts them into words."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 BASE_CLOCK = "base"
-"""The ceiling is the base clock, for no turbo table is known."""
+"""The ceiling is the base clock, because no turbo table is known."""
 KERNEL = "kernel"
-"""Only the kernel told of it, when it was over."""
+"""Only the kernel reported it, after its end."""
 
 
 class Bit(NamedTuple):
@@ -16,7 +16,7 @@ class Bit(NamedTuple):
 
     number: int
     part: str | None
-    """Its name; None: the stream has none for it."""
+    """Name of the bit; None: the stream has no name for it."""
     times: float
 
 
@@ -25,7 +25,7 @@ class Polled(NamedTuple):
 
     bits: tuple[Bit, ...]
     polls: float
-    """How often the register was read; 0: never, for the source has no such register."""
+    """Number of reads of the register; 0: the source has no such register."""
 
 
 class Level(NamedTuple):
@@ -36,14 +36,14 @@ class Level(NamedTuple):
 
 
 class Cap(NamedTuple):
-    """A limit that was set, by its name in samples.turbo.CAPS."""
+    """A limit that somebody set: its name in samples.turbo.CAPS, and its clock in Hz."""
 
     by: str
     hz: float
 
 
 class OutOf(NamedTuple):
-    """A number beside the highest that it can be."""
+    """A number and the highest value it can have."""
 
     number: float
     highest: float
@@ -65,6 +65,6 @@ class Crowd(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The hypervisor below, by its name if it is known."""
+    """The hypervisor of this guest; its name is None if it is not known."""
 
     name: str | None

@@ -1,9 +1,9 @@
-"""Can a sample be true? What contradicts itself is told before it reaches a number on screen.
+"""Checks whether a sample can be true, before its numbers reach the screen.
 
-Each gate holds two accounts of the same time against each other and names the counter to blame.
-Fixed counters serve as witnesses against programmable ones, which others can take; APERF, MPERF and
-the TSC, which nobody programs, as witnesses against the fixed ones. (Counters that moved further
-than any clock could drive them are caught earlier, where differences are taken.)
+Each gate compares two counts of the same time and names the counter to doubt. Fixed counters are
+witnesses against programmable ones, which other programs can take; APERF, MPERF and the TSC, which
+nobody programs, are witnesses against the fixed ones. (Counters that moved further than any clock
+could drive them are caught earlier, where differences are taken.)
 
 Tolerances are shares of the span, plus the time that the reads at its ends took: counters are read
 one after the other, so two of them never cover exactly the same span.
@@ -19,28 +19,31 @@ from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Doubt
 
 SLACK = 0.01
-"""Of the span. Serial reads of real siblings were seen to miss bounds by 0.6 % of it."""
+"""Share of the span by which counts may differ; serial reads of real siblings missed bounds by 0.6
+%."""
 BUSY_S = 0.02
-"""Of running: our own wake-ups are a thousandth of it, and they too must move a counter."""
+"""Seconds of running by the system's account after which a counter must have moved; our own
+wake-ups take a thousandth of it."""
 WORKED_S = 5e-6
-"""Of running: less than any wake-up takes, more than the quantum of a crystal's tick."""
+"""Seconds of running by a witness after which a counter must have moved: less than any wake-up
+takes, more than one tick of a crystal."""
 AGREED = 0.02
-"""Two clocks agree that differ by less, relatively; turbo and halts move them apart by far more."""
+"""Relative difference below which two clocks agree; turbo and halts cause far larger ones."""
 LEAST_SHARE = 0.1
-"""Of the span that a CPU must have run for its clocks to be compared the first time."""
+"""Minimum share of the span that a CPU must have run before its clocks are first compared."""
 
 
 class Gates:
-    """The gates of one stream. It remembers on which CPUs a counter has agreed with its witness;
-    only there a difference speaks against it, for a hypervisor or an odd model may let the two run
-    at different rates."""
+    """The gates of one stream. They remember on which CPUs a counter has agreed with its witness.
+    Only there a later difference raises a doubt, because a hypervisor or an odd model may let the
+    two run at different rates."""
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
 
     def check(self, counters: Counters, delta: Delta) -> None:
-        """Notes doubts in `delta`."""
+        """Write the doubts into `delta`."""
         if "cpu" not in delta.tables:
             return
         doubt = _Noted(counters, delta)
@@ -49,7 +52,7 @@ class Gates:
         self._parts(doubt)
 
     def _clocks(self, doubt: _Noted) -> None:
-        """Reference cycles against the TSC and MPERF, cycles against APERF."""
+        """Compare reference cycles with the TSC and MPERF, and cycles with APERF."""
         ref = doubt.moved("ref")
         if ref is not None and doubt.counters.has_tsc:
             doubt.note("ref", Doubt.FAST, ref > doubt.ticks + doubt.slack)
@@ -63,7 +66,7 @@ class Gates:
             agreed |= (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
 
     def _parts(self, doubt: _Noted) -> None:
-        """Instructions against cycles, and what the kernel did against all that was done."""
+        """Compare instructions with cycles, and kernel counts with total counts."""
         cycles, instructions = doubt.moved("cycles"), doubt.moved("instructions")
         if cycles is not None and instructions is not None:
             many = instructions > MAX_IPC * (cycles + doubt.slack)
@@ -76,7 +79,7 @@ class Gates:
 
 
 class _Noted:
-    """A sample and what is doubted of it so far."""
+    """A sample and its doubts so far."""
 
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
@@ -86,25 +89,26 @@ class _Noted:
         with np.errstate(divide="ignore", invalid="ignore"):
             reads = np.where(table.ticks > 0, table.width / table.ticks, 0.0)
         self.slack: Floats = (SLACK + reads) * self.ticks
-        """TSC ticks by which two accounts of it may differ."""
+        """TSC ticks by which two counts of the span may differ."""
         self.little = WORKED_S * (counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan)
 
     def moved(self, key: str) -> Floats | None:
-        """How far it moved; NaN where it is doubted already, and so speaks against no other."""
+        """How far a counter moved; NaN where it is doubted already, so that it raises no doubt
+        elsewhere."""
         moved = self.counters.moved(self.delta, key)
         if moved is None or key not in self.counters.key_at:
             return moved
         return np.where(self.delta.doubts[:, self.counters.key_at[key]] == 0, moved, np.nan)
 
     def note(self, key: str, why: Doubt, rows: Bools) -> None:
-        """The first reason stands."""
+        """Doubt a counter on these rows; a reason noted earlier stays."""
         codes = self.delta.doubts[:, self.counters.key_at[key]]
         codes[rows & (codes == 0)] = why
 
 
 def _standstill(doubt: _Noted) -> None:
-    """Counters that are there and do not count: a hypervisor may answer every read with the same
-    number, or somebody has put another event in a counter's place."""
+    """Doubt counters that do not move while the CPU works: a hypervisor may answer every read with
+    the same number, or another program may have put another event in a counter's place."""
     ran: dict[str, Bools] = {}
     busy = _busy_s(doubt.counters, doubt.delta)
     if busy is not None:
@@ -123,7 +127,8 @@ def _standstill(doubt: _Noted) -> None:
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
-    """Seconds that the system did not idle, by whichever account there is."""
+    """Seconds that each CPU was not idle, by the account that the stream has; None if it has
+    none."""
     busy = counters.moved(delta, "busy_s")
     idle = counters.moved(delta, "idle_s")
     if busy is not None or idle is None:

@@ -1,5 +1,5 @@
-"""The threads of the job that is watched: where they are, how long they ran and how long they
-waited for a CPU. The probe tells sums since their birth; what is wanted are differences."""
+"""Threads of the watched job: where they are, how long they ran and how long they waited for a CPU.
+The probe sends sums since the start of each thread; this module takes differences."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from perftop.samples.running_tasks import shown
 
 MOST_THREADS = 1024
-"""Kept of a record: a probe tells of fewer."""
+"""Threads kept of a record; a probe sends fewer."""
 KEPT_NS = 2_000_000_000
-"""How far back differences are wanted: longer than the probe takes to look at all threads."""
+"""How far back differences reach: longer than the probe takes to look at all threads."""
 MOST_POINTS = 256
-"""Of a thread, if samples are short."""
+"""Points kept of a thread; the limit matters if samples are short."""
 
 
 class _Point(NamedTuple):
-    """Sums as they stood at one moment."""
+    """Sums since the start of a thread, at one moment."""
 
     time_ns: int
     run_ns: int
@@ -31,20 +31,21 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A thread, or several together, over some time."""
+    """What a thread, or several together, did over some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
     wait_s: float = 0.0
-    """Ready to run and not running; NaN where the kernel does not tell."""
+    """Seconds ready to run but not running; NaN where the kernel does not tell."""
     voluntary: int = 0
-    """Times it went to sleep ..."""
+    """Number of times it went to sleep ..."""
     involuntary: int = 0
-    """... and times it was put aside for another."""
+    """... and of times it was preempted."""
 
     @property
     def wait(self) -> float:
-        """Share of the time it wanted to run; NaN: it did not want to, or nobody knows."""
+        """Waiting as a share of running and waiting; NaN if it did neither, or the kernel does not
+        tell."""
         wanted_s = self.run_s + self.wait_s
         return self.wait_s / wanted_s if wanted_s > 0 else nan
 
@@ -64,11 +65,11 @@ class Thread:
     pid: int = 0
     comm: str = ""
     cpu: int = -1
-    """Where it ran last."""
+    """CPU on which it ran last."""
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
 
     def over(self, span_ns: int) -> Moved:
-        """Up to now, from as long ago as that or as it is known."""
+        """What it did in the last `span_ns`, or since the oldest point if that is later."""
         last = self.points[-1]
         first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
                      self.points[0])  # fmt: skip
@@ -83,27 +84,27 @@ class Thread:
         )
 
     def since_last(self) -> Moved:
-        """From the look before to the last one."""
+        """What it did between the last two points."""
         points = self.points
         return self.over(points[-1].time_ns - points[-2].time_ns) if len(points) > 1 else Moved()
 
 
 class Watching:
-    """`name`: the job as the user calls it, a PID or a name; None: none is watched."""
+    """The watched job. `name`: the PID or name that the user gave; None: no job is watched."""
 
     def __init__(self, name: str | None) -> None:
         self.name = name
         self.threads: dict[int, Thread] = {}
-        """By thread id."""
+        """Threads by thread id."""
         self.more = 0
-        """Threads of the job beyond those."""
+        """Number of further threads of the job."""
         self.time_ns = 0
-        """When there was last something new."""
+        """Time of the last record."""
         self.told: list[Thread] = []
-        """Those that the last record told of."""
+        """Threads in the last record."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Whether the records of a frame told of the job."""
+        """Take the records of a frame; return whether they have one of the job."""
         record = records.get("watched")
         threads = record.get("threads") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(threads, dict):
@@ -137,12 +138,12 @@ class Watching:
         self.told.append(thread)
 
     def job(self, span_ns: int) -> Moved:
-        """All threads together."""
+        """The sum over all threads."""
         return sum((thread.over(span_ns) for thread in self.threads.values()), Moved())
 
     def pids(self) -> set[int]:
         return {thread.pid for thread in self.threads.values()}
 
     def cpus(self) -> set[int]:
-        """Those on which threads of the job ran of late."""
+        """CPUs on which threads of the job ran in the last 2 s."""
         return {t.cpu for t in self.threads.values() if t.over(KEPT_NS).run_s > 0}

@@ -1,4 +1,4 @@
-"""Numbers of the machine as a whole that no CPU has: power, temperature, pressure."""
+"""Numbers of the machine as a whole: power, temperature, pressure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from perftop.base.arrays import Floats
 from perftop.samples.counters import Counters, Delta
 
 SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"}
-"""Of all packages together, by the counter they come from."""
+"""Sums over all packages, with the counter of each."""
 HIGHEST = {"temperature_c": "temperature_c"}
 SHARES = {f"pressure_{what}": f"pressure_{what}_s" for what in ("cpu", "memory", "io")}
-"""Of the time: in which some task had to wait."""
+"""Shares of the time in which some task had to wait, with the counter of each."""
 
 NAMES = SUMS | HIGHEST | SHARES
-"""All of them, each with its counter."""
+"""All names, with the counter of each."""
 
 
 def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
-    """Those that this stream can tell. A sum of which a part is not known is not known."""
+    """The numbers that this stream has. A sum is NaN if one of its parts is."""
     found: dict[str, float] = {}
     for name, key in NAMES.items():
         rates = _rates(counters, delta, key)
@@ -30,7 +30,7 @@ def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
 
 
 def _rates(counters: Counters, delta: Delta, key: str) -> Floats | None:
-    """By row of the counter's block: its movement in a second, or a gauge's mean."""
+    """A counter's movement per second, or a gauge's mean, by row of its block."""
     column = counters.columns.get(key)
     if column is None:
         return None

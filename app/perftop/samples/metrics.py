@@ -1,11 +1,11 @@
-"""The registry of metrics: the one table that columns, sort keys, filters, exports, every view and
-help are made from. A new metric is one entry here.
+"""The registry of metrics. Columns, sort keys, filters, exports, views and help are all made from
+this table; a new metric needs one entry here.
 
 A metric is a ratio of two sums. Both are kept apart, so that the same formula serves a sample, an
 interval, a core, a package and the machine: add the numerators, add the denominators, divide once.
-So all denominators of a metric are in one unit, seconds where they are time.
-A metric may have several variants for different counters; each CPU uses the first of which it has
-all counters, decided once from hello - a variant never steps in for another halfway.
+So all denominators of a metric are in one unit, seconds where they are time. A metric may have
+several variants for different counters; each CPU uses the first variant whose counters it has. This
+is decided once, from hello, and does not change during a stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from perftop.samples.counters import Counters, Delta
 
 
 class Quantities:
-    """What formulas may use: by key, how far each counter moved, by CPU; and elapsed time."""
+    """The inputs of formulas: how far each counter moved, by key and then by CPU, and elapsed
+    time."""
 
     def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
         self._counters = counters
@@ -35,12 +36,12 @@ class Quantities:
 
     @property
     def tsc_s(self) -> Floats:
-        """Seconds of TSC that the reads of a row lie apart."""
+        """Seconds between the two reads of a row, by the TSC."""
         return self._counters.tsc_ticks(self._delta) / self.tsc_hz
 
     @property
     def ref_s(self) -> Floats:
-        """Seconds not halted: reference cycles are ticks of the TSC."""
+        """Seconds not halted; reference cycles count at the rate of the TSC."""
         return self["ref"] / self.tsc_hz
 
     @property
@@ -73,29 +74,30 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A number of a CPU as it is shown."""
+    """A number of a CPU, and how it is shown."""
 
     key: str
     label: str
-    """As a heading."""
+    """Short name, used as a heading."""
     unit: str
     """"ratio" (shown in %), "Hz", "1", "1/s", or "" for text."""
     help: str
     _: KW_ONLY
     title: str = ""
-    """Where there is room for more than the label."""
+    """Longer name, used where there is room."""
     digits: int = 1
-    """As shown, of shares those of the percentage; clocks have those of their unit."""
+    """Decimal digits shown, for ratios those of the percentage. Clocks use the digits of their
+    unit."""
     coarse: bool = False
-    """Looked at once a tick: without digits where room is scarce."""
+    """The kernel samples it once a tick, so it is shown without decimals where room is scarce."""
     small: bool = False
-    """A share of which a few per cent are a lot."""
+    """A share for which a few per cent are a lot."""
     stands_out: float = np.inf
-    """From this value on."""
+    """Value from which on it is highlighted."""
     of_running: bool = False
-    """About the time that a CPU ran: of one that hardly did it says little."""
+    """It describes the running time of a CPU, so it says little about a CPU that hardly ran."""
     of_core: bool = False
-    """The siblings of a core have it in common."""
+    """The siblings of a core share one value."""
     joined: str = ""
     """How the siblings of a core make one value: "worst", their mean weighted with the metric of
     this key, or the plain mean."""
@@ -105,8 +107,7 @@ class Column:
         return self.title or self.label
 
     def scale(self, clock: ClockUnit, *, brief: bool = False) -> tuple[float, int]:
-        """What its values are multiplied with to be shown, and their digits; `brief`: where room
-        is scarce."""
+        """Factor and decimal digits with which its values are shown; `brief`: room is scarce."""
         if self.unit == "Hz":
             return clock.per_hz, clock.digits
         digits = 0 if brief and self.coarse else self.digits
@@ -116,7 +117,7 @@ class Column:
         return {"ratio": "%", "Hz": clock.name}.get(self.unit, "")
 
     def name(self, clock: ClockUnit) -> str:
-        """With its unit, as a heading."""
+        """The label with its unit, as a heading."""
         if self.unit == "1/s":
             return f"{self.label}/s"
         return f"{self.label} {self.unit_name(clock)}".rstrip()
@@ -127,7 +128,7 @@ class Metric(Column):
     variants: tuple[Variant, ...]
     low: float = 0.0
     high: float = np.inf
-    """What a value may be clipped to: read skew makes 1.0003 of a full second."""
+    """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
 
 
 METRICS: dict[str, Metric] = {
@@ -291,4 +292,4 @@ METRICS: dict[str, Metric] = {
 INDEX = {key: i for i, key in enumerate(METRICS)}
 
 COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
-"""Counters that are also given as they are."""
+"""Counters that are also exported as raw counts."""

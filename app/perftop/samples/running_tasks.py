@@ -1,4 +1,5 @@
-"""Who runs where, as the probe told last. Names come from outside and are made safe here."""
+"""The tasks that run on each CPU, by the last record of the probe. Task names are untrusted and are
+made safe here."""
 
 from __future__ import annotations
 
@@ -6,32 +7,32 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MOST_COMM = 64
-"""Characters of a name that are kept: as many as the kernel gives a task of its own."""
+"""Characters kept of a name: as many as the kernel uses for its own threads."""
 MOST_TASKS = 3
-"""Of a CPU."""
+"""Tasks kept of a CPU."""
 
 
 class Task(NamedTuple):
     pid: int
     comm: str
     share: float
-    """Of the CPU's time, 0 to 1."""
+    """Share of the CPU's time, 0 to 1."""
 
     def __str__(self) -> str:
         return f"{self.comm} ({self.pid})"
 
 
 class Company:
-    """The last record of who runs where, and the time that it is about."""
+    """The last record of the tasks on each CPU, and the time that it covers."""
 
     def __init__(self) -> None:
         self._tasks: Mapping[object, object] = {}
         self._others: Mapping[object, object] = {}
         self.since_ns = self.time_ns = 0
-        """0 and 0: nobody has told yet."""
+        """Raw times between which the tasks ran; both 0: there is no record yet."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Whether there was something new among the records of a frame."""
+        """Take the records of a frame; return whether they have one of tasks."""
         tasks, others = records.get("tasks"), records.get("others")
         if not isinstance(tasks, dict):
             return False
@@ -41,14 +42,15 @@ class Company:
         return True
 
     def first(self, cpu: int) -> tuple[object, object] | None:
-        """Pid and name of who ran most there, as they are: good to be compared, fast."""
+        """Pid and name of the task that ran most on the CPU, unchecked: only for fast
+        comparison."""
         match self._tasks.get(str(cpu)):
             case [pid, name, _]:
                 return pid, name
         return None
 
     def on(self, cpu: int) -> list[Task]:
-        """Those that ran most on this CPU, the most first."""
+        """The tasks that ran most on this CPU, in descending order."""
         others = self._others.get(str(cpu))
         told = others[:MOST_TASKS] if isinstance(others, list) and others else []
         found = [task(record) for record in told or [self._tasks.get(str(cpu))]]
@@ -56,7 +58,7 @@ class Company:
 
 
 def task(record: object) -> Task | None:
-    """One that the wire tells of as pid, name and share."""
+    """The task in a wire record of pid, name and share; None if the record is not valid."""
     match record:
         case [int(pid), str(name), int() | float() as share, *_] if 0 <= pid < 1 << 32:
             return Task(pid, shown(name), min(1.0, max(0.0, float(share))))
@@ -64,6 +66,6 @@ def task(record: object) -> Task | None:
 
 
 def shown(name: str) -> str:
-    """A task may call itself anything, also a control sequence."""
+    """A task's name made safe and short; a task may name itself with a control sequence."""
     cut = name[:MOST_COMM]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)

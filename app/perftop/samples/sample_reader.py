@@ -1,7 +1,7 @@
-"""From a frame to a sample, after all that cannot be true was taken out of it.
+"""From a frame to a sample, without the values that cannot be true.
 
-The one way that live numbers and those looked up in history both take: a sieve that goes on from a
-state it was in makes of the same frames the same samples.
+Live numbers and numbers looked up in history both come from here: a sieve resumed from an earlier
+state makes the same samples of the same frames.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from perftop.samples.turbo import Ceilings, Turbo
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one frame shows, against the one before it."""
+    """The difference between one frame and the frame before it."""
 
     delta: Delta
-    """What is doubted is NaN in it."""
+    """Differences, with NaN for doubted counters."""
     whole: Delta
-    """The same without the CPUs of cores of which a state is doubted: sums of it can be split."""
+    """The same without the CPUs of cores whose SMT states are doubted, so that its sums can be
+    split."""
     values: Values
     split: Split
     skew_ns: int
@@ -39,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that reading a stream leaves behind; not to be changed."""
+    """The state of a sieve between two frames; not to be changed."""
 
     counters: Counters
     online: Bools
@@ -64,7 +65,7 @@ class Sieve:
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)
         self._doubts = self.counters.nothing().doubts
-        """Of the last sample, by itself."""
+        """Doubts of the last sample alone, without those held on from samples before."""
         self._taken = self._doubts != 0
         """(CPUs, counters): the probe says that its registers are somebody else's now."""
         self._started = False
@@ -75,7 +76,7 @@ class Sieve:
         return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
 
     def resumed(self, state: State) -> Sieve:
-        """A sieve in that state. Cores and calibrations are those of this one, as they are now."""
+        """A sieve in that state. It shares the present cores and calibrations of this sieve."""
         twin = copy.copy(self)
         twin.counters = state.counters.copy()
         twin.online = state.online.copy()
@@ -88,8 +89,8 @@ class Sieve:
         self.turbo.regroup(self.cores)
 
     def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """The position of the CPU that went or came, and whether it is there now. A CPU that hello
-        did not know has no row in any frame."""
+        """The position of the CPU that went or came, and whether it is online now. None for other
+        notes, and for a CPU that hello did not list, which has no row in any frame."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:
@@ -113,12 +114,12 @@ class Sieve:
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
     def skip(self, frame: wire.Frame) -> None:
-        """Only what the next sample is taken against."""
+        """Take a frame only as the baseline of the next sample."""
         self.counters.skip(frame)
 
     def sample(self, frame: wire.Frame, *, learn: bool = False) -> Sample | None:
-        """None: the first frame is only what the next is taken against. `learn`: this sample was
-        not seen before, and is evidence for the factors of counters."""
+        """The sample of a frame; None for the first frame, which is only a baseline. `learn`: the
+        sample is new, so it is used as evidence for the factors of counters."""
         delta = self.counters.step(frame)
         if not self._started:
             self._started = True
@@ -142,7 +143,7 @@ class Sieve:
         return Sample(delta, whole, values, split, self._skew_ns(frame), ceilings)
 
     def _whole(self, delta: Delta) -> Delta:
-        """Without the cores whose states rest on something that is doubted."""
+        """The differences without the cores whose states depend on a doubted counter."""
         keys = {"tsc", self.splitter.counted(), *self.evaluator.needs("util")}
         at = [i for i, key in enumerate(self.counters.keys) if key in keys]
         rows = set(np.flatnonzero(delta.doubts[:, at].any(axis=1)).tolist())
@@ -153,11 +154,11 @@ class Sieve:
         return self.counters.without(delta, sorted(rows))
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
-        """What turbo allows each core; `values` are those of the span."""
+        """The turbo ceiling of each core; `values` are the metrics of the same span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
 
     def _skew_ns(self, frame: wire.Frame) -> int:
-        """Spread of the wake-ups."""
+        """Time in ns between the first and the last wake-up of the reads of one frame."""
         for block in self.hello.blocks:
             rows = frame.blocks.get(block.name)
             if block.scope == "cpu" and rows is not None:

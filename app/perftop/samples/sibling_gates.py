@@ -1,8 +1,8 @@
-"""What siblings count of the same core, held against each other: doubts about SMT events, and
-evidence for what their ticks are worth.
+"""Comparison of what siblings count of the same core. It gives doubts about SMT events, and
+evidence for the worth of their ticks.
 
-An event of a core is bounded by how long its threads ran: r0 and r1 are fixed counters, so the
-event is to blame when it leaves the bounds.
+The running times r0 and r1 of the threads bound an SMT event of their core. They come from fixed
+counters, so an event outside the bounds is doubted, not they.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from perftop.samples.gates import WORKED_S
 from perftop.samples.smt import TOLERANCE, Splitter
 
 UNLIKE = 1e-3
-"""Of the span. Threads that ran equally long may never have run alone: modulation of the clock
-halts both at once."""
+"""Share of the span by which the running times must differ before an event of one thread must have
+moved. Threads with equal times may never have run alone: clock modulation halts both at once."""
 
 
 class SiblingGates:
-    """The cores of one stream. `splitter` knows them, its calibrations learn here."""
+    """The gates between siblings of one stream. `splitter` owns the cores and the calibrations."""
 
     def __init__(self, counters: Counters, splitter: Splitter) -> None:
         self._counters, self._splitter = counters, splitter
 
     def learn(self, counters: Counters, delta: Delta, util: Floats, online: Bools) -> None:
-        """The sample is evidence for the factor of the event, also while that is doubted: a wrong
-        factor doubts every sample."""
+        """Use the sample as evidence for the event's factor. A doubted event is used too, because a
+        wrong factor makes every sample doubtful."""
         for key, rows, r in self._groups(delta, util, online):
             calibration = self._splitter.calibrations.get(key)
             if calibration is None:
@@ -49,7 +49,7 @@ class SiblingGates:
                 calibration.observe(*found)
 
     def check(self, counters: Counters, delta: Delta, util: Floats, online: Bools) -> None:
-        """Notes doubts in `delta`."""
+        """Write the doubts into `delta`."""
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         for key, rows, r in self._groups(delta, util, online):
             table = delta.tables["cpu"]
@@ -61,7 +61,7 @@ class SiblingGates:
             codes = np.zeros(x.shape, np.uint8)
             low, high = _bounds(key, r)
             codes[(x < low - slack) | (x > high + slack)] = Doubt.OUTSIDE
-            if key == "one_thread":  # never alone, and yet not as long as each other
+            if key == "one_thread":  # never alone, although their running times differ
                 unlike = np.ptp(r, axis=1) > UNLIKE + slack[:, 0] - TOLERANCE
                 codes[(x == 0).all(axis=1) & ran.any(axis=1) & unlike] = Doubt.STILL
             else:
@@ -69,8 +69,8 @@ class SiblingGates:
                 codes[(x == 0) & moves] = Doubt.STILL
             if rows.shape[1] == 2:
                 _compare(key, r, x, slack, codes)
-            # Who takes the event of one thread takes the other's: without the first, nothing
-            # speaks for the second.
+            # A program that takes the event of one thread takes that of the other: without the
+            # first, nothing supports the second.
             worst = codes.max(axis=1, keepdims=True)
             codes = np.where(codes == 0, worst, codes)
             of_key = delta.doubts[:, counters.key_at[key]]
@@ -79,8 +79,9 @@ class SiblingGates:
     def _groups(
         self, delta: Delta, util: Floats, online: Bools
     ) -> Iterator[tuple[str, np.ndarray, Floats]]:
-        """Cores with the same number of threads: event, positions (cores, threads) and how long
-        each ran. Cores whose siblings were read over different spans have nothing to say."""
+        """Cores grouped by number of threads: event, positions (cores, threads), and the share of
+        the span that each thread ran. Cores whose siblings were read over different spans are left
+        out."""
         key = self._splitter.counted()
         if key is None or key not in self._counters.key_at:
             return
@@ -95,7 +96,8 @@ class SiblingGates:
 
 
 def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
-    """What the event of each CPU (cores, threads) can have counted, by how long each thread ran."""
+    """Lowest and highest share that the event of each CPU (cores, threads) can have counted, by how
+    long each thread ran."""
     if key == "distributed":
         return r / 2, r
     if key == "one_thread":
@@ -105,7 +107,7 @@ def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
 
 
 def _compare(key: str, r: Floats, x: Floats, slack: Floats, codes: np.ndarray) -> None:
-    """Both siblings' accounts of ANY, where neither is beyond what its CPU allows."""
+    """Doubt both events of a core if they disagree on ANY and neither is doubted already."""
     if key == "distributed":
         any_ = x.sum(axis=1, keepdims=True)
         low, high = r.max(axis=1, keepdims=True), np.minimum(1.0, r.sum(axis=1, keepdims=True))
@@ -118,7 +120,7 @@ def _compare(key: str, r: Floats, x: Floats, slack: Floats, codes: np.ndarray) -
 
 
 def _bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
-    """As `factor_bounds`, for an any-thread event of cores with more than two threads."""
+    """Bounds as in `factor_bounds`, for an any-thread event of cores with more than two threads."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share, blur = np.nanmean(x, axis=1), BLUR_S / span_s
         lowest = r.max(axis=1)

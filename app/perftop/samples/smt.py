@@ -1,13 +1,15 @@
-"""The four states of a physical core - neither, lp0 only, lp1 only, both - from what its siblings
-count.
+"""The four states of a physical core (neither, lp0 only, lp1 only, both) from the counts of its
+siblings.
 
-All in fractions of each sibling's own stamps, so that reading them at slightly different moments
-makes no states. With r0, r1 the unhalted fractions and ANY the fraction in which at least one ran:
+All values are fractions of each sibling's own span, so that reads at slightly different moments do
+not look like states. With the unhalted fractions r0 and r1, and ANY the fraction in which at least
+one thread ran:
 
     neither = 1 - ANY    lp0 = ANY - r1    lp1 = ANY - r0    both = r0 + r1 - ANY
 
-ANY is settled first: beyond tolerance of what r0 and r1 allow, the event that gave it is doubted;
-within it, ANY is clamped. Then no state is negative and the four sum to 1.
+ANY is checked first. If it lies further outside the bounds set by r0 and r1 than the tolerance, the
+event that gave it is doubted; else ANY is clamped to the bounds. Then no state is negative and the
+four sum to 1.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from perftop.samples.evaluation import Values
 
 STATES = ("neither", "lp0", "lp1", "both")
 UNEVEN = 0.02
-"""Of the span: siblings that were read over spans so different have no common states. One came
-back, say, in the middle, or was read late."""
+"""Relative difference of the siblings' spans above which no states are given. One sibling may have
+come online in between, or been read late."""
 COUNTED = ("one_thread", "any_thread", "distributed")
 """Counters that give ANY, best first."""
 TRACED = ("neither_s", "lp0_s", "lp1_s", "both_s")
-"""Seconds in each state by the kernel's own account, of core scope."""
+"""Counters of core scope: seconds in each state, by the kernel's own account."""
 TOLERANCE = 0.01
-"""Of the span. Serial reads of real siblings were seen to miss the bounds by 0.6 % (worst of 816);
-a reprogrammed counter misses them by nearly all of it."""
+"""Share of the span by which ANY may miss its bounds. Serial reads of real siblings missed them by
+0.6 % (worst of 816); a reprogrammed counter misses them by nearly the whole span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """By position of the core. NaN: unknown."""
+    """SMT states by position of the core; NaN: unknown."""
 
     states: Floats  # (cores, 4)
     low: Floats  # (cores, 4), for method "bounds" only
@@ -50,7 +52,7 @@ class Split:
 
 
 def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
-    """(n, 4) shares, none negative; NaN in, NaN out."""
+    """(n, 4) shares of the states, none negative; NaN where an input is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     settled = np.clip(any_, low, np.maximum(low, high))
@@ -60,7 +62,7 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
-    """What r0 and r1 alone allow: lowest and highest share of each state, (n, 4) each."""
+    """Lowest and highest share of each state that r0 and r1 alone allow, (n, 4) each."""
     least = np.maximum(0.0, r0 + r1 - 1)
     most = np.minimum(r0, r1)
     low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=1)
@@ -76,21 +78,21 @@ class Splitter:
         self._counters = counters
         self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.cores: list[list[int]] = []
-        """CPU numbers; replaced when a CPU comes whose core was not known."""
+        """CPU numbers by core; replaced when a CPU of an unknown core comes online."""
         self.regroup(hello.cores)
         self.calibrations = calibrations(hello.multipliers)
         self._methods = set(hello.smt_methods)
-        """Those that hello allows; empty: whatever the counters give."""
+        """Methods that hello allows; empty: all that the counters support."""
 
     def regroup(self, cores: list[list[int]]) -> None:
         self.cores = cores
         self._rows = [[self._position[cpu] for cpu in core] for core in cores]
         told = {tuple(core): row for row, core in enumerate(self._counters.hello.cores)}
         self._core_rows = np.array([told.get(tuple(core), -1) for core in cores], int)
-        """Rows in blocks of core scope; -1: hello knew no such core."""
+        """Row of each core in blocks of core scope; -1: hello has no such core."""
 
     def threads(self, online: Bools) -> list[list[int]]:
-        """By core, the positions of its CPUs that are on."""
+        """Positions of the online CPUs of each core."""
         return [[row for row in rows if online[row]] for rows in self._rows]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
@@ -144,14 +146,14 @@ class Splitter:
             out.method[core] = name or ("traced" if is_traced else "bounds")
 
     def uneven(self, pair: np.ndarray, delta: Delta) -> Bools:
-        """Pairs of siblings whose reads do not cover the same span."""
+        """Mask of the groups of siblings whose reads do not cover the same span."""
         ticks = delta.tables["cpu"].ticks[pair]
         result: Bools = np.ptp(ticks, axis=1) > UNEVEN * ticks.max(axis=1)
         return result
 
     def _traced(self, cores: np.ndarray, delta: Delta) -> Floats:
-        """(n, 4) shares by the kernel's idle transitions; NaN where they are not traced, or a
-        sibling's state was not known throughout."""
+        """(n, 4) shares of the states by the kernel's idle transitions; NaN where they are not
+        traced, or where a sibling's state was not known all the time."""
         columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
         if len(columns) < len(TRACED) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
@@ -169,7 +171,7 @@ class Splitter:
     def _any(
         self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta
     ) -> tuple[list[str | None], Floats]:
-        """ANY for each pair with the method that gave it."""
+        """The method for each pair, and ANY by that method; None and NaN where there is none."""
         name = self.counted()
         if name is None:
             return [None] * len(pair), np.full(len(pair), np.nan)
@@ -185,7 +187,8 @@ class Splitter:
         return [name.replace("_", "-") if has else None for has in self._has(name, pair)], any_
 
     def counted(self) -> str | None:
-        """The counter that gives ANY: the best that is there and whose factor is not refused."""
+        """The counter that gives ANY: the best one available whose factor is not refused; None if
+        there is none."""
         for key in COUNTED:
             if key in self._counters.columns and self._allowed(key.replace("_", "-")):
                 calibration = self.calibrations.get(key)
@@ -197,7 +200,7 @@ class Splitter:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:
-        """TSC ticks in a tick of the counter; one of which hello has no candidate ticks as TSC."""
+        """TSC ticks per tick of the counter; 1 for a counter without candidates in hello."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
 
@@ -209,7 +212,7 @@ class Splitter:
         return np.asarray(np.isin(numbers[pair], cpus).any(axis=1), bool)
 
     def shares(self, key: str, delta: Delta) -> Floats:
-        """A counter's own ticks, per tick of the span, by position of the CPU."""
+        """Ticks of a counter per TSC tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
         moved = delta.tables[column.block].moved[:, column.first]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -217,7 +220,8 @@ class Splitter:
         return share
 
     def _many(self, out: Split, core: int, rows: list[int], util: Floats, delta: Delta) -> None:
-        """More than two threads: only `neither` can be told, exactly or as a range."""
+        """Split a core with more than two threads: only `neither` is known, exactly or as a
+        range."""
         r = util[rows]
         out.active_threads[core] = r.sum()
         lowest, highest = r.max(), min(1.0, float(r.sum()))
@@ -233,7 +237,8 @@ class Splitter:
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
-    """Cores of a topology that has changed since hello: CPUs that name each other as siblings."""
+    """Cores of a topology that has changed since hello: CPUs with the same package, die and core
+    number."""
     groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
     alone: list[list[int]] = []
     for row in topology:

@@ -1,9 +1,9 @@
-"""How fast turbo lets a core run, and who lets it run no faster.
+"""How fast turbo lets a core run, and which limits hold it below that.
 
-A clock is a mean over the time in which a CPU ran. With n cores active turbo allows f(n), so what
-it allowed over that time lies between the greatest convex function below f and the least concave
-one above it, both at the mean of n; and that mean is bounded by how long each core was active, in
-whatever order they were.
+A clock is a mean over the time in which a CPU ran. With n cores active turbo allows f(n). So the
+clock that it allowed over that time lies between the greatest convex function below f and the least
+concave function above f, both at the mean of n. The time that each core was active bounds that
+mean, whatever the order.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ from perftop.samples.counters import BlockCounter, Counters, Delta
 from perftop.samples.turbo_tables import Corners, Steps, tables
 
 GAUGES = ("ceiling_hz", "e_ceiling_hz")
-"""Exact ceilings of a package. Hybrids have one for each core type, told apart by the CPUs that a
-counter is for."""
+"""Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
+CPUs of a counter tells which."""
 SLEEPS = ("core_c3", "core_c6", "core_c7")
-"""In these a core does not count as active; in C1 it does."""
+"""Idle states in which a core does not count as active; in C1 it does."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
-"""Whose C6 counter goes on in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): core types of
-hybrids, and Alder Lake-N, which has no others."""
+"""Cores whose C6 counter goes on in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): small core
+types of hybrids, and Alder Lake-N, which has only small cores."""
 TRACE = 0.001
-"""Of the time. Less is the skew of reads, and moves no mean."""
+"""Share of the time; less is read skew and moves no mean."""
 CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct")
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """By position of the core, means over a span in Hz; NaN where nothing says."""
+    """Means over a span in Hz, by position of the core; NaN where unknown."""
 
     low_hz: Floats
-    """What is certain, and a drop measured against: the base clock, where no table is known."""
+    """The certain minimum, against which drops are measured; the base clock if no table is
+    known."""
     high_hz: Floats
     hz: Floats
-    """The low one where it is of turbo."""
+    """`low_hz` where it comes from turbo, else NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """By position of the core."""
+    """The lowest limit that somebody set, by position of the core."""
 
     hz: Floats  # infinite: none
     by: Ints  # place in CAPS
@@ -53,7 +54,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class _Domain:
-    """The cores of a package that have a table in common, and count for it."""
+    """The cores of a package that share a table; the active ones among them select its step."""
 
     steps: Steps
     cores: Ints
@@ -74,11 +75,12 @@ class Turbo:
         told = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
         told += [self._having(column.counter) for column in self._gauges]
         self.cpus: Bools = np.any(told, axis=0)
-        """By position: those of which it is known what turbo allows."""
+        """Mask by position of the CPUs whose turbo ceiling is known."""
         self.regroup(cores)
 
     def _column(self, key: str, scope: wire.Scope) -> BlockCounter | None:
-        """None also where another scope has it, as no probe tells it."""
+        """The counter with that key and scope; None if it has another scope, which no probe
+        sends."""
         column = self._counters.columns.get(key)
         blocks = self._counters.hello.blocks
         there = column and any(b.name == column.block and b.scope == scope for b in blocks)
@@ -97,7 +99,7 @@ class Turbo:
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
-        """Cores are others than they were."""
+        """Take changed cores."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.most(self._bounds)
         self._told = self.cpus[first]
@@ -124,7 +126,7 @@ class Turbo:
         """`util`: by position of the CPU, the share of the span in which it ran."""
         low, high = np.full((2, len(self._told)), np.nan)
         if np.isfinite(self._fastest).any():
-            # With more cores active nobody says what it is, but the base clock is left to all.
+            # With more cores active the ceiling is unknown, but it is at least the base clock.
             low, high = np.minimum(self._base(delta), self._fastest), self._fastest.copy()
         if self._domains:
             least, most = self._looked_up(delta, np.where(online, util, 0.0), online)
@@ -137,7 +139,7 @@ class Turbo:
         return Ceilings(low, high, np.where(self._told, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Low and high by the tables; NaN where there is none."""
+        """Low and high ceiling by the tables, in Hz; NaN for cores without a table."""
         run = self._cores.threads(util, 0.0)
         on = self._cores.total(online.astype(float)) > 0
         least, most = self._active(delta, run, on)
@@ -150,7 +152,8 @@ class Turbo:
         return (low * runs).sum(axis=1) / total, (high * runs).sum(axis=1) / total
 
     def _base(self, delta: Delta) -> Floats:
-        """By core. One for all is not told apart by core type, so hybrids need their own."""
+        """Base clock by core. A single one for the machine does not fit all core types, so hybrids
+        need one for each CPU."""
         counters = self._counters
         if self._column("base_hz", "cpu"):
             return self._most("base_hz", delta)
@@ -160,11 +163,11 @@ class Turbo:
         return np.full(len(self._told), hz)
 
     def _most(self, key: str, delta: Delta) -> Floats:
-        """A gauge by CPU as one by core: the core does what its most demanding thread asks for."""
+        """A gauge by CPU as its maximum by core: a core obeys its most demanding thread."""
         return self._cores.most(self._level(key, "cpu", delta)[:-1])
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
-        """A gauge by row, and NaN as row -1; NaN also where it is not known."""
+        """Mean of a gauge by row, with NaN appended for row -1; NaN also where it is not known."""
         column = self._column(key, scope)
         if column is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
@@ -173,8 +176,8 @@ class Turbo:
             return np.append(table.moved[:, column.first] / table.ticks, np.nan)
 
     def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
-        """Least and most of the span in which each core counted as active. Where nobody counts deep
-        sleep, a core that did not run at all is taken to have slept deeply."""
+        """Least and most share of the span in which each core counted as active. Without counters
+        of deep sleep, a core that did not run at all is taken to have slept deeply."""
         if self._sleeps:
             share = self._awake(delta)
             known = np.isfinite(share)
@@ -201,10 +204,11 @@ class Turbo:
             slept += by_core
         return 1 - slept
 
-    # --- what else holds it back
+    # --- other limits
 
     def caps(self, delta: Delta) -> Caps:
-        """What somebody has set, the lowest; a switch counts as it was for most of the span."""
+        """The lowest limit that somebody set; a switch counts as on if it was on for most of the
+        span."""
         off = self._level("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
         configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
@@ -220,7 +224,7 @@ class Turbo:
         return Caps(found.min(axis=0), found.argmin(axis=0))
 
     def _top(self) -> Floats:
-        """The fastest clock of each core with nobody else active; NaN: not known."""
+        """The fastest clock of each core with no other core active; NaN: not known."""
         top = self._fastest.copy()
         for domain in self._domains:
             top[domain.cores] = np.fmax(top[domain.cores], domain.steps.hz[0])
@@ -228,7 +232,8 @@ class Turbo:
 
 
 def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """Low and high while each of (cores, threads) ran; of the others see Turbo._active."""
+    """Low and high ceiling while each of (cores, threads) ran; `least` and `most` are from
+    Turbo._active."""
     always = max(1, int((least >= 1 - TRACE).sum()))
     ever = max(always, int((most > TRACE).sum()))
     if always == ever:
@@ -246,7 +251,7 @@ def _corners(steps: Steps, always: int, ever: int) -> tuple[Corners, Corners]:
 
 
 def _common(shares: Floats, runs: Floats) -> Floats:
-    """For each run the sum of what each share can have in common with it."""
+    """For each run, the sum of the largest overlaps that the shares can have with it."""
     ordered = np.sort(shares)
     below = np.searchsorted(ordered, runs)
     sums = np.concatenate([[0.0], np.cumsum(ordered)])

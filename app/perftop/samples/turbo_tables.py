@@ -1,4 +1,4 @@
-"""Turbo tables as a hello tells them: what turbo allows with so many cores active."""
+"""Turbo tables from hello: the clock that turbo allows by number of active cores."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.counter_limits import MAX_HZ
 
 MOST_TABLES, MOST_STEPS = 256, 64
-"""Hello is not trusted; no table that is known has more than 18 steps, and each core may be
-favoured in its own way."""
+"""Limits, because hello is not trusted. No known table has more than 18 steps; each core may have a
+table of its own."""
 MOST_CORES = 1 << 16
 UPPER = "cpufreq"
-"""Where an origin begins so, nobody says how many cores may run that fast."""
+"""Start of the origin of a table that does not tell how many cores may run that fast."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
-"""Numbers of active cores, ascending, and Hz; straight lines between them."""
+"""Numbers of active cores, ascending, and Hz, with straight lines between the points."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Never rising: with more cores active turbo allows no more."""
+    """A turbo table; its clocks never rise with the number of active cores."""
 
     cores: Ints  # the most that each is for; the last holds for all above it
     hz: Floats
@@ -36,13 +36,15 @@ class Steps:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
     def below(self, least: int, most: int) -> Corners:
-        """Corners of the greatest convex function that is nowhere above it, for so many cores."""
+        """Corners of the greatest convex function nowhere above the table, from `least` to `most`
+        cores."""
         begins = [c + 1 for c in self.cores.tolist() if least <= c < most]
         corners = lowest([(n, self.at(n)) for n in dict.fromkeys([least, *begins, most])])
         return [n for n, _ in corners], [hz for _, hz in corners]
 
     def above(self, least: int, most: int) -> Corners:
-        """Corners of the least concave function that is nowhere below it."""
+        """Corners of the least concave function nowhere below the table, from `least` to `most`
+        cores."""
         ends = [c for c in self.cores.tolist() if least <= c < most]
         corners = lowest([(n, -self.at(n)) for n in dict.fromkeys([least, *ends, most])])
         return [n for n, _ in corners], [-hz for _, hz in corners]
@@ -62,8 +64,8 @@ def lowest(points: Points) -> Points:
 
 
 def tables(found: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
-    """Those that make sense, each CPU in the first that is for it; and by position of the CPU the
-    fastest clock where that is all that is known, or known besides. NaN: not known."""
+    """The valid tables, each CPU in the first one that lists it; and the upper bounds of the clock
+    that origins `cpufreq` give, in Hz by position of the CPU. NaN: not known."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     steps = []
