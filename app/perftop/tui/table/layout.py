@@ -10,28 +10,28 @@ from perftop.samples.metrics import Column
 from perftop.tui.shared.placed_column import Placed
 
 VALUE = 6
-"""Cells of a number, at the least: 100.0 with a sign before it."""
+"""Minimum cells of a number: 100.0 with a sign before it."""
 NAME, LONGEST = 18, 32
-"""Cells of a task, at the least and at most."""
+"""Minimum and maximum cells of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What of the table is in sight."""
+    """The part of the table that is in sight."""
 
     names: Sequence[Placed]
     slots: Sequence[Placed]
     before: int
-    """Columns out of sight at the left."""
+    """Number of columns hidden at the left; `after`: at the right."""
     after: int
     spare: int
-    """Cells left over."""
+    """Unused cells at the right."""
 
     def has(self, key: str) -> bool:
         return any(slot.key == key for slot in self.slots)
 
     def at(self, x: int) -> str | None:
-        """The column that has this cell of a line."""
+        """Key of the column at cell `x` of a line; None if there is none."""
         end = 1
         for slot in (*self.names, *self.slots):
             if end <= x < end + slot.width:
@@ -42,14 +42,14 @@ class TableLayout:
 
 @dataclass(slots=True)
 class Page:
-    """Values by position of the CPU, of the columns in sight."""
+    """Values of the columns in sight, by position of the CPU."""
 
     names: dict[str, list[str]]
     values: dict[str, list[float]] = field(default_factory=dict)
     online: Sequence[bool] = ()
     suspect: frozenset[int] = frozenset()
     awake: Sequence[bool] = ()
-    """Busy enough for clock and IPC to mean something."""
+    """Whether each CPU is busy enough for its clock and IPC to mean something."""
 
 
 def slot(column: Column, clock: ClockUnit) -> Placed:
@@ -61,7 +61,7 @@ def slot(column: Column, clock: ClockUnit) -> Placed:
 
 
 def names(page: Page) -> list[Placed]:
-    """The columns that stay, as wide as what they hold; the type only where there is more than
+    """The columns that stay, as wide as their contents; the type only if there is more than
     one."""
     found = []
     for key, texts in page.names.items():
@@ -72,8 +72,8 @@ def names(page: Page) -> list[Placed]:
 
 
 def plan(stay: Sequence[Placed], slots: Sequence[Placed], first: int, width: int) -> TableLayout:
-    """From column `first` on, or from an earlier one if there is room for all from there."""
-    room = width - 2 - sum(slot.width for slot in stay)  # the cursor before, a sign behind
+    """Columns in sight from `first` on, or from an earlier one if all from there fit."""
+    room = width - 2 - sum(slot.width for slot in stay)  # cursor and arrow at the ends
     first = max(0, min(first, _last(slots, room)))
     end = first
     while end < len(slots) and (end == first or slots[end].width <= room):
@@ -88,7 +88,7 @@ def plan(stay: Sequence[Placed], slots: Sequence[Placed], first: int, width: int
 
 
 def _last(slots: Sequence[Placed], room: int) -> int:
-    """The first column from which on all fit; the last one, if none do."""
+    """Index of the first column from which all others fit; the last one if none do."""
     at = len(slots)
     while at > 0 and slots[at - 1].width <= room:
         room -= slots[at - 1].width

@@ -1,7 +1,6 @@
-"""Lines of the table as runs of text. Pure: columns and values in, text and style keys out.
+"""Lines of the table as runs of text. Pure: takes columns and values, returns text and style keys.
 
-The first columns say which CPU it is and stay; of the others those are drawn that fit, from one of
-them on.
+The first columns identify the CPU and always stay; the others scroll, and as many as fit are drawn.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from perftop.tui.table.layout import Page, TableLayout
 
 RISING, FALLING, LEFT, RIGHT = "▲", "▼", "←", "→"
 _FROM_LOW = frozenset({"cpu", "core", "type", "task"})
-"""Sorted from low to high unless reversed; all else begins with the highest."""
+"""Columns sorted from low to high unless reversed; all others begin with the highest."""
 
 
 def heading(plan: TableLayout, order: str, *, reverse: bool) -> list[Run]:
-    """Titles over their values; the sorted column has a mark, and so have the ends where there is
-    more."""
+    """Titles above their values; arrows mark the sorted column and the ends where more columns are
+    hidden."""
     runs: list[Run] = [(" ", "text")]
     for at, slot in enumerate((*plan.names, *plan.slots)):
         more = plan.before and at == len(plan.names)
@@ -39,7 +38,7 @@ def heading(plan: TableLayout, order: str, *, reverse: bool) -> list[Run]:
 def row(
     plan: TableLayout, page: Page, i: int, task: str = "", *, chosen: bool = False
 ) -> list[Run]:
-    """The CPU at this position; `task` as it came, not yet fit to be drawn."""
+    """Line of the CPU at position `i`; `task` may be raw text, which is made safe to draw here."""
     runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
     for slot in plan.names:
         text = foreign(page.names[slot.key][i])

@@ -1,4 +1,4 @@
-"""The table: a line a CPU, and in it every number that there is of it."""
+"""The table: one line a CPU, with every number known of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perftop.tui.shared.sheet import AWAKE, Reader
 from perftop.tui.table import layout, lines
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
-"""What sorting by a column that stays is called in other views."""
+"""Names that other views use for sorting by a column that stays."""
 _NAMES = {order: key for key, order in _ORDERS.items()}
 
 
@@ -44,14 +44,14 @@ class Table(Cursor):
         self._page = layout.Page({})
         self._plan = layout.TableLayout((), (), 0, 0, 0)
         self._left = 0
-        """The first column in sight of those that scroll."""
+        """Index of the first scrolling column in sight."""
         self._strays: list[int] = []
-        """Positions of CPUs of no known core: the last lines."""
+        """Positions of offline CPUs whose core is unknown; they are the last lines."""
         self._clock = clock_unit(choice.units, nan)
         self._lines: list[int] = []
         """Position of the CPU of each line."""
         self._row = 0
-        """The one under the cursor."""
+        """Position of the CPU under the cursor."""
 
     # --- what there is to show
 
@@ -106,13 +106,13 @@ class Table(Cursor):
         return layout.plan(layout.names(self._page), slots, left, self.width)
 
     def _columns(self) -> list[Column]:
-        """Those that the user wants, in his order; if none of them is known here, all."""
+        """The columns the user chose, in that order; all if none of them is known here."""
         by_key = {column.key: column for column in self._known}
         chosen = [by_key[key] for key in self.choice.columns if key in by_key]
         return chosen or list(self._known)
 
     def _read(self) -> None:
-        """Numbers of the columns in sight, and the order of lines."""
+        """Update the numbers of the columns in sight, and the order of lines."""
         tabular, interval, page = self._tabular, self._interval, self._page
         assert tabular is not None
         slots = [slot for slot in self._plan.slots if not slot.left]
@@ -144,7 +144,7 @@ class Table(Cursor):
         return rows[::-1] if reverse else rows
 
     def _scores(self) -> dict[int, float]:
-        """By position of the CPU, that of its core."""
+        """Score of each CPU's core, by position of the CPU."""
         assert self._reader is not None
         sheet, places = self._reader.read(self._interval), self.places.places
         return {row: sheet.score(i) for i, place in enumerate(places) for row in place.rows}
@@ -157,7 +157,7 @@ class Table(Cursor):
         runs = lines.row(self._plan, self._page, row, task, chosen=chosen)
         return runs, "chosen" if chosen else "calm"
 
-    # --- the cursor: on a CPU, of which other views know the core
+    # --- the cursor is on a CPU; other views select its core
 
     def cpu(self, y: int) -> int | None:
         if y >= len(self._rows) or self._tabular is None:
@@ -168,7 +168,7 @@ class Table(Cursor):
         return self._lines.index(self._row) if self._row in self._lines else 0
 
     def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
-        last = min(len(self._rows), len(self._lines)) - 1  # there may be more, or fewer, by now
+        last = min(len(self._rows), len(self._lines)) - 1  # CPUs may have come or gone
         if self._tabular is not None and last >= 0:
             self._row = self._lines[max(0, min(last, y))]
             self.choice.cpu = self._tabular.first[self._row]
@@ -184,7 +184,7 @@ class Table(Cursor):
         self.lay_out()
 
     async def action_column(self, by: int) -> None:
-        """Sort by the column beside the one by which it is sorted."""
+        """Sort by a column to the left (`by` < 0) or right of the sorted one."""
         keys = [*_ORDERS, *(column.key for column in self._columns())]
         order = _NAMES.get(self.choice.order, self.choice.order)
         at = keys.index(order) + by if order in keys else 0
@@ -210,7 +210,7 @@ class Table(Cursor):
         await self.run_action("screen.columns")
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
-        """On a heading; on a line it is the cursor's."""
+        """Sort by a clicked heading; clicks on lines move the cursor."""
         key = self._plan.at(event.x) if event.y < len(self.heads) else None
         if key is not None and key != "type":
             await self._sort(key)
