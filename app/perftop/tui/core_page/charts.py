@@ -1,5 +1,5 @@
-"""The charts of a core's page, their scales and labels, with the numbers beside them. Brings numpy,
-as the session does."""
+"""The charts of a core's page, their scales and labels, with the numbers beside them. Imports
+numpy, as the session does."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _SHAPES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
 _RANGE = (*_SHAPES, (theme.UNKNOWN, "unknown"))
 _ACCOUNT = ((theme.USER, "lp0"), (theme.KERNEL, "cyan"), (theme.STEAL, "warn"))
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Where the scale of a share may end of which a few per cent are a lot: not lower, so that noise
-does not glow."""
+"""Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that
+noise does not glow."""
 _RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-"""And that of instructions per cycle."""
+"""Possible ends of the scale of instructions per cycle."""
 _ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": _RATES}
 CEILING_STEP_HZ = 50e6
-"""Half a step of turbo, for a column is a mean: less is no step."""
+"""Minimum change of the ceiling shown as a step: half a turbo step, as a column is a mean."""
 CLOCK_STEP_HZ = 0.25e9
-"""Ends of the clock's scale are multiples of it."""
+"""The clock's scale ends at multiples of this."""
 
 
 @dataclass(slots=True)
 class Scales:
-    """Where scales ended last, so that they do not breathe."""
+    """Ends of the scales at the last refresh, kept so that scales do not change all the time."""
 
     clock: tuple[float, float] | None = None
     tops: dict[str, float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ Drawn = tuple[Sequence[str], Sequence[list[Run]]]
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """All that the charts of one moment are drawn from."""
+    """Everything that the charts of one moment are drawn from."""
 
     scene: Scene
     time: Axis
@@ -56,7 +56,7 @@ class Charts:
     ascii_: bool
 
     def panels(self) -> list[list[Run]]:
-        """Line by line: labels, chart, numbers."""
+        """Lines of all panels: label, chart, numbers."""
         lines: list[list[Run]] = []
         page = self.scene.page
         left = " " * (page.columns - self.time.width)
@@ -70,7 +70,7 @@ class Charts:
         return lines
 
     def foot(self) -> list[list[Run]]:
-        """The axis: what went on when, and clock times."""
+        """The time axis: a line of events and a line of clock times."""
         scene, time = self.scene, self.time
         if not scene.page.axis:
             return []
@@ -93,8 +93,8 @@ class Charts:
         return self._strips(panel)
 
     def _clock(self, lines: int) -> Drawn:
-        """In red while something is wrong; faint where the core slept, and then not worth a part of
-        the scale."""
+        """The clock and its ceiling: red during alarms, and faint where the core slept, which the
+        scale then need not include."""
         track, (unit, per_hz, digits) = self.track, self.scene.unit
         busy, ceiling, awake = track.core("busy_hz"), track.ceiling(), track.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
@@ -114,11 +114,11 @@ class Charts:
         return labels, chart.lines()
 
     def _ceiling_steps(self) -> list[int]:
-        """Columns in which the ceiling moved, if the clock is drawn: no episode, but to be seen."""
+        """Columns in which the ceiling moved, which is no episode; empty without a clock panel."""
         if all(panel.key != "clock" for panel in self.scene.page.panels):
             return []
         moved = np.abs(np.diff(self.track.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
-        moved[1:] &= ~moved[:-1]  # one that falls into a column shows in two
+        moved[1:] &= ~moved[:-1]  # a step inside a column shows in two
         return np.flatnonzero(moved).tolist()
 
     def _smt(self, lines: int) -> list[list[Run]]:
@@ -126,14 +126,14 @@ class Charts:
         if self.scene.interval.split.method[place.at] == "bounds":
             unknown = np.isnan(states).all(axis=1)
             states[unknown] = self.track.lowest()[unknown]
-        if len(place.cpus) > 2:  # whether any of them runs is all that is known
+        if len(place.cpus) > 2:  # only known: whether any of them runs
             states[:, 1:] = 0.0
         open_ = 1 - states.sum(axis=1)
         shares = np.stack([states[:, 3], states[:, 1], states[:, 2], open_], axis=1)
         return charts.stack(shares, _RANGE, lines).lines()
 
     def _strips(self, panel: Panel) -> Drawn:
-        """A field over time: of each sibling, or of the core."""
+        """A field over time, with a strip for each sibling or one for the core."""
         key, tall, metric = panel.key, panel.tall, METRICS[panel.key]
         values = self.track.of(key).T if panel.strips > 1 else self.track.core(key)[None]
         scale, top = "", 1.0
@@ -150,14 +150,14 @@ class Charts:
                 labels += [name, scale, *[""] * tall][:tall]
             else:
                 label = f"{metric.label} {scale}".rstrip()
-                if len(label) > LABEL - 2:  # where the scale begins goes without saying
+                if len(label) > LABEL - 2:  # then the 0 of the scale is left out
                     label = f"{metric.label} {scale.removeprefix('0-')}"
                 labels.append(label)
         return labels, cells
 
 
 def _marks(low: float, high: float, lines: int, unit: str) -> list[str]:
-    """Round values beside the lines that they stand in; the uppermost with its unit."""
+    """Labels of the lines: round values where they fall, the topmost with the unit."""
     marks = charts.marks(low, high, lines, max(2, min(6, lines // 2)))
     texts = {line: f"{round(value, 6):g}" for line, value in marks.items()}
     digits = max((len(text.partition(".")[2]) for text in texts.values()), default=0)

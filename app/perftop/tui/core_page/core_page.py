@@ -1,5 +1,5 @@
-"""The page of one core: clock, SMT states, utilisation, halts on one axis of time; the numbers of
-both siblings beside them, and in words what is wrong or not known."""
+"""The page of one core: clock, SMT states, utilisation and halts on one time axis, the numbers of
+both siblings beside them, and notes on what is wrong or unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CorePage(Canvas):
 
     _seen: tuple[Session, Interval] | None = None
     _laid: tuple[Place, Page] | None = None
-    """The core that lines are laid out for; None: there is none to show."""
+    """The core that lines are laid out for; None if there is none to show."""
     _seen_who = False
     _keys: Mapping[str, str]
     _track: Track | None = None
@@ -73,7 +73,7 @@ class CorePage(Canvas):
         self.redraw()
 
     def _draw(self) -> None:
-        """All lines: what is to be seen in them changes with time."""
+        """Draw all lines anew, as each may change with time."""
         assert self._seen is not None
         assert self._laid is not None
         (session, interval), (place, page_), choice = self._seen, self._laid, self.choice
@@ -88,7 +88,7 @@ class CorePage(Canvas):
         self._lines = lines(drawn, self._keys, self.size.width)
 
     def _captions(self) -> Mapping[str, str]:
-        """The keys to leave and to zoom with, whatever the user has made of them."""
+        """Captions of the keys that go back and zoom, as the user has bound them."""
         active = self.screen.active_bindings.items()
         keys = {bound.binding.id: caption(key) for key, bound in reversed(list(active))}
         zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
@@ -97,7 +97,7 @@ class CorePage(Canvas):
     # --- another core
 
     def action_neighbour(self, by: int) -> None:
-        """In the order that rows stand in elsewhere."""
+        """Move by this many cores, in the order of rows in other views."""
         if self._seen is None or self._laid is None:
             return
         places = self.places.places
@@ -108,7 +108,7 @@ class CorePage(Canvas):
 
 
 def lines(charts: Charts, keys: Mapping[str, str], width: int) -> list[list[Run]]:
-    """The whole page; what is told of its window is what is seen of it."""
+    """The whole page; the window named at its top is the one that is drawn."""
     scene, time = charts.scene, charts.time
     window = duration(time.bins * time.bin_ns / 1e9)
     return [

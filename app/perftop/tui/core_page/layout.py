@@ -1,5 +1,5 @@
-"""The page of a core: which panels there are, how high and how wide. Decided by what the source
-knows of this core and by the room alone, so that nothing moves when values change."""
+"""The page of a core: which panels there are, how high and how wide. Only what the source knows of
+this core and the room decide, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 LABEL = 12
-"""Cells left of the charts: what a line shows, or marks of its scale."""
+"""Cells to the left of the charts, for the names of lines or marks of a scale."""
 NAME, VALUE = 10, 7
-"""Cells right of them: the name of a number, and each number."""
+"""Cells to the right of the charts, for the name of a number and for each number."""
 NARROW = 56
-"""Cells below which charts have no numbers beside them."""
+"""Minimum cells of a page with numbers beside the charts."""
 ORIGINS = 160
-"""Cells from which on it is told where a number comes from."""
+"""Minimum cells of a page that shows where numbers come from."""
 LEAST_CHART = 90
-"""Cells that origins leave to charts there."""
+"""Minimum cells of the charts beside such origins."""
 MOST_ORIGIN = 60
 TALL = 36
-"""Lines from which on each sibling has strips of its own, and groups of panels are set apart."""
+"""Minimum lines for strips of each sibling, and for empty lines between groups of panels."""
 TALLER = 50
-"""And from which on there is room for what the system says of a core that has SMT states."""
+"""Minimum lines for the system's account of time in addition to the SMT states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What can be told of a core at all."""
+    """What the source knows of a core."""
 
     threads: int
     metrics: frozenset[str]
     states: bool
-    """In which SMT state it is, be it within bounds."""
+    """Its SMT states are known, if only within bounds."""
     virtual: bool
     who: bool
 
@@ -38,11 +38,11 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Panel:
     key: str
-    """"clock", "smt", "account", or the metric of strips."""
+    """"clock", "smt", "account", or the key of a metric drawn as strips."""
     strips: int
-    """One above the other: of each CPU, or of the core together."""
+    """Number of strips, one above the other: one for each CPU, or one for the core."""
     tall: int
-    """Lines of each."""
+    """Lines of each strip."""
     gap: bool = False
     """An empty line above it."""
 
@@ -58,13 +58,13 @@ class Page:
     axis: int
     """Lines of the time axis."""
     notes: int
-    """Lines for what is to be said in words."""
+    """Lines of notes."""
     columns: int
-    """Cells of charts."""
+    """Width of the charts, in cells."""
     values: int
-    """Numbers side by side: one for each CPU, or 1 for the core; 0: none."""
+    """Numbers side by side: one for each CPU, or 1 for the core; 0 if there are none."""
     origin: int
-    """Cells for where they come from."""
+    """Cells for the origin of numbers; 0 if it is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class _Wish:
     panel: Panel
     most: int
     weight: int
-    """What part of the room it takes, in proportion."""
+    """Its share of the room, relative to the weights of the others."""
     rank: int
-    """The highest goes first where there is no room for all."""
+    """The highest is dropped first if there is no room for all."""
 
 
 def page(known: Known, width: int, lines: int) -> Page:
@@ -97,7 +97,7 @@ def _widths(threads: int, width: int) -> tuple[int, int, int]:
 
 
 def _panels(known: Known, room: int) -> Iterable[Panel]:
-    """From the top; each has its least height, then what is left is shared out."""
+    """Panels from the top: each gets its minimum height, then spare lines go by weight."""
     wishes = _wishes(known, tall=room >= TALL, taller=room >= TALLER)
     gaps = sum(wish.panel.gap for wish in wishes)
     while len(wishes) > 1 and sum(wish.panel.lines for wish in wishes) + gaps > room:
@@ -114,7 +114,7 @@ def _panels(known: Known, room: int) -> Iterable[Panel]:
 
 
 def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
-    """In their order on the page."""
+    """Panels the source can fill, in their order on the page."""
     paired = known.threads > 1 and known.states
     account = known.metrics >= {"user", "system"}
     found = []

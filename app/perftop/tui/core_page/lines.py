@@ -1,5 +1,5 @@
-"""What the page of a core says in words, above and below the charts. Every line is as wide as it is
-given. Brings numpy, as the session does."""
+"""Text of a core's page, above and below the charts. Lines are cut or padded to the given width.
+Imports numpy, as the session does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perftop.tui.shared.episode_style import because, going
 
 
 def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
-    """Which core this is; `keys`: how to leave and to zoom."""
+    """Which core this is; `keys`: captions of the keys that go back and zoom."""
     place, online = scene.place, scene.interval.online
     paired = len(place.cpus) > 1
     core = f"core {'-' if place.core is None else place.core}"
@@ -45,7 +45,7 @@ def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[
 
 
 def above(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
-    """The first lines of the page."""
+    """The first lines of the page: the core, titles of the numbers, and tasks."""
     left = size - scene.size - 1
     name = head(scene, window, keys, left)
     lines = [[*name, (" " * (left - width(name)), "text"), *titles(scene)]]
@@ -53,7 +53,7 @@ def above(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list
 
 
 def titles(scene: Scene) -> list[Run]:
-    """Over the numbers: whose they are."""
+    """Titles above the numbers: the sibling or core that they belong to."""
     page = scene.page
     if not page.values or len(scene.place.cpus) == 1:
         return [(" " * scene.size, "text")]
@@ -63,7 +63,7 @@ def titles(scene: Scene) -> list[Run]:
 
 
 def who(scene: Scene, size: int) -> list[Run]:
-    """Who runs on each sibling, with as much of it as there is room for."""
+    """The task on each sibling, with as many details as fit."""
     cpus = scene.place.cpus
     part = (size - 1) // len(cpus)
     runs: list[Run] = [(" ", "text")]
@@ -92,7 +92,7 @@ def _task(scene: Scene, cpu: int) -> list[Run]:
 
 
 def _cut(runs: Iterable[Run], size: int) -> list[Run]:
-    """Exactly so many cells."""
+    """The runs, cut or padded to exactly `size` cells."""
     done: list[Run] = []
     for text, key in runs:
         if size > 0:
@@ -101,11 +101,11 @@ def _cut(runs: Iterable[Run], size: int) -> list[Run]:
     return [*done, (" " * size, "text")]
 
 
-# --- what is wrong, what was, what is not known
+# --- notes: what is wrong, what is over, what is unknown
 
 
 def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
-    """The most important first; the last line tells how many more there would be."""
+    """Notes, the most important first; the last line says how many were left out."""
     if not lines:
         return []
     found = [*_episodes(scene), *_missing(scene), *_method(scene)]
@@ -117,7 +117,7 @@ def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
 
 
 def _method(scene: Scene) -> Iterable[list[Run]]:
-    """How the SMT states were found, where it is not told beside them."""
+    """How the SMT states were found, unless the numbers beside them say so."""
     how, panels = method(scene), scene.page.panels
     if how == "bounds":
         yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
@@ -128,7 +128,7 @@ def _method(scene: Scene) -> Iterable[list[Run]]:
 
 
 def _episodes(scene: Scene) -> Iterable[list[Run]]:
-    """What goes on, then what cannot be believed in this interval, then what is over."""
+    """Running episodes, then doubts about this interval, then episodes that are over."""
     interval, place = scene.interval, scene.place
     worst = {"alarm": 0, "warn": 1}
     ordered = sorted(
@@ -159,7 +159,7 @@ def _episode(scene: Scene, episode: Episode) -> list[Run]:
 
 
 def _climb(scene: Scene, episode: Episode) -> str:
-    """What there is to say of a ramp."""
+    """Description of a ramp; '' for other episodes."""
     if episode.kind != "ramp":
         return ""
     cpus = {*episode.cpus}
@@ -168,7 +168,7 @@ def _climb(scene: Scene, episode: Episode) -> str:
 
 
 def _missing(scene: Scene) -> Iterable[list[Run]]:
-    """What cannot be told of this core, why, and how to mend it."""
+    """What is unknown of this core, why, and how to fix it."""
     session, cpus = scene.session, set(scene.place.cpus)
     bounds = scene.interval.split.method[scene.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})

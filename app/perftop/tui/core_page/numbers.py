@@ -1,5 +1,5 @@
-"""The numbers beside the charts of a core: both siblings', and where they come from. Every line is
-exactly as wide as its place on the page. Brings numpy, as the session does."""
+"""The numbers beside the charts of a core: those of both siblings, and where they come from. Every
+line is exactly as wide as its place on the page. Imports numpy, as the session does."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _BESIDE = {
     "involuntary": ("involuntary", "smi"),
     "kernel_cycles": ("kernel_cycles", "kernel_instructions"),
 }
-"""Numbers beside a panel, as many as it has lines; beside others, their own."""
+"""Numbers beside a panel, as many as it has lines; other panels have only their own number."""
 STATES = ((theme.NEITHER, "neither"), (theme.LP1, "lp1"), (theme.LP0, "lp0"), (theme.BOTH, "both"))
-"""From the top, as they lie upon each other."""
+"""SMT states from the top, as the chart stacks them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One moment of one core."""
+    """One core at one moment."""
 
     session: Session
     interval: Interval
@@ -45,13 +45,13 @@ class Scene:
     page: Page
     unit: ClockUnit
     episodes: Sequence[Episode]
-    """On these CPUs, begun by then."""
+    """Episodes on these CPUs that had begun by then."""
     awake: bool
     """The core is busy enough for its clock to mean something."""
 
     @property
     def alarmed(self) -> bool:
-        """Something is wrong here at this moment."""
+        """An episode that is an alarm runs on these CPUs at this moment."""
         return any(
             time_axis.mark(e)[1] == "alarm" and going(e, self.interval) for e in self.episodes
         )
@@ -62,14 +62,14 @@ class Scene:
 
     @property
     def size(self) -> int:
-        """Cells of the numbers."""
+        """Width of the numbers in cells; 0 if there are none."""
         return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
 
 
 def scene(
     session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
 ) -> Scene:
-    """With the episodes that had begun by then and had not ended before `since_ns`."""
+    """The scene, with episodes begun by then and not ended by `since_ns` (raw)."""
     base_hz = session.hello.base_hz.hz if session.hello.base_hz else nan
     unit = clock_unit(units, base_hz)
     if isnan(unit.per_hz):  # no base clock is known
@@ -90,7 +90,7 @@ def scene(
 
 
 def beside(scene: Scene, panel: Panel) -> list[list[Run]]:
-    """A line for each of the panel's."""
+    """Numbers for each line of the panel."""
     if not scene.page.values:
         return [[] for _ in range(panel.lines)]
     if panel.key == "smt":
@@ -103,7 +103,7 @@ def beside(scene: Scene, panel: Panel) -> list[list[Run]]:
 
 
 def _number(scene: Scene, key: str) -> list[Run] | None:
-    """A metric; None if this source does not have it at all."""
+    """Line of a metric; None if this source does not have it at all."""
     if key in _OTHERS:
         return _OTHERS[key](scene)
     origin = scene.session.evaluator.origin(key)
@@ -126,14 +126,14 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
 def _told(
     scene: Scene, each: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
-    """Positions of CPUs and their value: each by itself, or all together where that is too much."""
+    """Positions of CPUs with their value: each CPU, or all together if there is no room."""
     if scene.page.values == len(each):
         return [((row,), value) for row, value in zip(scene.place.rows, each, strict=True)]
     return [(scene.place.rows, core)]
 
 
 def _cell(scene: Scene, rows: Sequence[int], value: float, text: str, key: str) -> list[Run]:
-    """With a cell behind it for the mark of a clock below its ceiling."""
+    """A number, and a cell after it for the mark of a clock below its ceiling."""
     online = [row for row in rows if scene.interval.online[row]]
     if not online:
         text, key = "off", "dim"
@@ -169,8 +169,8 @@ def _ceiling(scene: Scene) -> list[Run] | None:
 
 
 def _smi(scene: Scene) -> list[Run] | None:
-    """System-management interrupts in the interval: of each CPU, or the most that one of them saw,
-    since all see the same ones."""
+    """System-management interrupts in the interval: for each CPU, or the maximum of the CPUs, since
+    all see the same ones."""
     counts = scene.interval.counts.get("smi")
     if counts is None:
         return None
@@ -185,7 +185,7 @@ def _smi(scene: Scene) -> list[Run] | None:
 
 
 def _states(scene: Scene) -> list[list[Run]]:
-    """Shares of the four states, or what they can be; of more than two threads whether any runs."""
+    """Shares of the four states, or their bounds; with more than two threads, whether any runs."""
     paired = len(scene.place.cpus) == 2
     found = []
     for shape, name in STATES if paired else STATES[:1]:
@@ -203,9 +203,7 @@ def _states(scene: Scene) -> list[list[Run]]:
 def _state(scene: Scene, name: str) -> Run:
     split, at, first = scene.interval.split, scene.place.at, scene.place.rows[0]
     if split.method[at] == "single" and not scene.interval.online[first]:
-        name = {"lp0": "lp1", "lp1": "lp0"}.get(
-            name, name
-        )  # the one thread that is on is told as lp0
+        name = {"lp0": "lp1", "lp1": "lp0"}.get(name, name)  # a lone online thread is stored as lp0
     column = smt.STATES.index(name)
     share, low, high = (float(part[at, column]) for part in (split.states, split.low, split.high))
     if not isnan(share):
@@ -217,7 +215,7 @@ def _state(scene: Scene, name: str) -> Run:
 
 
 def _common(scene: Scene, name: list[Run], number: Run, origin: str = "") -> list[Run]:
-    """What the siblings have in common stands between their columns."""
+    """A line with one value for all siblings, centred between their columns."""
     text, key = number
     indent = " " * (VALUE * (scene.page.values - 1) // 2)
     return _line(scene, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
@@ -235,7 +233,7 @@ def _line(scene: Scene, name: list[Run], cells: Iterable[list[Run]], origin: str
 
 
 def method(scene: Scene) -> str:
-    """How the SMT states were found, and what a tick of the counter is worth."""
+    """How the SMT states were found, with the calibration factor of the counter's ticks."""
     name = scene.interval.split.method[scene.place.at]
     if name is None:
         return MISSING

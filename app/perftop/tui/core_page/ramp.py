@@ -1,4 +1,4 @@
-"""A ramp on the page of a core: its moments in the chart of the clock, and in words."""
+"""A ramp on the page of a core: its moments in the chart of the clock, and its description."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from perftop.samples.episode import Episode
 from perftop.tui.shared.time_axis import Axis
 
 _TIMES = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
-"""What is reached, by how long it took."""
+"""Names of the levels reached, by the evidence that says how long each took."""
 
 
 def columns(axis: Axis, episode: Episode) -> dict[int, str]:
-    """The cells at which the core woke and got somewhere, in their order, each with the most that
-    was reached there. Times that are but bounds have no place of their own."""
+    """Cells at which the core woke ('') or reached a level, each with the highest level reached
+    there. Times within the resolution are only bounds and have no cell."""
     told, least_s = episode.evidence, episode.evidence.get("resolution_s", 0.0)
     moments = {"": episode.start_ns}
     moments |= {
@@ -28,7 +28,7 @@ def columns(axis: Axis, episode: Episode) -> dict[int, str]:
 
 
 def words(episode: Episode, cores: int, unit: ClockUnit) -> str:
-    """How long it took to which clock: of the core in the middle if there are several."""
+    """How long the core took to reach which clock; of several cores, the median one."""
     told = episode.evidence
     if "steady_s" not in told:
         return ""

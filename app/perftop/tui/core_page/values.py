@@ -1,5 +1,5 @@
-"""One core over time: what its history holds, a value for each column of a chart. Brings numpy, as
-the session does."""
+"""One core over time: its history, as one value for each column of a chart. Imports numpy, as the
+session does."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from perftop.tui.shared.time_axis import Axis
 
 
 class Track:
-    """The history is asked for what is drawn, and of that for what is new: bins stay what they are
-    while time goes on."""
+    """History of one core. Only what is drawn is read, and of that only new bins, since complete
+    bins do not change."""
 
     def __init__(self, session: Session, place: Place) -> None:
         self._history = session.history
         self._place = place
         self._axis: Axis
         self._kept: dict[str, tuple[Axis, Floats]] = {}
-        """Bins by what they show, as of the axis they were asked for."""
+        """Bins by key, with the axis for which they were read."""
 
     def look(self, axis: Axis) -> None:
         self._axis = axis
 
     def of(self, key: str) -> Floats:
-        """(columns, CPUs)"""
+        """A metric of each CPU: (columns, CPUs)."""
         rows, history = self._place.rows, self._history
         if history is None:
             return self._unknown(len(rows))
@@ -42,13 +42,13 @@ class Track:
         return np.full((self._axis.width, values), np.nan)
 
     def _bins(self, key: str, ask: Callable[[Times], Floats]) -> Floats:
-        """What the history says to these edges, a bin as many columns as it is wide."""
+        """Bins of the axis from the history, each repeated over the columns it is wide."""
         axis, edges = self._axis, self._axis.edges
         then, held = self._kept.get(key, (None, np.zeros(0)))
         moved = -1
         if then and (then.bin_ns, then.bins, then.wide) == (axis.bin_ns, axis.bins, axis.wide):
             moved = (axis.end_ns - then.end_ns) // axis.bin_ns
-        if 0 <= moved < axis.bins - 1:  # the last bin of then was not yet over
+        if 0 <= moved < axis.bins - 1:  # the last held bin was incomplete
             held = np.concatenate([held[moved:-1], ask(edges[-moved - 2 :])])
         else:
             held = ask(edges)
@@ -56,27 +56,27 @@ class Track:
         return held if axis.wide == 1 else np.repeat(held, axis.wide, axis=0)
 
     def core(self, key: str) -> Floats:
-        """(columns): of the siblings together, as rows tell it: of involuntary halts the worse."""
+        """(columns): the siblings combined as in other views; for involuntary halts the worse."""
         values = self.of(key)
         if values.shape[1] == 1:
             return values[:, 0]
         return joined(key, values, self.of)
 
     def ceiling(self) -> Floats:
-        """(columns)"""
+        """(columns): the core's ceiling in Hz."""
         cores, history = [self._place.cpus], self._history
         if history is None:
             return self._unknown(1)[:, 0]
         return self._bins("ceiling", lambda edges: history.ceiling(cores, edges))[:, 0]
 
     def awake(self) -> Bools:
-        """Where the core was busy enough for its clock to mean something."""
+        """Columns in which the core was busy enough for its clock to mean something."""
         found: Bools = np.fmax.reduce(self.of("util"), axis=1) >= AWAKE
         return found
 
     def states(self) -> Floats:
-        """(columns, 4). One thread that was on alone is told as the first, whichever it was; which,
-        is told by who had a utilisation."""
+        """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
+        the thread that had a utilisation says which one it was."""
         cores, history = [self._place.cpus], self._history
         if history is None:
             return self._unknown(len(STATES))
@@ -88,7 +88,7 @@ class Track:
         return found
 
     def lowest(self) -> Floats:
-        """(columns, 4): the least share of each state, where only bounds are known."""
+        """(columns, 4): minimum share of each state, for cores with only bounds."""
         util = self.of("util")
         if util.shape[1] == 2:
             return bounds(util[:, 0], util[:, 1])[0]
@@ -96,15 +96,15 @@ class Track:
         return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
 
     def account(self) -> Floats:
-        """(columns, 3): user, kernel and stolen time; the running time as metrics tell it, divided
-        as the system's account does."""
+        """(columns, 3): shares of user, kernel and stolen time. The running time is `util`; the
+        system's account gives its kernel part."""
         util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
         kernel = np.fmin(util, np.nan_to_num(system))
         return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
 
 
 def now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
-    """A metric in the interval: of each CPU, and of the core."""
+    """A metric in the interval: values of each CPU, and of the core."""
     rows = list(place.rows)
     values = np.where(interval.online[rows], interval.values[key][rows], np.nan)
     core = joined(key, values, lambda weight: interval.values[weight][rows])
