@@ -1,4 +1,4 @@
-"""Lines of the view of neighbours as runs of text. Pure."""
+"""Lines of the neighbour view as runs of text. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from perftop.tui.neighbours.values import Job, Runner, Victim
 from perftop.tui.shared.placed_column import Placed
 
 WHY = 120
-"""Cells of a line from which on there is room for what a loss rests on."""
+"""Minimum cells of a line that shows the evidence of a loss."""
 WHOM = 5
-"""Which of the columns says to whom."""
+"""Index of the column "to whom"."""
 WAITS = 0.05
-"""A thread that waits so much is told in amber."""
+"""Minimum share of waiting that is shown in amber."""
 
 
 def _placed(title: str, width: int, *, left: bool = False) -> Placed:
@@ -25,7 +25,7 @@ def _placed(title: str, width: int, *, left: bool = False) -> Placed:
 
 
 def _columns(width: int, wishes: list[Placed], rest: list[Placed]) -> list[Placed]:
-    """The last ones share what is left."""
+    """All columns; those in `rest` come last and share the spare width."""
     room = width - 2 - sum(column.width for column in wishes)
     least = sum(column.width for column in rest)
     if len(rest) > 1 and room < least:
@@ -102,7 +102,7 @@ def _share(value: float, width: int, least: float = 2.0) -> Run:
 
 
 def job(one: Job, unit: ClockUnit, width: int) -> list[Run]:
-    """The watched job in a line; the least important goes first where there is no room."""
+    """The watched job in one line; the least important parts are dropped if it is too long."""
     if not one.threads:
         none = "  no thread of that name or number runs"
         looks = "  nothing is told of its threads yet"
@@ -140,13 +140,13 @@ def _on(cpus: list[int], most: int = 24) -> str:
 
 
 def calm(name: str | None, looked_at: list[str], width: int) -> list[list[Run]]:
-    """Nobody loses; what was looked at to say so."""
+    """Lines for the case that nobody loses, with what was looked at to say so."""
     text = " nobody loses to others" if name is None else f" {name} loses nothing to others"
     return [[(text, "text")], *wrapped("looked at: ", looked_at, width)]
 
 
 def untold(reasons: list[str], width: int) -> list[list[Run]]:
-    """What cannot be seen here, a line each or as many as it takes."""
+    """What cannot be seen here; each reason begins a new line and may take several."""
     lines: list[list[Run]] = []
     for reason in reasons:
         lines += wrapped("not told: ", reason.split(" · "), width)
@@ -154,7 +154,7 @@ def untold(reasons: list[str], width: int) -> list[list[Run]]:
 
 
 def wrapped(before: str, texts: list[str], width: int) -> list[list[Run]]:
-    """Texts one after the other, as many in a line as there is room for."""
+    """Texts one after the other, as many in a line as fit."""
     lines, held = [], f" {before}"
     for i, text in enumerate(texts):
         if i and len(held) + len(text) > width - 4:

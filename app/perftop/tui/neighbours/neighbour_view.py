@@ -1,4 +1,4 @@
-"""The view of neighbours: who loses to whom, and how the watched job fares."""
+"""The neighbour view: which CPUs lose to whom, and how the watched job fares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 
 Row = list[Run] | Victim | Runner
-"""A line: one that only tells something, a CPU that loses, a thread of the job."""
+"""A line: plain text, a CPU that loses, or a thread of the job."""
 
 
 class Neighbours(Cursor):
@@ -31,11 +31,11 @@ class Neighbours(Cursor):
         super().__init__(choice, id=id)
         self._rows: list[Row] = []
         self._first: dict[int, int] = {}
-        """By CPU, the first one of its core."""
+        """First CPU of the core, by CPU."""
         self._line = 0
-        """The one under the cursor."""
+        """Index of the line under the cursor; -1 if there is none."""
         self._key: object = None
-        """What it tells of: it may be elsewhere the next time."""
+        """Identity of what is under the cursor, as its line may move."""
         self._victims = words.victim_columns(80)
         self._runners = words.runner_columns(80)
 
@@ -101,14 +101,14 @@ class Neighbours(Cursor):
         assert self._session is not None
         return when(self._session.unix(raw_ns))
 
-    # --- the cursor: on a loss or a thread, of which other views know the core
+    # --- the cursor is on a loss or a thread; other views select its core
 
     def cpu(self, y: int) -> int | None:
         row = self._rows[y] if 0 <= y < len(self._rows) else []
         return None if isinstance(row, list) else self._first.get(row.cpu, row.cpu)
 
     def _named(self, y: int) -> object:
-        """What a line tells of, whatever it says of it now."""
+        """Identity of a line's loss or thread, which its numbers do not change; None for text."""
         row = self._rows[y]
         if isinstance(row, list):
             return None
@@ -117,8 +117,8 @@ class Neighbours(Cursor):
         return row.tid
 
     def _follow(self) -> None:
-        """The cursor stays with what it is on, while its core is the selected one; else it goes to
-        that core; if nothing is told of that, to no line."""
+        """Keep the cursor on its loss or thread while that core is selected; else move it to the
+        selected core's first line, or to none if that core has no line."""
         lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
         same = (y for y in lines if self._named(y) == self._key)
         self._line = next(same, lines[0] if lines else -1)

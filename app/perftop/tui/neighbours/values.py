@@ -1,5 +1,5 @@
-"""What the view of neighbours tells: who loses, who hurts them, and how a watched job fares. All
-text that comes from outside is safe to draw."""
+"""What the neighbour view shows: who loses, to whom, and how a watched job fares. All text that
+comes from outside is made safe to draw."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from perftop.session.missing import lasting
 from perftop.session.session import Session
 
 LEAST_NS = 1_000_000_000
-"""What the numbers of threads cover at least: a thread runs in slices, and sleeps between them."""
+"""Minimum span of the numbers of threads, as a thread runs in slices and sleeps between them."""
 _NEEDS = {
     "sibling": ("ipc", "IPC"), "hypervisor": ("steal", "steal"), "scheduler": ("wait", "waits"),
     "package": ("busy_hz", "clock"), "who": ("tasks", "names"),
 }  # fmt: skip
-"""By cause, what is missing if it cannot be told."""
+"""By cause, the key and the name of what is needed to detect it."""
 
 
 MOST_ENDED = 50
-"""Told, the newest."""
+"""Maximum number of ended losses shown, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A CPU that loses to others; or some that have lost together, by the first of them."""
+    """A CPU that loses to others; or, once ended, CPUs that lost together, by the first of them."""
 
     cpu: int
     who: str
-    """The task that runs there; of what has ended, which CPUs."""
+    """The task that runs there; for an ended loss, which CPUs lost."""
     lost: float
-    """Share; NaN: not told by CPU."""
+    """Share lost, 0 to 1; NaN if unknown."""
     since_ns: int
     cause: str
     culprit: str
     why: str
-    """What that rests on."""
+    """Evidence of the loss, without names."""
     inferred: bool
     lasted: str = ""
-    """How long, if it has ended."""
+    """How long the loss lasted; '' if it has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class Runner:
     ipc: float
     """IPC of its CPU, not of the thread alone."""
     beside: str
-    """Who runs on the sibling."""
+    """Tasks that run on its siblings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     name: str
     threads: int | None
-    """None: nobody has told of any yet."""
+    """Number of threads; None before the first records arrive."""
     cpus: list[int]
     moved: Moved
     busy_hz: float
@@ -86,7 +86,7 @@ class Neighbourhood:
     """One moment of a session, live or past."""
 
     def __init__(self, session: Session, interval: Interval, mask: frozenset[int] | None) -> None:
-        """`mask`: positions of CPUs to tell of."""
+        """`mask`: positions of the CPUs to show; None: all."""
         self._session, self._interval = session, interval
         self._shown = frozenset(session.shown) if mask is None else mask & {*session.shown}
         self._sibling = {
@@ -96,7 +96,7 @@ class Neighbourhood:
         self.span_ns = max(LEAST_NS, round(interval.elapsed_s * 1e9))
 
     def _watched(self) -> Watching:
-        """The job as it was then: its records are kept with the frames."""
+        """The job at that moment; for the past it is rebuilt from records in the history."""
         session, then_ns = self._session, self._interval.time_ns
         live = session.neighbours.watching
         if live.name is None or session.history is None or then_ns >= session.now_ns:
@@ -109,7 +109,7 @@ class Neighbourhood:
     # --- who loses
 
     def victims(self) -> list[Victim]:
-        """The worst first; of equal ones those that have lost for longest."""
+        """CPUs that lose, the worst first; of equal ones those that have lost for longest."""
         found = [
             self._victim(episode, cpu)
             for episode in self._episodes()
@@ -119,14 +119,14 @@ class Neighbourhood:
         return sorted(found, key=lambda v: (-round(v.lost, 3), v.since_ns, v.cpu))
 
     def ended(self) -> list[Victim]:
-        """What was over by then, an episode each; the newest first."""
+        """Losses that had ended by then, one for each episode, the newest first."""
         over = sorted(self._episodes(ended=True), key=lambda e: -e.start_ns)
         position, shown = self._session.position, self._shown
         at = ((e, [cpu for cpu in e.cpus if position.get(cpu) in shown]) for e in over)
         return [self._past(e, cpus[0]) for e, cpus in islice(filter(itemgetter(1), at), MOST_ENDED)]
 
     def _episodes(self, *, ended: bool = False) -> Iterator[Episode]:
-        """Those that ran at that moment, or that had ended."""
+        """Neighbour episodes that ran at that moment, or that had ended by then."""
         session, now_ns = self._session, self._interval.time_ns
         for episode in (*session.running, *session.ended):
             over = episode.end_ns is not None and episode.end_ns <= now_ns
@@ -157,7 +157,7 @@ class Neighbourhood:
         )  # fmt: skip
 
     def _runs(self, cpu: int) -> str:
-        """Who ran there, as the interval has it; of a watched job its own threads."""
+        """The watched job's threads on this CPU; without any, the interval's task there."""
         mine = [thread for thread in self.watching.threads.values() if thread.cpu == cpu]
         if len(mine) > 1:
             return f"{len(mine)} threads"
@@ -177,7 +177,7 @@ class Neighbourhood:
     # --- the watched job
 
     def job(self) -> Job | None:
-        """None: none is watched."""
+        """The watched job; None if none is watched."""
         if self.watching.name is None:
             return None
         cpus = sorted({t.cpu for t in self.watching.threads.values() if self._known(t)})
@@ -196,7 +196,7 @@ class Neighbourhood:
         return thread.cpu in self._session.position
 
     def runners(self) -> list[Runner]:
-        """By CPU and number."""
+        """Threads of the watched job on the CPUs shown, by CPU and thread id."""
         ipc, position = self._interval.values["ipc"], self._session.position
         return [
             Runner(
@@ -210,7 +210,7 @@ class Neighbourhood:
     # --- what was looked at
 
     def looked_at(self) -> list[str]:
-        """By cause, what would have been seen."""
+        """What was looked at, so that a loss would have been seen."""
         values, rows = self._interval.values, sorted(self._shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
         watched = self.watching.name is not None
@@ -229,7 +229,7 @@ class Neighbourhood:
         return told_of
 
     def untold(self) -> list[str]:
-        """What cannot be seen here, and why."""
+        """Causes that cannot be seen here, and why."""
         lines = [f"{cause}: {why}" for cause, why in self._missing().items()]
         if self.watching.name is None:
             lines.append("scheduler, package: only for a job that is watched: --watch PID|COMM")
@@ -251,7 +251,7 @@ class Neighbourhood:
         return found
 
     def _unpaired(self) -> str:
-        """Why nothing can be told of siblings whatever is counted; empty: it can."""
+        """Why losses to siblings cannot be seen with any counters; '' if they can."""
         if not any(self._sibling.values()):
             return "no core has two threads here, as far as this system can see"
         paired = any(len(others) == 1 for others in self._sibling.values())
@@ -265,18 +265,18 @@ class Neighbourhood:
 
 
 def _here(names: str, cpu: int) -> str:
-    """Those on this CPU; all, if none of them is said to be there."""
+    """The names that end in "on CPU `cpu`"; all names if there is none."""
     there = f" on CPU {cpu}"
     mine = [name.removesuffix(there) for name in names.split(", ") if name.endswith(there)]
     return ", ".join(mine) or names
 
 
 def _rest(evidence: Mapping[str, Any]) -> str:
-    """But for names, which have a column of their own."""
+    """Evidence without names, which have a column of their own."""
     rest = (told(key, value) for key, value in evidence.items() if key not in {"who", "self"})
     return foreign(" · ".join(rest))
 
 
 def waits(moved: Moved) -> float:
-    """For sorting: what is not known waits least."""
+    """Share of waiting as a sort key; -1 if it is unknown."""
     return -1.0 if isnan(moved.wait) else moved.wait
