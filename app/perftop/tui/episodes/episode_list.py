@@ -38,15 +38,15 @@ class Episodes(Cursor):
         self._plan = lines.planned(0)
         self._lines: list[Episode] = []
         self._chosen: Episode | None = None
-        """Stays selected wherever its line goes."""
+        """The selected episode, which stays selected when its line moves."""
         self._nothing: list[list[Run]] = []
-        """Lines in the place of episodes."""
+        """Lines shown if there are no episodes."""
         self._ended: tuple[object, list[Episode]] = None, []
-        """Those in order, and what they were made of."""
+        """Ended episodes in order, after a key that changes when they must be sorted again."""
         self._where: dict[int, tuple[int, str]] = {}
-        """By id of the episode: how many CPUs it had, and what they are called."""
+        """Number of CPUs and their text, by id() of the episode."""
         self._refused = False
-        """The selected one is older than what history keeps, and the user has asked for it."""
+        """The user asked for the selected episode, but it is older than the history."""
 
     @property
     def sorting(self) -> Sorting:
@@ -91,7 +91,7 @@ class Episodes(Cursor):
             self.redraw()
 
     def _arranged(self, session: Session) -> list[Episode]:
-        """Those on CPUs of the filter. What has ended does not change: it is sorted once."""
+        """Episodes on CPUs of the filter. Ended ones do not change, so they are sorted once."""
         order, reverse, mask = self._sorting.order, self._sorting.reverse, self.choice.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
@@ -105,7 +105,7 @@ class Episodes(Cursor):
         of = (order, reverse, cpus, len(ended), *(id(e) for e in (*ended[:1], *ended[-1:])))
         if of != self._ended[0]:
             self._ended = of, sorted_(ended)
-            self._where.clear()  # ids may be those of others, and CPUs have come or gone
+            self._where.clear()  # ids may be reused, and CPUs may have come or gone
         running = sorted_(session.running)
         if not running:
             return self._ended[1]
@@ -127,7 +127,8 @@ class Episodes(Cursor):
         return runs, "chosen" if chosen else "calm"
 
     def _told(self, session: Session) -> list[Run]:
-        """The cause of the selected one, for which its line may have no room."""
+        """Cause of the selected episode, for which its line may have no room; or why it cannot be
+        opened."""
         assert self._chosen is not None
         if self._refused and session.history is not None and session.history.first_ns is not None:
             since = when(session.unix(session.history.first_ns))
@@ -162,7 +163,8 @@ class Episodes(Cursor):
         self.choose(self._at() + by)
 
     def open(self) -> bool:
-        """To its moment, on one of its cores: the selected one if it is among them."""
+        """Go to the selected episode's moment and one of its cores, the selected core if it is
+        among them. True if a core was found."""
         session, episode = self._session, self._chosen
         if session is None or episode is None:
             return False

@@ -1,5 +1,5 @@
-"""Lines of the list of episodes as runs of text, and their order. Pure; how wide columns are is
-decided by the width alone."""
+"""Lines of the list of episodes as runs of text, and their order. Pure; widths of columns depend on
+the width alone."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 ORDERS = ("start", "length", "depth", "kind")
-"""By start those that run come first; all begin with the newest, longest, deepest or worst."""
+"""Orders begin with the newest, longest, deepest or worst; "start" puts running ones first."""
 _START, _LENGTH, _KIND, _DEPTH = 11, 13, 19, 11
 _WHERE = 14, 30
-"""Cells at the least and at most."""
+"""Minimum and maximum cells."""
 _LEAST_WHY = 24
-"""Cells below which the cause is no help beside the rest; the lowest line tells it."""
+"""Minimum cells of the cause; a narrower column is left out, as the lowest line shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLayout:
     where: int
     why: int
-    """Cells of cause and evidence."""
+    """Cells of cause and evidence; 0 if they are not shown."""
 
 
 def planned(width: int) -> EpisodeLayout:
-    """What is left over goes to the cause, where there is enough of it."""
+    """Widths of the columns; the cause gets the spare width if it is enough."""
     least, most = _WHERE
     spare = width - 1 - _START - _LENGTH - _KIND - _DEPTH - least
     if spare < _LEAST_WHY:
@@ -55,21 +55,21 @@ def heading(plan: EpisodeLayout, order: str, *, reverse: bool) -> list[Run]:
 
 
 def _placed(text: str, name: str, size: int) -> str:
-    """Numbers stand at the right of their columns, words at the left."""
+    """Numbers are aligned at the right of their columns, words at the left."""
     if name in {"length", "depth"}:
         return fit(text, max(0, size - 2)).strip().rjust(size - 2) + "  "
     return fit(text, max(0, size - 1)) + " " * min(1, size)
 
 
 def place(plan: EpisodeLayout, session: Session, episode: Episode) -> str:
-    """Where it is. With many CPUs that is worth keeping."""
+    """Where the episode is. Callers keep the text, as it takes time with many CPUs."""
     return where(session.topology, episode.cpus, plan.where - 10)
 
 
 def line(
     plan: EpisodeLayout, session: Session, episode: Episode, place: str, *, chosen: bool, kept: bool
 ) -> list[Run]:
-    """`kept`: history can still show it."""
+    """Line of one episode; `kept`: history can still show it."""
     over = episode.end_ns is not None
     key = episode_style.severity(episode, over=over)
     text = key if not over else "text" if kept and episode_style.wrong(episode) else "dim"
@@ -87,7 +87,7 @@ def line(
 
 
 def _lasted(session: Session, episode: Episode) -> str:
-    """Nothing for what takes no time."""
+    """Length of the episode; '' if it has none."""
     momentary = episode.end_ns == episode.start_ns
     return "" if momentary else length(lasted_ns(session, episode))
 
@@ -100,7 +100,7 @@ def lasted_ns(session: Session, episode: Episode) -> int:
 def arranged(
     session: Session, episodes: Iterable[Episode], order: str, *, reverse: bool
 ) -> list[Episode]:
-    """What has no depth comes last of its kind."""
+    """Episodes in this order; by depth, those of unknown depth come last in their rank."""
     keys: dict[str, Callable[[Episode], tuple[float, ...]]] = {
         "start": lambda e: (e.end_ns is not None, -e.start_ns),
         "length": lambda e: (-lasted_ns(session, e), -e.start_ns),
@@ -123,11 +123,11 @@ _NEEDS = {
     "smi": (("smi",),),
     "ramp": (("busy_hz",),),
 }  # fmt: skip
-"""What kinds are found by, counters or metrics: one of each group."""
+"""Counters or metrics that each kind needs: one of every group."""
 
 
 def _lacking(session: Session) -> dict[str, list[str]]:
-    """By reason, the kinds that cannot be found here."""
+    """Kinds that cannot be found here, by reason."""
     missing = {m.what: m.why for m in lasting(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
     known = {*session.counters.columns, *metrics} | ({"turbo_ceiling_hz"} - missing.keys())
@@ -140,7 +140,7 @@ def _lacking(session: Session) -> dict[str, list[str]]:
 
 
 def nothing(session: Session, width: int, *, filtered: bool) -> list[list[Run]]:
-    """What would be there, and what cannot be found here and why."""
+    """Lines of an empty list: the kinds looked for, and which cannot be found here and why."""
     reasons = _lacking(session)
     blind = {kind for kinds in reasons.values() for kind in kinds}
     where_ = "on the CPUs of the filter" if filtered else "so far"
