@@ -61,7 +61,7 @@ class HeatLayout:
     cell: Cell
     lines: list[list[Part]]
     spots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By row: column of the mark to the left of its cell, and the cell's first line."""
+    """Column of the mark to the left of a cell, and the cell's first line, by row."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):

@@ -30,7 +30,7 @@ _NEEDS = {
     "sibling": ("ipc", "IPC"), "hypervisor": ("steal", "steal"), "scheduler": ("wait", "waits"),
     "package": ("busy_hz", "clock"), "who": ("tasks", "names"),
 }  # fmt: skip
-"""By cause, the key and the name of what is needed to detect it."""
+"""Key and name of what is needed to detect a cause, by cause."""
 
 
 MOST_ENDED = 50

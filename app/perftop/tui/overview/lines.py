@@ -198,4 +198,4 @@ _DRAW: dict[str, Callable[[Picture, int, Placed, list[Run]], None]] = {
     "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy_hz": _busy,
     "clock": _clock, "history": _history, "who": _who,
 }  # fmt: skip
-"""By column key; `_number` draws all other columns."""
+"""Drawing function of a column, by its key; `_number` draws all other columns."""

@@ -22,7 +22,7 @@ class LaneLine:
     """One line of the part that scrolls."""
 
     line: Line
-    """In a row, `part` counts the lines of its core."""
+    """What the line shows; in a row, `part` counts the lines of its core."""
     lanes: tuple[int, ...] = ()
     """Which of the core's CPUs the line shows: one, or two as the halves of its cells."""
     below: int = 0
