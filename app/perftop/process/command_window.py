@@ -1,8 +1,8 @@
-"""A command's run between samples: each CPU is read before it may start, and again after it ended.
+"""The window around a command: each CPU is read before it starts and again after its end.
 
-What lies between the first and the last sample of a CPU then holds all of the run. This needs
-hello and frames only, and so serves whoever has a stream. A simulated machine has a time of its
-own: there only the order of things says what was before what, and no bounds are told.
+The span between the first and the last sample of a CPU then holds the whole run. Only hello and
+frames are needed, so any stream will do. A simulated machine has its own time: there only the order
+of messages counts, and no bounds are given.
 """
 
 from __future__ import annotations
@@ -18,42 +18,44 @@ from perftop.base.arrays import Bools, Floats
 from perftop.process.job import Job, Run, raw_ns
 
 PATIENCE = 20
-"""Frames in which a CPU may be read, before and again after the run. Reads fail when they are
-interrupted, a few in a row under load; a CPU that fails so often would hold up all others."""
+"""Minimum number of frames to wait for a read of each CPU, before the run and again after it. Under
+load several reads in a row may be interrupted; a CPU that fails more often would delay all
+others."""
 PATIENCE_NS = 1_000_000_000
-"""And at least for that long: under load a CPU may not get to read for many short samples."""
+"""Minimum time to wait as well: under load a CPU may miss many short samples."""
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
-"""What comes to us alone. The terminal sends the others to the command as well."""
+"""Signals that only we get. The terminal sends the others to the command as well."""
 HEEDED = (signal.SIGINT, signal.SIGQUIT, *PASSED_ON)
 ECHO_NS = 500_000_000
-"""What the terminal sent to both may have ended the command before we hear of it."""
+"""Time after the command's end in which a signal still counts as the command's: the terminal sent
+it to both, and the command may end before we handle it."""
 _BAD = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Raw times; each CPU's own samples lie in these ranges."""
+    """Ranges of raw times that hold the first and the last samples of all CPUs."""
 
     first_ns: tuple[int, int]
     last_ns: tuple[int, int]
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
-        """How much longer than a run a CPU was measured, at most."""
+        """Largest time in s by which the measurement of a CPU exceeds the run."""
         before_ns, after_ns = start_ns - self.first_ns[0], self.last_ns[1] - end_ns
         return (before_ns + after_ns) / 1e9
 
 
 class Bracket:
-    """Opens the job's gate, and tells when it is closed again."""
+    """The window of one job: it starts the job after the first reads, and closes after the last."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._running: asyncio.Task[Run] | None = None
         self._frames = 0
-        """Of this phase: before the start, or after the end."""
+        """Frames of this phase: before the start, or after the end."""
         self.closed = False
         self.missed: list[int] = []
-        """CPUs for which this cannot be said: off at either end, or not to be read."""
+        """CPUs without a sample at either end: they were offline or could not be read."""
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
@@ -62,7 +64,7 @@ class Bracket:
         wanted = self._cpus if hello.selected is None else hello.selected
         self._wanted: Bools = np.isin(self._cpus, wanted)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
-        alone = len(hello.cores)  # CPUs of no known core wait for nobody
+        alone = len(hello.cores)  # CPUs of no known core wait for no sibling
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
         self._block = next(block.name for block in hello.blocks if block.scope == "cpu")
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)
@@ -70,7 +72,7 @@ class Bracket:
 
     @property
     def run(self) -> Run | None:
-        """Once the command has ended."""
+        """The run, once the command has ended; None before."""
         task = self._running
         over = task is not None and task.done() and not task.cancelled()
         return task.result() if task is not None and over else None
@@ -86,13 +88,13 @@ class Bracket:
         return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
 
     def early(self, frame: wire.Frame) -> bool:
-        """It was taken before there was anybody to let the command go: with it, the time measured
-        would only be longer."""
+        """Whether the frame was taken before we were ready to start the command. Such a frame is
+        left out, because it would only lengthen the measured time."""
         first = self._running is None and not self._frames
         return first and self.ours and frame.time_ns < self._ready_ns
 
     def take(self, frame: wire.Frame) -> bool:
-        """The next frame. True: it was the last."""
+        """Take the next frame. True: it closed the window."""
         if self._running is None:
             if self._all(self._first_ns, frame):
                 self.job.go()
@@ -105,7 +107,7 @@ class Bracket:
         return self.closed
 
     def heed(self, number: int) -> bool:
-        """A signal. False: it is not the command's, which is not running."""
+        """Handle a signal. False: the command is not running, so the signal is for us."""
         if self._running is None:
             return False
         if self._running.done():
@@ -116,11 +118,11 @@ class Bracket:
         return True
 
     async def ended(self) -> Run | None:
-        """Whatever became of us, the command is let run to its end. None: it never started."""
+        """Wait for the command's end, also if the measurement failed. None: it never started."""
         return None if self._running is None else await self._running
 
     def _all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
-        """Notes who was read; whether nobody is left to wait for."""
+        """Note the CPUs that the frame read; return whether no CPU is left to wait for."""
         self._frames += 1
         if self._frames == 1:
             self._since_ns = frame.time_ns
@@ -136,7 +138,8 @@ class Bracket:
         return not waits.any() or (self._frames >= PATIENCE and waited_ns >= PATIENCE_NS)
 
     def _read(self, flags: np.ndarray, off: Bools) -> Bools:
-        """Rows that a difference is taken with: of siblings all were read, or none is used."""
+        """Mask of rows that can be used for a difference; a core counts only if all its siblings
+        were read."""
         good = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _BAD == 0)
         spoilt = np.zeros(int(self._core.max()) + 1, bool)
         spoilt[self._core[~good & ~off]] = True

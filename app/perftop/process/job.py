@@ -1,7 +1,7 @@
-"""A command that runs under us: started, held at a gate until we are ready, let go, waited for.
+"""A command that we run: it is forked, held at a gate until we are ready, started and waited for.
 
-It is forked before there are threads or an event loop, and held there: what it is to be measured
-with can start meanwhile, and it has used no time of its own when that is ready.
+It is forked before there are threads or an event loop. The measurement starts while it waits at the
+gate, so it has used no time of its own by then.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""Exit statuses, as a shell has them; by a signal n: 128 + n."""
+"""Exit statuses as in a shell, which also uses 128 + n for signal n."""
 _OURS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these, and a program would inherit that."""
+"""Signals that Python ignores; they are reset, because the command would inherit that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How it went."""
+    """The result of a run."""
 
     pid: int
     status: int
     failed: str | None
-    """Why it could not be run."""
-    start_ns: int  # raw: it had not begun before
-    end_ns: int  # raw: it had ended by then
+    """Why the command could not be run; None if it could."""
+    start_ns: int  # raw: time just before the start
+    end_ns: int  # raw: time just after the end
     user_s: float
-    """With all children that it waited for, as `time` has it."""
+    """User time with that of all children that it waited for, as in `time`."""
     sys_s: float
 
     @property
@@ -43,7 +43,7 @@ class Run:
         return (self.end_ns - self.start_ns) / 1e9
 
     def told(self) -> dict[str, int | float]:
-        """What of it is told, in lines and in notes."""
+        """The part of it that goes into lines of JSON and into notes."""
         return {
             "pid": self.pid,
             "status": self.status,
@@ -59,15 +59,15 @@ def raw_ns() -> int:
 
 class Job:
     def __init__(self, argv: Sequence[str], terminal: int | None = None) -> None:
-        """`terminal`: what it is to have for its own, instead of what we have ourselves."""
+        """`terminal`: file descriptor of a terminal for the command; None: it shares ours."""
         self.argv = list(argv)
         gate, self._gate = os.pipe()
         self._trouble, trouble = os.pipe()
         self.start_ns = 0
-        """Raw; 0: it waits."""
+        """Raw time of the start; 0: it waits at the gate."""
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._gate)  # or the gate would never be seen to close
+            os.close(self._gate)  # else the child would never see the gate close
             _wait_and_run(self.argv, gate, trouble, terminal)
         os.close(gate)
         os.close(trouble)
@@ -81,13 +81,13 @@ class Job:
     def go(self) -> None:
         """Open the gate."""
         self.start_ns = raw_ns()
-        with contextlib.suppress(BrokenPipeError):  # it was killed where it waited
+        with contextlib.suppress(BrokenPipeError):  # it was killed at the gate
             os.write(self._gate, b"\n")
         os.close(self._gate)
         self._gate = -1
 
     async def ended(self) -> Run:
-        """Once it has ended; whoever it left behind is not waited for."""
+        """Wait for its end, but not for processes that it left behind."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         handle = os.pidfd_open(self.pid)
         loop.add_reader(handle, over.set)
@@ -99,14 +99,15 @@ class Job:
         return self._reap()
 
     def drop(self) -> None:
-        """It never got its turn: the gate closes, and it ends without having run anything."""
+        """If it was not started, close the gate; the child then ends without running the
+        command."""
         if self._gate >= 0:
             os.close(self._gate)
             self._gate = -1
             self._reap()
 
     def kill(self, number: int) -> None:
-        """Pass a signal on."""
+        """Send a signal to the command."""
         os.kill(self.pid, number)
 
     def _reap(self) -> Run:
@@ -122,10 +123,10 @@ class Job:
 
 
 def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None) -> NoReturn:
-    """The child. Nothing of the parent's may be run here, least of all its exit."""
+    """The child process. No code of the parent may run here, least of all its exit handlers."""
     status = NOT_EXECUTABLE
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends by it, as the command would
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, as it would end the command
     try:
         if terminal is not None:
             _move_to(terminal)
@@ -133,7 +134,7 @@ def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None
             for number in _OURS:
                 signal.signal(number, signal.SIG_DFL)
             if not argv[0]:
-                raise FileNotFoundError(errno.ENOENT, "")  # as a shell; exec says something else
+                raise FileNotFoundError(errno.ENOENT, "")  # as a shell; exec has another error
             os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE
@@ -143,7 +144,7 @@ def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None
 
 
 def _move_to(terminal: int) -> None:
-    """A session of its own there: what is typed on it, and its end, are for nobody else."""
+    """Start a session on that terminal, so that its keys and its hangup reach only the command."""
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for fd in range(3):

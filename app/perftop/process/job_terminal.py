@@ -1,5 +1,5 @@
-"""A command on a terminal of its own: what it prints comes to us, and what it is to be told goes
-through that terminal, which knows what its keys mean."""
+"""A command on a terminal of its own. We read what it prints. We send keys through the terminal,
+which turns some of them into signals."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
 AT_ONCE_BYTES = 1 << 17
-"""Read before others get their turn."""
+"""Bytes read in one turn, before the event loop continues."""
 PAUSE_S = 0.004
-"""Between two such turns: who prints without end is slowed as by any terminal, and the screen is
-not."""
+"""Pause between two such turns: it slows a program that prints without end, as any terminal does,
+and not the screen."""
 LAST_MS, LAST_BYTES = 100, 1 << 18
-"""After the end: what is still on its way comes within this, and is less than this. More is of
-somebody whom the command has left behind."""
+"""Limits in ms and bytes for output after the command's end. More output comes from a process that
+the command left behind."""
 INTERRUPT, QUIT = b"\x03", b"\x1c"
-"""What a terminal makes signals of, for whoever is in front there."""
+"""Keys that a terminal turns into signals for its foreground processes."""
 
 
 class Console:
-    """`job` is held at its gate. To be made before there are threads."""
+    """A terminal with its `job`, which is held at its gate. It must be made before there are
+    threads."""
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
@@ -43,7 +44,7 @@ class Console:
         self.job = Job(argv, theirs)
         os.close(theirs)
         self.closed = False
-        """Nobody is left who could print."""
+        """No process is left that could print."""
         self._following: asyncio.AbstractEventLoop | None = None
         self._done, self._finish = os.pipe()
 
@@ -51,26 +52,27 @@ class Console:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whoever is left hears of it, as when the window of a terminal is closed."""
+        """Close the terminal; processes left on it get a hangup, as when a terminal window is
+        closed."""
         for fd in (self._ours, self._done, self._finish):
             os.close(fd)
         self.job.drop()
 
     def resize(self, columns: int, lines: int) -> None:
-        """Whoever is in front there is told, if it is news."""
+        """Set the size; the foreground processes get a signal if it changed."""
         if min(columns, lines) > 0 and (columns, lines) != self.size:
             self.size = (columns, lines)
             packed = struct.pack("HHHH", lines, columns, 0, 0)
             fcntl.ioctl(self._ours, termios.TIOCSWINSZ, packed)
 
     def type(self, keys: bytes) -> None:
-        with contextlib.suppress(OSError):  # nobody reads, and there is no room for more
+        with contextlib.suppress(OSError):  # nobody reads, and the buffer is full
             os.write(self._ours, keys)
 
     # --- while there is a screen
 
     def follow(self, take: Callable[[bytes], None]) -> None:
-        """Hand over what is printed, until `leave`."""
+        """Pass what is printed to `take`, until `leave`."""
         self._following = loop = asyncio.get_running_loop()
         loop.add_reader(self._ours, self._turn, take)
 
@@ -92,7 +94,7 @@ class Console:
             self.follow(take)
 
     def read(self) -> bytes:
-        """What is there by now, and not too much of it."""
+        """What was printed since the last read, up to about AT_ONCE_BYTES."""
         parts, size = [], 0
         while size < AT_ONCE_BYTES and (data := self._piece()):
             parts.append(data)
@@ -104,15 +106,15 @@ class Console:
             return os.read(self._ours, READ_BYTES)
         except BlockingIOError:
             return b""
-        except OSError:  # how a terminal ends
+        except OSError:  # a terminal without processes gives an error
             self.closed = True
             return b""
 
     # --- when there is none
 
     def copy(self, to: int, first: bytes = b"") -> None:
-        """Hand on what is printed, as it comes, until `finish`. For a thread: a terminal may hold
-        up who writes to it."""
+        """Write `first` and then all that is printed to the descriptor `to`, until `finish`. Run it
+        in a thread, because writes to a terminal may block."""
         to = _written(to, first)
         wait = select.poll()
         wait.register(self._ours, select.POLLIN)
@@ -127,12 +129,13 @@ class Console:
             to = _written(to, data)
 
     def finish(self) -> None:
-        """The command has ended: what it has printed is all."""
+        """Tell `copy` that the command has ended."""
         os.write(self._finish, b"\n")
 
 
 def _written(to: int, data: bytes) -> int:
-    """Where to write the next: nowhere once that has failed. The command is not to notice."""
+    """Write data; return the descriptor for the next write, -1 after a failure. The command must
+    not notice a failure."""
     try:
         while data and to >= 0:
             data = data[os.write(to, data) :]

@@ -1,8 +1,8 @@
-"""Starting a probe, and seeing it end. Quick to import: the probe starts while the app is still
-being read in.
+"""Starts a probe and waits for its end. The module imports quickly, so that the probe starts while
+the app is still being imported.
 
-A probe that programs registers gives them back before it ends. So it is always waited for, also
-when a signal ends us, and what it could not give back is raised as Failed.
+A probe that programs registers restores them before it ends. So we always wait for it, also when a
+signal ends us, and raise Failed for registers that it could not restore.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import IO, Any
 from perftop.base.errors import UNAVAILABLE, Failed
 
 STDERR_BYTES = 4096
-"""Kept of what a probe writes to stderr: the end, which has its one line of a reason."""
+"""Bytes kept of the end of a probe's stderr, where its line with the reason is."""
 GRACE_S = 2.0
-"""Patience with a probe that has nothing to give back; it is killed after that."""
+"""Longest wait for a probe that has no registers to restore; then it is killed."""
 RESTORE_S = 60.0
-"""Patience with a probe that gives registers back. It is never killed."""
+"""Longest wait for a probe that restores registers. It is never killed."""
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 LISTEN_S = 0.5
-"""Patience with stderr after the probe's end, should a descendant keep it open."""
+"""Longest wait for stderr after the probe's end, in case a descendant keeps it open."""
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """The argv of a probe on this machine: the same interpreter, never what PATH may hold. With
-    `sudo` it alone runs as root; the password must have been given before (`authorize`)."""
-    # -P: a perfprobe/ in the working directory must not be what runs with our rights.
+    """The argv of a probe on this machine. It uses the same interpreter, never one from PATH. With
+    `sudo` only the probe runs as root; `authorize` must have asked for the password before."""
+    # -P: a perfprobe/ in the working directory must not run with our rights.
     own = [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
     return ["sudo", "-n", "--", *own] if sudo else own
 
 
 def authorize() -> None:
-    """Has sudo ask for the password now, while the terminal is still the user's."""
+    """Make sudo ask for the password now, before the screen takes the terminal."""
     if shutil.which("sudo") is None:
         raise Failed("--sudo: there is no sudo here; run perftop as root instead", UNAVAILABLE)
     if subprocess.run(["sudo", "-v"], check=False).returncode:
@@ -47,7 +47,7 @@ def authorize() -> None:
 
 
 class Probe:
-    """A running probe. A thread reads its stderr, so that its last words are known at its end with
+    """A running probe. A thread reads its stderr, so that its last lines are known at its end, with
     or without an event loop."""
 
     def __init__(self, process: subprocess.Popen[bytes], argv: Sequence[str]) -> None:
@@ -56,7 +56,7 @@ class Probe:
         self._words = b""
         self._programs = "msr" in argv
         self.told = False
-        """Somebody has raised how it ended."""
+        """A caller has already raised how it ended."""
         assert process.stderr is not None
         self._listener = threading.Thread(target=self._listen, args=(process.stderr,), daemon=True)
         self._listener.start()
@@ -97,8 +97,8 @@ class Probe:
     # --- ending it
 
     def end(self) -> Failed | None:
-        """Tells it to end and waits until it has. What it returns: registers are not as they were.
-        May be called again, and from any thread."""
+        """Tell it to end and wait for that. Returns a failure if registers are not restored. It may
+        be called again, and from any thread."""
         process = self.process
         if process.stdin is not None:
             with suppress(OSError):
@@ -117,8 +117,8 @@ class Probe:
 
 
 def launch(argv: Sequence[str]) -> Probe:
-    """In a process group of its own: the terminal's signals are for us. It ends when its stdin
-    closes, so it does not outlive us whatever happens."""
+    """Start a probe in its own process group, so that the terminal's signals reach only us. It ends
+    when its stdin closes, so it never outlives us."""
     pipe = subprocess.PIPE
     with _starting(argv):
         process = subprocess.Popen(
@@ -130,7 +130,8 @@ def launch(argv: Sequence[str]) -> Probe:
 
 @contextmanager
 def launched(argv: Sequence[str]) -> Iterator[Probe]:
-    """A probe that ends with the block, which signals end as Ctrl-C does."""
+    """A probe that ends with the block; SIGTERM and SIGHUP leave the block by an exception, as
+    Ctrl-C does."""
     with _left_by_signals():
         probe = launch(argv)
         try:
@@ -143,8 +144,8 @@ def launched(argv: Sequence[str]) -> Iterator[Probe]:
 
 
 def ask(argv: Sequence[str]) -> dict[str, Any]:
-    """The answer of a probe that looks once. What it had programmed it gives back, so it is waited
-    for whatever happens."""
+    """The answer of a probe that measures once. It restores what it programmed, so it is waited for
+    in any case."""
     import json
 
     stdin, lifeline = os.pipe()
@@ -171,7 +172,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _refused(code: int, errors: bytes) -> Failed:
-    """What a probe that has no answer says last."""
+    """The failure of a probe without an answer, from the last line of its stderr."""
     lines = errors.decode(errors="replace").strip().splitlines()
     why = lines[-1] if lines else f"perfprobe ended with status {code}"
     return Failed(why.removeprefix("perfprobe: "), max(1, code))
@@ -199,7 +200,7 @@ def _left_by_signals() -> Iterator[None]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Signals do not interrupt a wait for registers."""
+    """Ignore signals in the block, so that they do not interrupt the wait for registers."""
     with _handled(signal.SIG_IGN, [signal.SIGINT, *ENDS]):
         yield
 

@@ -1,5 +1,5 @@
-"""What a program has printed, as its last lines: raw, bounded, and quick to take in however much of
-it comes. What a line looks like is worked out when it is looked at."""
+"""The last lines that a program printed: raw, bounded, and cheap to collect at any rate. How a line
+looks is computed only when it is shown."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NamedTuple
 MOST_LINES = 2000
 MOST_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
-"""Of one line; the rest of it is left out."""
+"""Bytes kept of one line; the rest is left out."""
 MOST_REWRITES = 8
-"""Of one line, as progress is told: what lay below earlier ones is overwritten, or was not meant to
-be seen."""
+"""Rewrites kept of one line, which a program uses to show progress; earlier ones are overwritten
+anyway."""
 PEN_BYTES = 128
 _PEN = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
 class Line(NamedTuple):
     pen: bytes
-    """Sequences that set the colours in which it begins."""
+    """Colour sequences in force at its beginning."""
     raw: bytes
 
 
@@ -32,15 +32,15 @@ class Printout:
         """The line that is not ended yet."""
         self._new: deque[bytes] = deque()
         self._waiting = 0
-        """Bytes of those."""
+        """Number of bytes in `_new`."""
         self._skipped = 0
-        """Lines that were not even split off."""
+        """Number of lines that were dropped before they were split off."""
         self.left_out = 0
-        """Lines that came and are kept no more: the number of the first that is."""
+        """Number of lines that are kept no more; so the number of the first line kept."""
 
     @property
     def ended(self) -> int:
-        """How many of its lines will not change any more."""
+        """Number of lines kept that will not change any more."""
         return len(self._lines)
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Printout:
         return self._lines[at] if at < len(self._lines) else Line(self._pen, self._open)
 
     def take(self, data: bytes) -> None:
-        """Only kept: of a flood most is never looked at."""
+        """Keep data unsplit: most of a flood is never shown."""
         self._new.append(data)
         self._waiting += len(data)
         while self._waiting - len(self._new[0]) > MOST_BYTES:
@@ -68,7 +68,7 @@ class Printout:
         lines = (self._open + b"".join(self._new)).rsplit(b"\n", MOST_LINES)
         self._new.clear()
         self._waiting = 0
-        if len(lines) > MOST_LINES:  # nobody has seen those before
+        if len(lines) > MOST_LINES:  # these lines were never shown
             self.left_out += lines[0].count(b"\n") + 1
             del lines[0]
         *ended, rest = lines
@@ -93,7 +93,7 @@ def _cut(raw: bytes) -> bytes:
 
 
 def _pen(pen: bytes, raw: bytes) -> bytes:
-    """What it is after a line."""
+    """The colour sequences in force after a line."""
     for found in _PEN.findall(raw):
         codes = found[2:-1]
         if codes in {b"", b"0"}:

@@ -1,4 +1,4 @@
-"""Where messages come from: a probe as a child process.
+"""A stream of messages from a probe that runs as a child process.
 
 `async with spawn([...]) as stream: async for message in stream: ...`
 """
@@ -50,7 +50,8 @@ class _ProbeStream:
         return reader
 
     async def close(self, first: Failed | None = None) -> None:
-        """Raises Failed: `first`, what went wrong before, and registers that were not restored."""
+        """End the probe. Raises Failed for `first`, an earlier failure, and for registers that were
+        not restored."""
         if self._transport is not None:
             self._transport.close()
         last = await asyncio.to_thread(self._probe.end)
@@ -64,8 +65,8 @@ class _ProbeStream:
 
 @asynccontextmanager
 async def attached(probe: Probe) -> AsyncIterator[Stream]:
-    """A probe that has been launched; at the end it is told to end, and has. Raises Failed for
-    registers that are not as they were."""
+    """The stream of a launched probe. When the block is left the probe has ended. Raises Failed for
+    registers that are not restored."""
     stream = _ProbeStream(probe)
     try:
         yield stream

@@ -1,4 +1,4 @@
-"""What the stream is told of a command that runs beside it: notes of its start and its end."""
+"""Notes of the start and the end of a command that runs beside a stream."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MOST_ARGV = 4096
 
 
 class RunNotes:
-    """Each once, when it is due."""
+    """Yields run-start and run-end once each."""
 
     def __init__(self, job: Job, bracket: Bracket) -> None:
         self._job, self._bracket = job, bracket
         self._begun = self._over = False
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
-        """`now_ns`: of the newest frame; a simulated machine has no other time. `over`: more will
-        not be known of the run than is known now."""
+        """The notes that are due. `now_ns`: time of the newest frame, the only time that a
+        simulated machine has. `over`: nothing more will become known of the run."""
         job, bracket = self._job, self._bracket
         if job.start_ns > 0 and not self._begun:
             self._begun = True
@@ -34,7 +34,7 @@ class RunNotes:
 
 
 def _spoken(argv: list[str]) -> list[str]:
-    """As text, whatever it holds, and not too much of it."""
+    """The command line as valid text, cut to MOST_ARGV characters."""
     words: list[str] = []
     left = MOST_ARGV
     for word in argv:
@@ -46,7 +46,8 @@ def _spoken(argv: list[str]) -> list[str]:
 
 
 def _ended(run: Run, bracket: Bracket) -> dict[str, object]:
-    """Bounds are raw times: each CPU was read first, and last, in these ranges."""
+    """Data of run-end. `first_ns` and `last_ns` are the ranges of raw times of the CPUs' first and
+    last reads."""
     bounds = bracket.bounds
     return {
         **run.told(),
