@@ -1,4 +1,4 @@
-"""The answer of `perfprobe doctor`, drawn: what can be read here, what not, why, and the mend."""
+"""Draws the answer of `perfprobe doctor`: what can be read here, what not, why, and the fix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _verdict(answer: Answer, width: int) -> list[str]:
-    """What perftop makes of it."""
+    """The lines on what perftop uses and what it cannot measure here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -60,7 +60,7 @@ def _verdict(answer: Answer, width: int) -> list[str]:
 
 
 def _readiness(items: Sequence[Answer], width: int, *, unicode: bool) -> list[str]:
-    """The machine as a place for benchmarks."""
+    """The lines on how suitable the machine is for benchmarks."""
     lines = ["Benchmarks here:"]
     for item in items:
         sign = mark(item["state"], unicode=unicode)

@@ -1,4 +1,4 @@
-"""An export from end to end: what is read, how it is cut, where it goes."""
+"""`perftop export`: converts a recording to another format, and shows its progress."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
+    """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
+    closed."""
     measures = chosen(options.metrics)
     if options.form == "parquet":
         pyarrow()
@@ -83,7 +84,7 @@ def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
     try:
         for message in source.messages(progress.show):
             if conversion.apply(message):
-                out.flush()  # who reads a pipe need not wait for the next ones
+                out.flush()  # a reader of a pipe gets each line at once
     finally:
         progress.clear()
     conversion.finish()
@@ -91,7 +92,8 @@ def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
 
 
 def _every_ns(asked_ns: int | None, sample_ns: int) -> int:
-    """Of an interval: a whole number of samples, or lines would not cover it. Raises Failed."""
+    """Length of the interval that a line covers, in ns: a whole number of samples. Raises Failed
+    if the one asked for is not."""
     if asked_ns is None:
         return -(-EVERY_NS // sample_ns) * sample_ns
     steps = asked_ns / sample_ns
@@ -110,7 +112,7 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
     if same(options.source, path):
         raise Failed(f"{path} is what is read: it cannot be written as well", USAGE)
     try:
-        taken = path.exists() and not path.is_file()  # /dev/stdout, a pipe: nothing is replaced
+        taken = path.exists() and not path.is_file()  # /dev/stdout or a pipe: nothing is replaced
         return path.open("wb" if options.force or taken else "xb")
     except FileExistsError:
         raise Failed(f"{path} is there already; --force replaces it") from None
@@ -119,30 +121,30 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
 
 
 QUIET_S = 2.0
-"""Before that nobody has begun to wonder."""
+"""No progress is shown for the first 2 s."""
 EVERY_S = 0.2
 WIDTH = 30
 
 
 class Progress:
-    """One line, drawn again in place."""
+    """A line on a terminal that shows the progress, redrawn in place."""
 
     def __init__(
         self, out: TextIO | None, size: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`out`: None where nobody looks. `size` in bytes; None: nobody knows it."""
+        """`out`: None shows nothing. `size`: of the input, in bytes; None if unknown."""
         self._out, self._size, self._clock = out, size, clock
         self._due_s = clock() + QUIET_S
         self._drawn = False
 
     @classmethod
     def on_terminal(cls, size: int | None, out: BinaryIO) -> Self:
-        """On stderr if that is a terminal, and what is exported does not go to one, too."""
+        """A progress line on stderr, shown if that is a terminal and `out` is none."""
         alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
         return cls(sys.stderr if alone else None, size)
 
     def show(self, done: int) -> None:
-        """So many bytes were read."""
+        """Shows that `done` bytes were read."""
         if self._out is None or self._clock() < self._due_s:
             return
         self._due_s = self._clock() + EVERY_S

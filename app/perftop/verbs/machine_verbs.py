@@ -1,5 +1,5 @@
-"""Verbs that look at the machine itself: the probe does it as a child and answers with JSON, which
-is drawn here. So rights are the probe's, and what draws an answer is imported only then."""
+"""Verbs that look at the machine itself. The probe runs as a child and answers with JSON, which is
+drawn here: so only the probe needs rights. The module that draws is imported when needed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SUDO = "run the probe, and only it, as root"
 
 class Draw(Protocol):
     def __call__(self, answer: Answer, width: int, *, unicode: bool) -> list[str]:
-        """The lines of an answer."""
+        """The lines to print for an answer; `width` in columns."""
 
 
 def machine_options() -> argparse.ArgumentParser:
-    """Which machine, and with which rights."""
+    """Options for the machine to look at, and for the rights of the probe."""
     options = stream_options.sysroot()
     options.set_defaults(sysroot=None)
     options.add_argument("--sudo", action="store_true", help=SUDO)
@@ -29,7 +29,7 @@ def machine_options() -> argparse.ArgumentParser:
 
 
 def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
-    """Among the verbs of a parser."""
+    """Adds these verbs to those of a parser."""
     looks: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
         ("topology", _topology, "packages, caches, cores, CPUs"),
         ("doctor", _doctor, "what can be read here, and why not"),
@@ -44,7 +44,7 @@ def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
 
 
 def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
-    """The probe's command line, once it may be run."""
+    """The probe's command line; with --sudo, sudo has asked for its password by then."""
     from perftop.process import launch
 
     if options.sudo:
@@ -54,7 +54,7 @@ def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
 
 
 def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    """A verb that runs code, and so knows no other machine than this one."""
+    """Adds a verb that runs code, which is possible on this machine only: it has no --sysroot."""
     instrument: argparse.ArgumentParser = verbs.add_parser(name, help=text)
     instrument.add_argument("--json", action="store_true", help="as one JSON object")
     instrument.add_argument("--sudo", action="store_true", help=SUDO)
@@ -135,7 +135,7 @@ def _drawn(options: argparse.Namespace, verb: str, draw: Draw, *more: str) -> in
 
 
 def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
-    """On stdout, as wide as the terminal is."""
+    """Prints an answer on stdout, as wide as the terminal, or as JSON."""
     import json
     import shutil
 
@@ -146,7 +146,7 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
 
 
 def _ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:
-    """What the probe says of the machine."""
+    """The probe's answer to a verb."""
     from perftop.process import launch
 
     return launch.ask(probe_command(options, verb, "--json", *more))

@@ -1,4 +1,4 @@
-"""`perftop record`: a stream into a file, no screen."""
+"""`perftop record`: writes a stream to a file, without a screen."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _CLEAR = "\r\x1b[K"
 @dataclass(frozen=True, slots=True)
 class Options:
     argv: list[str]
-    """The probe to run."""
+    """Command line of the probe."""
     path: Path
     sample_ns: int
     duration_ns: int | None = None
     force: bool = False
     job: Job | None = None
-    """What to record, which waits for its start; the terminal is then not ours."""
+    """The command to record, waiting for its start; None: none. The terminal then belongs to it."""
 
 
 class Record:
-    """One run. Whatever ends it, what there is by then is a whole recording."""
+    """One run. Whatever ends it, the file is a complete recording up to then."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -51,14 +51,14 @@ class Record:
         self._command = None if options.job is None else _Command(options.job)
         self._shown = options.job is None and sys.stderr is not None and sys.stderr.isatty()
         self.status = 0
-        """1: it could not be recorded to its end."""
+        """Exit status; not 0 if the command could not be recorded to its end."""
 
     @property
     def bracket(self) -> Bracket | None:
         return None if self._command is None else self._command.measurement.bracket
 
     async def consume(self, stream: Stream) -> None:
-        """Until it has lasted as long as was asked for, the job has ended, or the stream ends."""
+        """Reads until the duration is reached, the job has ended, or the stream ends."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_soon)
         telling = loop.create_task(self._tell())
@@ -89,12 +89,12 @@ class Record:
         self._tell_of_command(over=True)
         tape.end()
         if command is not None and command.never_was:
-            tape.path.unlink(missing_ok=True)  # there is nothing to keep
+            tape.path.unlink(missing_ok=True)  # the command did not run: nothing to keep
         else:
             self._say(f"perftop: recorded {tape.told} in {tape.path}\n")
 
     def _take(self, message: wire.Message) -> bool:
-        """Whether that is all that is wanted."""
+        """Handles a message; returns whether it was the last one wanted."""
         command = self._command
         if command is not None and command.early(message):
             return False
@@ -114,14 +114,15 @@ class Record:
         return False
 
     async def _tell(self) -> None:
-        """Whoever waits, how far it is."""
+        """Shows once a second, on a terminal, how much has been recorded."""
         while self._shown:
             await asyncio.sleep(TELL_S)
             if self._tape is not None:
                 self._say(f"recording: {self._tape.told}")
 
     def _mark_soon(self) -> None:
-        """With the next sample, at the time of the newest: it may come at any moment."""
+        """Asks for a mark. It is written before the next message, with the time of the newest
+        sample, because the signal may arrive at any moment."""
         self._wanted += 1
 
     def _mark(self) -> None:
@@ -144,7 +145,7 @@ class Record:
         except Failed as failed:
             if self._command is None or not self._command.runs:
                 raise
-            # It is measured all the same: that needs no file.
+            # The command is measured on: that needs no file.
             self.status = failed.status
             self._say(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind == "warning":
@@ -155,13 +156,13 @@ class Record:
         if self._first_ns is None:
             self._first_ns = frame.time_ns
         duration_ns = self._options.duration_ns
-        # Half a sample early: a deadline that is a hair short of the end belongs to it.
+        # Half a sample of slack: a frame just before the end counts as on it.
         slack_ns = self._options.sample_ns // 2
         return duration_ns is not None and frame.time_ns - self._first_ns >= duration_ns - slack_ns
 
     def _say(self, text: str) -> None:
-        """Over the line that says how far it is, if there is one. Recording does not depend on
-        whether anybody hears it."""
+        """Writes to stderr, over the progress line if there is one. Errors are ignored: recording
+        goes on without stderr."""
         if sys.stderr is not None:
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"{_CLEAR}{text}" if self._shown else text)
@@ -169,7 +170,7 @@ class Record:
 
 
 class _Command:
-    """What runs while it is recorded, and what the file is told of it."""
+    """The command that is recorded, and the notes on it for the file."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -179,12 +180,12 @@ class _Command:
 
     @property
     def runs(self) -> bool:
-        """Or has run."""
+        """Whether the command has started; true after its end, too."""
         return self._job.start_ns > 0
 
     @property
     def never_was(self) -> bool:
-        """It could not be run."""
+        """Whether the command could not be run."""
         run = self.measurement.bracket.run
         return run is not None and run.failed is not None
 
@@ -209,7 +210,7 @@ class _Command:
 
 
 def run(options: Options) -> int:
-    """The exit status. Raises Failed."""
+    """Runs the verb; returns the exit status. Raises Failed."""
     refuse(options.path, force=options.force)
     record = Record(options)
     status = asyncio.run(attend(record, options.argv, ENDS))

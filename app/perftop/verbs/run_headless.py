@@ -1,4 +1,4 @@
-"""A verb without a screen: until its stream ends, a signal comes, or its command has ended."""
+"""Runs a verb without a screen until its stream ends, a signal comes, or its command has ended."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from perftop.process.command_window import HEEDED, Bracket
 from perftop.process.probe_stream import Stream, spawn
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""They end a measurement without a command, which is then told in full."""
+"""Signals that end a measurement without a command; its results are then written in full."""
 
 
 class Work(Protocol):
     @property
     def bracket(self) -> Bracket | None:
-        """Around the command, if there is one."""
+        """The measuring window around the command; None without a command."""
 
     async def consume(self, stream: Stream) -> None: ...
 
     def finish(self) -> None:
-        """Whatever ended it; the command has ended too."""
+        """Writes the results. Called however the stream ended, after the command has ended."""
 
 
 async def attend(work: Work, argv: list[str], ends: Iterable[int]) -> int:
-    """The exit status: the command's own, else 128 + the signal that ended us, else 0. `argv`: the
-    probe; `ends`: signals that are heeded where there is no command. Raises Failed, with the
-    command's status unless that is 0: a command that failed says so itself, whatever became of us.
+    """Runs the work on a probe's stream. Returns the command's exit status, else 128 + the signal
+    that ended us, else 0. `argv`: the probe's command line; `ends`: signals to heed if there is no
+    command. Raises Failed, with the command's status unless that is 0.
     """
     tasks: list[asyncio.Task[None]] = []
-    caught = _heed(tasks, work.bracket, ends)  # before there is a probe that must be seen to end
+    caught = _heed(tasks, work.bracket, ends)  # before the probe starts, which must be ended
     try:
         async with spawn(argv) as stream:
             task = asyncio.ensure_future(work.consume(stream))
@@ -59,7 +59,7 @@ def _deafen() -> None:
 
 
 async def _see_out(work: Work) -> None:
-    """The command is let run to its end, if it ever began. Raises Failed if it could not be run."""
+    """Waits for the end of the command, if it has begun. Raises Failed if it could not be run."""
     bracket = work.bracket
     run = None if bracket is None else await bracket.ended()
     try:
@@ -77,8 +77,8 @@ def _status(work: Work) -> int:
 def _heed(
     tasks: list[asyncio.Task[None]], bracket: Bracket | None, ends: Iterable[int]
 ) -> list[int]:
-    """Signals cancel the tasks and go into the list that is returned; while a command runs they are
-    for that. A hang-up that was ignored before (nohup) stays ignored."""
+    """Installs handlers: a signal is passed to a running command, else it cancels the tasks and is
+    added to the returned list. A hang-up that was ignored before (nohup) stays ignored."""
     caught: list[int] = []
 
     def stop(number: int) -> None:

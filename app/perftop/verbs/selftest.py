@@ -57,7 +57,7 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
 
 
 def _of(check: Answer) -> str:
-    """What errors are shares of, where it is not what was expected."""
+    """The value that errors are shares of, as text; '' if it is the expected value."""
     scale = check["scale"]
     return "" if scale in {None, check["expected"]} else f" of {_amount(scale, check['unit'])}"
 

@@ -27,7 +27,7 @@ from perftop.verbs.run_headless import ENDS, attend
 @dataclass(frozen=True, slots=True)
 class Options:
     argv: list[str]
-    """The probe to run."""
+    """Command line of the probe."""
     interval_ns: int
     sample_ns: int
     count: int | None = None
@@ -35,13 +35,13 @@ class Options:
     json: bool = False
     output: Path | None = None
     job: Job | None = None
-    """What to measure, which waits for its start; stdout is then not ours."""
+    """The command to measure, waiting for its start; None: none. Stdout then belongs to it."""
     intervals: bool = True
-    """Whether they are told, or only the sum of them."""
+    """Whether intervals are printed, or only the summary."""
 
 
 class Stat:
-    """One run: writes as it goes, sums up at the end."""
+    """One run: writes numbers as they come and a summary at the end."""
 
     def __init__(self, options: Options, out: TextIO) -> None:
         self._options = options
@@ -54,7 +54,7 @@ class Stat:
         self._as_shown: Callable[[str], str] = in_ascii if plain else str
 
     async def consume(self, stream: Stream) -> None:
-        """Until the count or duration is reached, the job has ended, or the stream ends."""
+        """Reads until the count or duration is reached, the job has ended, or the stream ends."""
         async for message in stream:
             if isinstance(message, wire.Hello):
                 self._begin(message)
@@ -72,11 +72,11 @@ class Stat:
 
     @property
     def run(self) -> Run | None:
-        """Of the job, once it has ended."""
+        """The outcome of the job; None until it has ended."""
         return None if self.bracket is None else self.bracket.run
 
     def finish(self) -> None:
-        """What is still running, and the summary."""
+        """Writes the episodes that still run, and the summary."""
         session, bracket, measurement = self._session, self.bracket, self._measurement
         if session is None or measurement.first_ns is None:
             return
@@ -101,17 +101,17 @@ class Stat:
             self._print(stat_text.heading(self._session))
 
     def _frame(self, session: Session, frame: wire.Frame) -> bool:
-        """Whether this frame was the last that is wanted."""
+        """Handles a frame; returns whether it was the last one wanted."""
         options, measurement = self._options, self._measurement
         assert measurement.first_ns is not None
-        # Half a sample early: a deadline that is a hair short of the boundary belongs to it.
+        # Half a sample of slack: a frame just before a boundary counts as on it.
         slack_ns = options.sample_ns // 2
         if options.intervals and session.span_ns >= options.interval_ns - slack_ns:
             self._interval(session)
         elapsed_ns = frame.time_ns - measurement.first_ns
         over = options.duration_ns is not None and elapsed_ns >= options.duration_ns - slack_ns
         if measurement.over(session, frame) or over:
-            if options.intervals and session.span_ns > slack_ns:  # the rest is shorter, and says so
+            if options.intervals and session.span_ns > slack_ns:  # printed with its own length
                 self._interval(session)
             return True
         return self._intervals == options.count
@@ -145,7 +145,8 @@ class Stat:
 
 
 def run(options: Options) -> int:
-    """The exit status. Raises Failed, and BrokenPipeError where stdout was closed."""
+    """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
+    closed."""
     stat: Stat | None = None
     try:
         with _open(options) as out:
@@ -167,6 +168,6 @@ def _open(options: Options) -> contextlib.AbstractContextManager[TextIO]:
     if options.output is not None and not to_stdout:
         return options.output.open("w", encoding="utf-8")
     standard = sys.stdout if options.job is None or to_stdout else sys.stderr
-    if standard is None:  # it was closed; the job is to run all the same
+    if standard is None:  # it was closed; the job must run nevertheless
         return Path(os.devnull).open("w", encoding="utf-8")
     return contextlib.nullcontext(standard)

@@ -1,4 +1,4 @@
-"""What the probe found about timers, drawn: costs, how samples lie, order, TSC, offsets."""
+"""Draws the answer of `perfprobe timers`: costs, distributions, order, TSC, offsets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from perftop.base.times import exact
 
 Answer = dict[str, Any]
 INDENT = 20
-"""Of the longest name of a method, and a space."""
+"""Cells of the first column: the longest name of a method and a space."""
 COLUMN = 8
 LAST = 10
-"""Of the step, which has its unit with it."""
+"""Cells of the last column, the step, which includes its unit."""
 WIDE = 112
-"""Here all columns fit in both units."""
+"""Columns of the terminal from which costs are shown both in ticks and in ns."""
 BARS = 24
 NARROWEST = 80
-"""Narrower terminals get lines that they wrap themselves."""
+"""Minimum width of lines; a narrower terminal wraps them itself."""
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
@@ -50,7 +50,7 @@ def _title(answer: Answer) -> str:
 
 
 def number(value: float | None) -> str:
-    """Digits that mean something beside a cost of this size."""
+    """A cost with as many decimals as mean something at its size."""
     if value is None:
         return MISSING
     return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
@@ -111,7 +111,7 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
 
 
 def _together(methods: Sequence[Answer], width: int) -> Iterator[str]:
-    """What is too short to be measured alone."""
+    """The lines on methods so short that several calls are measured together."""
     by_calls: dict[int, list[str]] = {}
     for method in methods:
         if method["usable"] and method["calls"] > 1:
@@ -210,8 +210,8 @@ ASCII_LEVELS = ".:-=+*#@"
 
 
 def bars(counts: Sequence[int], *, unicode: bool = True) -> str:
-    """A character a bin, the fullest at full height. What is not empty can be seen, and what is
-    empty is a space."""
+    """A histogram with a character per bin, the fullest at full height. An empty bin is a space,
+    any other is visible."""
     levels = LEVELS if unicode else ASCII_LEVELS
     highest = max(counts, default=0)
     return "".join(_bar(count, highest, levels) if count else " " for count in counts)

@@ -1,7 +1,7 @@
-"""The machine as a tree of text, for `perftop topology`.
+"""Draws the machine as a tree of text, for `perftop topology`.
 
 Regular runs are one line: "cores 0-23   cpus 0-23 + 48-71" pairs the first of each list, the
-second, and so on; "(2 a core)" means neighbours. What cannot be said so is listed core by core.
+second, and so on; "(2 a core)" means neighbours. Irregular ones are listed core by core.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perftop.base.format import many
 from perftop.base.text import in_ascii, ranges
 
 _STRENGTH = "PEL other"  # the order in which types are named
-_WIDEST = 72  # of a run of CPUs; a longer one is harder to read than a list
+_WIDEST = 72  # cells of a run of CPUs; a longer run is harder to read than a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class _Core:
 @dataclass(slots=True)
 class _Branch:
     cells: list[str]
-    """Name, node, cores, CPUs: columns, aligned with all others of the same depth."""
+    """Name, node, cores and CPUs, in columns shared by all branches of the same depth."""
     below: list[_Branch] = field(default_factory=list)
 
 
 def draw(cpus: Sequence[Mapping[str, Any]], unicode: bool = True) -> list[str]:
-    """Lines for the rows of `topology --json`."""
+    """The tree, as lines, for the rows of `topology --json`."""
     cores = _cores(cpus)
     summary = " · ".join(_summary(cpus, cores))
     if off := [int(row["cpu"]) for row in cpus if not row.get("online")]:
@@ -54,11 +54,12 @@ def _listed(numbers: Iterable[int]) -> str:
     return ranges(numbers, strides=True)
 
 
-# --- what there is -------------------------------------------------------------------------------
+# --- cores ---------------------------------------------------------------------------------------
 
 
 def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Cores with a CPU that is online, by their first CPU. Some kernels repeat core ids."""
+    """Cores with an online CPU, ordered by their first CPU. Siblings tell cores apart, too, as some
+    kernels repeat core ids."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for row in sorted(cpus, key=lambda row: int(row["cpu"])):
         if not row.get("online"):
@@ -149,7 +150,8 @@ def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
 
 
 def _foldable(groups: list[list[_Core]]) -> bool:
-    """Whether groups are one core each, all alike: virtual machines have hundreds of them."""
+    """Whether there are over two groups, each with one core and all alike, so that one line is
+    enough for them. Virtual machines have hundreds of such groups."""
     cores = [group[0] for group in groups]
     kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
     firsts = [core.cpus[0] for core in cores]
@@ -158,7 +160,7 @@ def _foldable(groups: list[list[_Core]]) -> bool:
 
 
 def _group(name: str, cores: list[_Core]) -> _Branch:
-    """One L3. Cores of another node, type or number of threads have a line of their own."""
+    """The branch of one L3. Cores that differ in node, type or threads have separate lines."""
     classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
     for core in cores:
         classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
@@ -176,11 +178,11 @@ def _group(name: str, cores: list[_Core]) -> _Branch:
 
 
 def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
-    """Two cells for cores of one kind, or one and a list of the cores."""
+    """Cells for cores of one kind: either cores and CPUs, or their number and a list below."""
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
     known = [n for n in ids if n is not None]
-    alike = len(cores) > 1 and len(set(ids)) == 1  # a core of each of many packages
+    alike = len(cores) > 1 and len(set(ids)) == 1  # one core in each of several packages
     plural = "s" if len(cores) > 1 and not alike else ""
     label = f"{kind}core{plural} {_listed(known)}" if known else kind + many(len(cores), "core")
     label += " of each" if known and alike else ""
@@ -195,7 +197,7 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
 
 
 def _pattern(cores: list[_Core]) -> str:
-    """How CPUs lie on cores that have equally many; empty if there is no short way to say it."""
+    """The CPUs of cores with equally many, in short form; '' if they have no regular pattern."""
     flat = [cpu for core in cores for cpu in core.cpus]
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"
@@ -213,7 +215,7 @@ def _pattern(cores: list[_Core]) -> str:
 
 def _measure(branches: list[_Branch], depth: int, widths: dict[tuple[int, int], int]) -> None:
     for branch in branches:
-        for column, cell in enumerate(branch.cells[:-1]):  # what ends a line needs no padding
+        for column, cell in enumerate(branch.cells[:-1]):  # the last cell needs no padding
             key = (depth, column)
             widths[key] = max(widths.get(key, 0), len(cell))
         _measure(branch.below, depth + 1, widths)
