@@ -1,4 +1,4 @@
-"""Episodes in words: where, how deep, by what cause, on which evidence."""
+"""Episodes in words: place, depth, cause and evidence."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from perfprobe.wire import Cpu
 
 _LOSSES, _COUNTS = frozenset({"turbo-drop", "license"}), frozenset({"smi"})
-"""Kinds whose depth is a clock that was missed, or a number of times; most are shares."""
+"""Kinds whose depth is a loss of clock in Hz, and kinds whose depth is a count; of most it is a
+share."""
 _LEAST_HZ = 5e6
-"""Less than this is told as nothing."""
+"""Losses of clock below this are shown as 0."""
 _CAUSES = {
     "power-pl1": "power limit PL1", "power-pl2": "power limit PL2", "current": "current limit",
     "prochot": "PROCHOT", "vr": "voltage regulator", "hwp": "HWP", "license": "SIMD license",
@@ -24,15 +25,15 @@ _CAUSES = {
     "unknown": "cause unknown", "modulation": "clock modulation", "level": "SIMD level",
 }  # fmt: skip
 _CAUSELESS = frozenset({"ramp", "smi", "online", "offline"})
-"""Kinds that say what there is to say."""
+"""Kinds whose name already says the cause."""
 _OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz"}
-"""Evidence that is told beside its limit: 150 of 150 W."""
+"""Evidence shown together with its limit, with the key of the limit: 150 of 150 W."""
 _MOST_NAMES = 4
-"""Tasks that one piece of evidence names; of the others it says how many."""
+"""Tasks named in one piece of evidence; the others are only counted."""
 
 
 def depth(kind: str, value: float | None) -> str:
-    """In what the kind is measured in; empty where nobody measured it."""
+    """The depth in the unit of the kind; '' if it was not measured."""
     if value is None or not math.isfinite(value):
         return ""
     if kind in _LOSSES:
@@ -43,13 +44,13 @@ def depth(kind: str, value: float | None) -> str:
 
 
 def cause(kind: str, name: str) -> str:
-    """In words."""
+    """The cause in words."""
     return "" if kind in _CAUSELESS and name == "unknown" else _CAUSES.get(name, name)
 
 
 def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
-    """Packages or cores by their names, where it is all of them that is online; else CPUs. A list
-    of more than `most` characters is cut."""
+    """Names of packages or cores if the CPUs are all their online CPUs, else CPU numbers. A list of
+    more than `most` characters is cut."""
     mine = set(cpus)
     online = [row for row in topology if row.online]
     what, names = _whole(online, [row for row in online if row.cpu in mine], len(mine)) or (
@@ -62,7 +63,8 @@ def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
 
 
 def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str, str] | None:
-    """`mine`: those of the `count` CPUs that are online."""
+    """The kind and the numbers of the packages or cores that the CPUs fill; None if they fill none.
+    `mine`: those of the `count` CPUs that are online."""
     cores, packages = {(row.package, row.core) for row in mine}, {row.package for row in mine}
     known = [package for package in packages if package is not None]
     if len(known) < len(packages) or len(mine) != count or count == 1:
@@ -78,7 +80,7 @@ def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str,
 
 
 def worded(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Evidence as JSON has it: what detectors tell in codes becomes text, numbers stay."""
+    """Evidence as in JSON: codes of detectors become text, numbers stay."""
     found = {}
     for key, value in evidence.items():
         name, said = _WORDED.get(key, (key, None))
@@ -168,11 +170,11 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "self": ("self", _names),
     "rests_on": ("rests on", _always("steal of /proc/stat, in ticks of 10 ms")),
 }
-"""By the key of detectors, that of JSON and the words for the value; None: it stays."""
+"""The key in JSON and the words for the value, by the key of detectors; None: the value stays."""
 
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
-    """What an episode rests on, without what its cause already says."""
+    """The evidence in one line, without what the cause already says."""
     evidence = worded(evidence)
     limits = {limit for key, limit in _OF.items() if key in evidence}
     return " · ".join(
@@ -204,7 +206,7 @@ _NAMES = {
     "error_share": "error up to", "error_of_idle_share": "of idle",
     "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
 }  # fmt: skip
-"""Of keys that a reader would not understand without."""
+"""Words for keys that are not clear by themselves."""
 _UNITS: dict[str, Callable[[float], str]] = {
     "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
     "_w": lambda value: f"{value:.0f} W",
@@ -213,11 +215,11 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
     "_s": _seconds,
 }
-"""By the end of a key; of those that fit the first."""
+"""Values as text, by the end of the key; the first end that fits is used."""
 
 
 def told(key: str, value: object) -> str:
-    """A piece of evidence as text: its key says in which unit a number is."""
+    """A piece of evidence as text; the end of its key names the unit of a number."""
     name = _NAMES.get(key)
     for end, shown in _UNITS.items():
         if key.endswith(end) and isinstance(value, int | float):

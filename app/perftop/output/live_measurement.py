@@ -1,5 +1,5 @@
-"""What a session measures from its first frame on, and for whom: until its command has ended, if it
-has one. And what it all adds up to."""
+"""The measurement of a session, from its first frame to the end of its command, if it has one; and
+its summary."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from perftop.session.summary import Tally
 
 
 class Measurement:
-    """The session is kept, and messages applied to it, by whoever owns this."""
+    """A measurement. The caller owns the session and applies messages to it."""
 
     def __init__(self, job: Job | None = None) -> None:
         self.bracket = None if job is None else Bracket(job)
         self.tally = Tally()
         self.first_ns: int | None = None
-        """Of the first frame."""
+        """Raw time of the first frame."""
         self._footprint = None if job is None else Footprint(job.pid)
 
     def early(self, message: wire.Message) -> bool:
-        """Before the session has it. True: it is to be left out, for it would only lengthen what is
-        measured."""
+        """Take a message before the session applies it. True: leave it out, because it would only
+        lengthen the measurement."""
         bracket = self.bracket
         if isinstance(message, wire.Hello) and bracket is not None:
             bracket.begin(message)
@@ -38,15 +38,15 @@ class Measurement:
         return False
 
     def over(self, session: Session, frame: wire.Frame) -> bool:
-        """Whether the command has ended, and all CPUs were read since. The session has applied the
-        frame."""
+        """Take a frame after the session has applied it. True: the command has ended and all CPUs
+        were read since."""
         if self.bracket is None or self._footprint is None:
             return False
         self._footprint.take(session.neighbours.watching, frame.time_ns)
         return self.bracket.take(frame)
 
     def line(self, session: Session) -> Line:
-        """The summary. Its episodes are those that were put into the tally."""
+        """The summary; its episodes are those in `tally`."""
         assert self.first_ns is not None
         elapsed_s = (session.now_ns - self.first_ns) / 1e9
         run = None if self.bracket is None else run_summary.run_line(session, self.bracket)
@@ -64,18 +64,18 @@ class Beside(Measurement):
         super().__init__(job)
         self.job = job
         self.summary: list[str] = []
-        """Once nothing of the run is missing any more."""
+        """Lines of the summary; empty until the run has been measured completely."""
         self._lone: dict[str, Episode] = {}
-        """The first of each kind."""
+        """The first episode of each kind."""
         self._cursor = 0
 
     @property
     def running(self) -> bool:
-        """It was let go, and has not ended."""
+        """Whether the command was started and has not ended."""
         return self.job.start_ns > 0 and self.bracket.run is None
 
     def take(self, session: Session, message: wire.Message) -> None:
-        """One that the session has applied."""
+        """Take a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
         news, self._cursor = session.episodes_since(self._cursor)
@@ -85,7 +85,7 @@ class Beside(Measurement):
             self.finish(session)
 
     def finish(self, session: Session) -> None:
-        """The run is over, and no more will come of it."""
+        """Make the summary now, because nothing more will be measured of the run."""
         if self.summary or self.first_ns is None or self.bracket.run is None:
             return
         for episode in session.running:
@@ -99,7 +99,8 @@ class Beside(Measurement):
         self.tally.add(episode)
 
     def _told(self, session: Session) -> list[str]:
-        """Episodes alone of their kind; of the others the summary tells the worst."""
+        """Episodes that are the only one of their kind; of other kinds the summary has the
+        worst."""
         counted = self.tally.counted
         return [
             stat_text.episode(session, episode)

@@ -1,4 +1,4 @@
-"""The last line of `stat --json`: a whole run, and the command that it was measured for."""
+"""The last line of `stat --json`: the summary of a whole run and of its command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from perftop.session.summary import Extremes
 
 
 def run_line(session: Session, bracket: Bracket) -> Line | None:
-    """All first samples lie before the start of the run, all last ones after its end."""
+    """The command's run, or None without one. All first samples lie before its start, all last
+    samples after its end."""
     run, bounds = bracket.run, bracket.bounds
     if run is None:
         return None
@@ -24,8 +25,9 @@ def run_line(session: Session, bracket: Bracket) -> Line | None:
 
 
 def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
-    """In Unix time, the samples as the earliest and the latest of all CPUs. Null together: the
-    window was not closed, or a simulated machine's time says nothing about the run's."""
+    """Start and end of the run, and the ranges over all CPUs of first and last samples, in Unix
+    time. All are null if the window was not closed, or if the machine is simulated and so has
+    another time than the run."""
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {
@@ -68,7 +70,7 @@ def summary_line(
 def _job(
     session: Session, whole: Interval, extremes: Extremes, footprint: Footprint | None
 ) -> Line:
-    """The CPUs on which the command was seen to run, and the rest of those asked for."""
+    """Measures of the CPUs on which the command was seen to run, and of the other selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
@@ -87,7 +89,7 @@ def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int
 
 
 def _energy_j(session: Session) -> float:
-    """Of all packages; NaN if it is not known of one."""
+    """Energy of all packages in J; NaN if it is unknown for one of them."""
     column = session.counters.columns.get("energy_j")
     if column is None:
         return math.nan

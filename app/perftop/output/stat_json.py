@@ -1,7 +1,7 @@
-"""A session as JSON lines (`stat --json`): the stable form that scripts rely on.
+"""A session as JSON lines (`stat --json`), the stable format for scripts.
 
-Unknown is null. A reason that holds for the whole run is in hello's `missing` under the same key;
-one that came later is in the row's `why`.
+Unknown values are null. The line `hello` has reasons that hold for the whole run in `missing`,
+under the same key; a row has later reasons in `why`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from perftop.session.session import Session
 
 Line = dict[str, Any]
 MULTIPLEXED = 0.99
-"""Of the time; closer to all of it, turns are only those of starting."""
+"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
+their start."""
 
 
 def text(line: Line) -> str:
@@ -30,7 +31,8 @@ def text(line: Line) -> str:
 
 
 def number(value: float) -> float | None:
-    """Seven digits: more than any counter carries, short enough to read."""
+    """A number to seven digits, more than any counter supports and short enough to read; None if it
+    is not finite."""
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
@@ -110,8 +112,8 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
 
 
 def multiplexed(interval: Interval) -> dict[int, float]:
-    """By position of the CPU, where perf counted in turns with others: for which share of the time.
-    Counts are scaled up from it, and so are estimates."""
+    """Counted share of the time by position of the CPU, for CPUs on which perf multiplexed
+    counters. Their counts are scaled up, so they are estimates."""
     if interval.counted is None:
         return {}
     shares = enumerate(interval.counted.tolist())

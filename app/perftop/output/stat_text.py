@@ -24,21 +24,21 @@ _SHOW: dict[str, Show] = {"ratio": percent, "Hz": clock, "1": plain}
 _UNIT = {"ratio": "%", "Hz": "GHz", "1": ""}
 SHOWN = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
-"""Columns: what fits into a line and is worth it."""
+"""Columns of the tables: the most useful metrics that fit into a line."""
 WIDTHS = [max(5, len(METRICS[key].label)) for key in SHOWN]
 STATE_WIDTH = 8
-"""A range takes so much: 100..100."""
+"""Characters of the widest range: 100..100."""
 SPANS = ("min", "mean", "max", "p5")
 MOST_CPUS = 60
-"""Characters of a list of CPUs."""
+"""Most characters of a list of CPUs."""
 MOST_COMMAND = 100
 EACH_WIDTH = 12
 MOST_EACH = 8
-"""CPUs of which the summary of a command tells each, in four lines: what a person would read."""
+"""Most CPUs that the summary of a command lists one by one, in four lines each."""
 
 
 def heading(session: Session) -> list[str]:
-    """What is being watched, and what cannot be and why."""
+    """The machine, and what is missing with the reasons."""
     hello = session.hello
     cores = many(len(session.shown_cores()), "core")
     cpus = many(len(session.shown), "CPU")
@@ -113,7 +113,7 @@ def _states(interval: Interval, core: int) -> list[str]:
 
 
 def episode(session: Session, found: Episode) -> str:
-    """One line: what, where, since when, for how long, how deep, why."""
+    """An episode in one line: kind, place, start, length, depth, cause and evidence."""
     told = evidence(found.cause, found.evidence)
     return f"! {_what(session, found)}" + (f"  {told}" if told else "")
 
@@ -134,14 +134,14 @@ def _what(session: Session, found: Episode) -> str:
 def ending(
     session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None
 ) -> list[str]:
-    """What is said at the end: of the command, if there was one, and of what was measured."""
+    """The lines at the end: the command, if there was one, and the summary."""
     lines = [] if argv is None else ["", *_ran(argv, line)]
     return lines + (["", *_summary(session, tally, line)] if session.frames > 1 else [])
 
 
 def _summary(session: Session, tally: Tally, line: Line) -> list[str]:
-    """The whole run, from its summary line: minimum, mean, maximum and fifth percentile of every
-    measure; and what happened in it."""
+    """The whole run, from its JSON summary: minimum, mean, maximum and fifth percentile of every
+    measure, and the episodes."""
     elapsed_s = line["elapsed_s"]
     samples, cpus = many(session.frames - 1, "sample"), many(len(session.shown), "CPU")
     lines = [f"{elapsed_s:.3f} s, {samples} of {cpus}"]
@@ -161,7 +161,7 @@ def _summary(session: Session, tally: Tally, line: Line) -> list[str]:
 
 
 def _ran(argv: Sequence[str], line: Line) -> list[str]:
-    """The command, how it went, and how it lies in the time that was measured."""
+    """The command, its result and times, and how much longer the measurement was."""
     run = line["run"]
     lines = [
         f"{safe(shlex.join(argv), MOST_COMMAND)}: status {run['status']}",
@@ -177,7 +177,7 @@ def _ran(argv: Sequence[str], line: Line) -> list[str]:
 
 
 def _measures(line: Line) -> list[str]:
-    """The table; with means of the CPUs that the job ran on, and of the others."""
+    """The table of measures, with means over the CPUs that the job ran on and over the others."""
     groups = {name: line[name] for name in ("job", "rest") if line[name] is not None}
     titles = (*SPANS, *groups)
     lines = [f"{'':>24}" + "".join(f"{name:>9}" for name in titles)]
@@ -191,7 +191,7 @@ def _measures(line: Line) -> list[str]:
 
 
 def _each(session: Session, line: Line) -> list[str]:
-    """Each CPU and its core, if need be only those that the job ran on."""
+    """Each CPU and its core; above MOST_EACH CPUs only those that the job ran on."""
     cpus = line["cpus"]
     if len(cpus) > MOST_EACH and line["job"] is not None:
         cpus = [row for row in cpus if row["cpu"] in line["job"]["cpus"]]
@@ -221,7 +221,7 @@ def _each_core(session: Session, line: Line, cpus: set[int]) -> list[str]:
 
 
 def _named(what: object, span: str) -> str:
-    """What it is stands on its first line only."""
+    """The label of a line; the name is on the first of its lines only."""
     return f"{what if span == SPANS[0] else ''} {span:>4}"
 
 
@@ -243,7 +243,7 @@ def _energy_lines(line: Line) -> list[str]:
 
 
 def _core_lines(line: Line) -> list[str]:
-    """The mean split: of each state over the cores of which it is known."""
+    """The mean of each SMT state over the cores for which it is known."""
     parts = []
     most = 0
     for state in STATES:

@@ -1,4 +1,4 @@
-"""From the messages of a recording to the intervals and episodes of an export."""
+"""Converts the messages of a recording to the intervals and episodes of an export."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from perftop.session.summary import Tally
 
 
 class Conversion:
-    """Cuts intervals where `stat` would have cut them, and keeps nothing but the running one."""
+    """Cuts intervals where `stat` would have cut them; keeps only the running one."""
 
     def __init__(
         self, session: Session, form: Form, every_ns: int, cpus: list[int] | None = None
     ) -> None:
-        """`cpus`: episodes of others are left out; None: none are."""
+        """`cpus`: only episodes on these CPUs, or on none, are exported; None: all are."""
         self._session, self._form = session, form
         self._every_ns, self._slack_ns = every_ns, session.hello.sample_ns // 2
         self._cpus = None if cpus is None else frozenset(cpus)
@@ -25,7 +25,7 @@ class Conversion:
         self._cursor = 0
 
     def apply(self, message: wire.Message) -> bool:
-        """Whether this ended an interval."""
+        """Take a message; return whether it ended an interval."""
         session = self._session
         session.apply(message)
         self._command.take(message)
@@ -38,14 +38,14 @@ class Conversion:
             return False
         if self._first_ns is None:
             self._first_ns = message.time_ns
-        # Half a sample early: a deadline that is a hair short of the boundary belongs to it.
+        # An interval may end half a sample early: a frame just before the boundary belongs to it.
         whole = session.span_ns >= self._every_ns - self._slack_ns
         if whole:
             self._form.interval(session.take())
         return whole
 
     def finish(self) -> None:
-        """What is left of an interval, what is still running, and the end."""
+        """Write the rest of the last interval, the running episodes, the summary and the end."""
         session = self._session
         if self._first_ns is not None:
             if session.span_ns > self._slack_ns:

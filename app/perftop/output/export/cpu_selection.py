@@ -1,4 +1,4 @@
-"""Which of a recording's CPUs are exported, in the words of `-c/--cpus`."""
+"""Selects the CPUs of a recording to export, by the text of `-c/--cpus`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 
 
 def selected(session: Session, text: str) -> list[int]:
-    """CPU numbers, ascending, of those that were asked for when it was recorded. Raises Failed."""
+    """Ascending numbers of the CPUs that `text` names, out of those selected for the recording.
+    Raises Failed."""
     shown = set(session.shown)
     found: set[int] = set()
     for term in text.split(","):
@@ -35,7 +36,7 @@ def _rows(session: Session, term: str) -> set[int]:
 
 
 def _as_filter(term: str) -> str:
-    """The filter of the screen knows all of these, by other words."""
+    """The term in the syntax of the screen's filter, which supports all of these selections."""
     place = _PLACE.fullmatch(term.lower())
     if term and place:
         package, core = place.groups()

@@ -16,7 +16,7 @@ _TRUTHS = {True: "true", False: "false"}
 
 
 class Delimited(Form):
-    """A heading, then a row for each CPU and interval. What is not known is empty."""
+    """A heading, then a row for each CPU and interval. Unknown values are empty."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._out, self._table = out, ExportTable(session, measures)

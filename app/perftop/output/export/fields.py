@@ -1,5 +1,5 @@
-"""The columns of an exported table, one row for each CPU and interval: always all of them, and
-named with their units."""
+"""The columns of an exported table, which has one row for each CPU and interval. The set of columns
+is the same on every machine, and names include the units."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Field:
     help: str
     values: Values
     key: str = ""
-    """In a line of `stat --json`."""
+    """The key in a line of `stat --json`."""
     kind: Kind = "number"
     scope: Scope = "cpu"
     explained: bool = True
-    """A value that is not there has a reason."""
+    """The table gives a reason for each missing value."""
 
 
 def _place(name: str) -> Values:
@@ -149,7 +149,7 @@ MEASURES = (
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
-    """Of the measures, by column or by the key of a measure; None: all. Raises Failed."""
+    """The measures with these column names or keys; None: all. Raises Failed."""
     if names is None:
         return MEASURES
     counts = {field.key for field in MEASURES if field.kind == "count"}

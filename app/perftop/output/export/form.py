@@ -1,4 +1,4 @@
-"""What a format is."""
+"""The interface of an export format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 
 Counted = dict[str, dict[str, int]]
-"""Episodes, by kind and cause."""
+"""Number of episodes by kind and cause."""
 
 
 class Out(Protocol):
@@ -17,8 +17,8 @@ class Out(Protocol):
 
 
 class Form:
-    """Writes as it goes. Also where the recording is damaged `finish` comes last; before it, if
-    there was anything to sum up, `summary`. Tables have intervals only."""
+    """A format writes as it is called. `finish` is called last, also for a damaged recording;
+    `summary` is called just before it if there was a frame. Tables write intervals only."""
 
     def interval(self, interval: Interval) -> None:
         raise NotImplementedError
@@ -26,11 +26,11 @@ class Form:
     def episode(self, episode: Episode) -> None: ...
 
     def mark(self, mark: Episode) -> None:
-        """A moment that somebody has named."""
+        """Write a mark: a moment that the user named."""
 
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None: ...
 
     def finish(self) -> None: ...
 
     def drop(self) -> None:
-        """It will not be finished, whatever the reason."""
+        """Release what the format holds, because `finish` will not be called or has failed."""

@@ -1,4 +1,4 @@
-"""One interval of the CPUs that are exported, as lists of plain values: None where unknown."""
+"""One interval of the exported CPUs, as lists of plain values; None where unknown."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from perftop.session.session import Session
 
 
 class Look:
-    """All lists are by place among the rows; a core's values stand with each of its CPUs."""
+    """The values of an interval. Lists have one entry for each of `rows`; a core's value is given
+    for each of its CPUs."""
 
     def __init__(self, session: Session, interval: Interval) -> None:
         self.session, self.interval, self.rows = session, interval, session.shown
         self.cores: Ints = session.sieve.cores.of_cpu[self.rows]
-        """Position of its core by row; -1: none is known."""
+        """Position of the core of each row; -1: not known."""
 
     def same(self, value: float) -> list[object]:
-        """What is told once for all."""
+        """A value of the whole machine, repeated for each row."""
         return [number(value)] * len(self.rows)
 
     def of_cpu(self, values: Floats) -> list[object]:
@@ -38,7 +39,7 @@ class Look:
         return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
 
     def methods(self) -> list[object]:
-        """By which the states of its core were told."""
+        """The method that gave the SMT states of each row's core."""
         found: Sequence[object] = [*self.interval.split.method, None]
         return [found[core] for core in self.cores.tolist()]
 

@@ -16,7 +16,8 @@ _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 
 
 class JsonLines(Form):
-    """With all measures a line is what `stat` prints, byte by byte. `stat` has no marks."""
+    """JSON lines. With all measures they equal those of `stat` byte by byte, except that `stat` has
+    no marks."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._measures, self._out = session, measures, out
@@ -41,7 +42,7 @@ class JsonLines(Form):
         self._out.write(f"{stat_json.text(line)}\n".encode())
 
     def _only(self, line: stat_json.Line) -> stat_json.Line:
-        """With those measures only that were asked for."""
+        """The line with the chosen measures only."""
         if len(self._measures) == len(MEASURES):
             return line
         away = _KEYS - {field.key for field in self._measures if field.kind != "count"}

@@ -1,7 +1,7 @@
-"""OpenMetrics text with times, as Prometheus takes it in afterwards.
+"""OpenMetrics text with times, for later import into Prometheus.
 
-All samples of a series must follow each other, and intervals come the other way: they wait in a
-temporary file, and are read back series by series.
+The format needs all samples of a series together, but intervals hold one sample of every series. So
+intervals are kept in a temporary file and read back series by series.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 READ_BYTES = 16 << 20
-"""Of the temporary file at once."""
+"""Bytes of the temporary file that are read at once."""
 _UNITS = {"_hz": "hertz", "_s": "seconds", "_w": "watts", "_c": "celsius", "_ratio": "ratio"}
 
 
 class OpenMetrics(Form):
-    """Gauges, and counters from zero at the start of the recording."""
+    """OpenMetrics text with gauges, and with counters that start at 0 with the recording."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
@@ -81,7 +81,7 @@ class OpenMetrics(Form):
             self._samples(f"{sample}{place}", series)
 
     def _series(self, i: int, count: int) -> Iterator[Floats]:
-        """Of a field, all times of one place after the other."""
+        """The series of a field, one CPU, core or machine after the other; each holds all times."""
         if not self._times:
             return
         shape = (len(self._times), *self._counts.shape)
@@ -104,8 +104,8 @@ class OpenMetrics(Form):
         self._samples(f"perftop_info{labels}", np.ones(len(self._times)))
 
     def _core_labels(self) -> list[str]:
-        """A core is told with the first of its CPUs. `cpus` keeps apart those to which the kernel
-        gives the same number, or none."""
+        """Labels of each row's core. A core is written in the row of its first CPU. The label
+        `cpus` tells apart cores to which the kernel gives the same number, or none."""
         session, found = self._session, []
         cores = session.sieve.cores
         held = cores.of_cpu[session.shown].tolist()
@@ -127,7 +127,7 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
 
 
 def _named(field: Field) -> tuple[str, str]:
-    """With its unit behind it, in full; and the unit."""
+    """The name of a field, ending with the unit in full, and the unit; '' if there is none."""
     name = f"perftop_{field.name}".removesuffix("_count")
     for suffix, unit in _UNITS.items():
         if name.endswith(suffix):

@@ -1,4 +1,4 @@
-"""Parquet, by pyarrow where it is installed."""
+"""Parquet, written by pyarrow, an optional package."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 GROUP_ROWS = 1 << 16
-"""In a row group: enough for its columns to pack well, some tens of MB while it is made."""
+"""Rows in a row group: enough for good compression; a group takes some tens of MB of memory."""
 
 
 def pyarrow() -> Any:
-    """The library. Raises Failed."""
+    """The pyarrow module. Raises Failed if it is not installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet
@@ -28,7 +28,7 @@ def pyarrow() -> Any:
 
 
 class Parquet(Form):
-    """The same table as CSV has, in row groups. The file can be read only once it is finished."""
+    """The same table as in CSV, in row groups. The file is readable only after `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow = pyarrow()
@@ -57,7 +57,7 @@ class Parquet(Form):
         self._writer.close()
 
     def drop(self) -> None:
-        self._writer.is_open = False  # or it would try to end the file, and complain of that
+        self._writer.is_open = False  # else it would try to end the file, and fail
 
     def _group(self) -> None:
         if self._batches:

@@ -1,4 +1,4 @@
-"""The command that was recorded, by the notes of its start and its end."""
+"""The recorded command, from the notes of its start and its end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _USED = ("wall_s", "user_s", "sys_s")
 
 
 class Command:
-    """What `stat` would have told of it. The notes come from outside."""
+    """Collects what `stat` would have reported of the command. The notes are untrusted."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         watch = session.hello.watch or ""
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
-        """Whom the probe was told to follow from the first look on."""
+        """PID that the probe was told to watch from the start; 0: none."""
         self._seen = Footprint(self._pid)
         self._start: wire.Note | None = None
         self._end: wire.Note | None = None
 
     def take(self, message: wire.Message) -> None:
-        """One that the session has applied."""
+        """Take a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._seen.take(self._session.neighbours.watching, message.time_ns)
         elif isinstance(message, wire.Note) and message.kind == "run-start":
@@ -35,12 +35,12 @@ class Command:
 
     @property
     def footprint(self) -> Footprint | None:
-        """Where it ran, if that was looked at."""
+        """CPUs on which the command ran; None if the probe did not watch it."""
         start = self._start
         return self._seen if start is not None and start.data.get("pid") == self._pid else None
 
     def line(self) -> Line | None:
-        """Of the summary. None: there was none, or its end was not recorded."""
+        """The `run` part of the summary; None without a command, or if its end was not recorded."""
         start, end = self._start, self._end
         if start is None or end is None:
             return None

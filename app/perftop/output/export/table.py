@@ -1,4 +1,4 @@
-"""Intervals as columns of equal length: the same for every format that is a table."""
+"""Intervals as columns of equal length, for all formats that are tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perftop.session.session import Session
 
 
 class ExportTable:
-    """What fields say of a session, interval by interval."""
+    """The fields of a table with their values for each interval of a session."""
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
@@ -23,7 +23,7 @@ class ExportTable:
         )  # fmt: skip
 
     def columns(self, interval: Interval) -> list[Sequence[object]]:
-        """In the order of `fields`, one value for each CPU shown."""
+        """The columns in the order of `fields`, with one value for each CPU shown."""
         look = Look(self._session, interval)
         self._missing: list[dict[str, list[str]]] = [{} for _ in look.rows]
         return [self._column(field, look) for field in self.fields]
@@ -38,7 +38,8 @@ class ExportTable:
         return values
 
     def _told(self) -> list[object]:
-        """Names in front of the reason that they share. The last column: all others are known."""
+        """Reasons for missing values by CPU, each after the names that share it. This must be the
+        last column, because the others fill `_missing`."""
         return [
             "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
             for found in self._missing
@@ -50,7 +51,7 @@ def _suspect(look: Look) -> list[object]:
 
 
 CEILINGS = "turbo_ceiling"
-"""How the keys of all three begin; hello gives one reason for them."""
+"""Start of the keys of the three ceilings; hello gives one reason for all of them."""
 
 
 def _reason(reasons: Reasons, field: Field, look: Look, row: int) -> str:
