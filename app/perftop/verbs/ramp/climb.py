@@ -1,4 +1,4 @@
-"""What one run says: when the clock got where, how steady it is, what disturbed it. Pure."""
+"""Evaluates one run: when the clock rose, how steady it is, what disturbed the run. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from perftop.base.arrays import Floats
 from perftop.verbs.ramp.trace import SMOOTH, Gap, Trace, gaps, traces
 
 BAND = 0.02
-"""Of the steady clock: what it may waver. A step of 100 MHz is more on all but the fastest."""
+"""Share of the steady clock by which it may vary. On all but the fastest CPUs a step of 100 MHz is
+more."""
 HOLD_S = 0.02
-"""A clock that held for so long is steady; what comes later is a drop. Governors look at it every
+"""Seconds that a clock must hold to be steady; later changes are drops. Governors adjust it every
 10 ms."""
 TAIL = 0.5
-"""Of a phase: what is taken for its steady part. A clock that settled later has not held for as
-long as it took."""
+"""Share of a phase, at its end, that is its steady part. A clock that settles within it has held
+for a shorter time than it took to settle, and is not steady."""
 PARTS = 4
-"""In which the steady part falls, to see whether it is the same throughout."""
+"""Number of parts of the steady part; their differences give the error of the clock."""
 ASTRAY = 0.2
-"""Of the steady part's work: with more beyond the band the clock is not steady."""
+"""Maximum share of the steady part's work outside the band; with more, the clock is not steady."""
 SWITCH_S = 1e-3
-"""After a change of code: what it costs is over by then."""
+"""Seconds after a change of code in which its cost is measured; it is over by then."""
 IDLE = 0.9
-"""Of the sleep: less and the CPU had not rested."""
+"""Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
 LOST = 0.03
-"""Of the load. A guest's timer interrupts alone take up to 2 %, in short gaps that hide nothing."""
+"""Maximum share of the load in which the chain may stand still. A guest's timer interrupts alone
+take up to 2 %, in short gaps that do no harm."""
 SIBLING = 0.1
 
 
@@ -42,34 +44,34 @@ class Level:
     error_hz: float
     low_hz: float
     high_hz: float
-    """Between which nine tenths of its work was done."""
+    """90 % of the work was done between `low_hz` and `high_hz`."""
     steady: bool
     chain_hz: float
-    """By the chain: a check of `hz` where that is of counted cycles, else the same."""
+    """Clock by the chain: a check of `hz` where cycles were counted, else equal to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """What one run said. None: it did not get there."""
+    """The results of one run; a time is None if the clock did not reach that point."""
 
     t90_s: float | None
     t99_s: float | None
     steady_s: float | None
     first_hz: float
     first_s: float
-    """How long the first chunk was: what is reached in it, is reached by its end."""
+    """Length of the first chunk; a clock reached within it counts as reached at its end."""
     levels: list[Level]
     gaps: list[Gap]
     drops: int
-    """Times it left the band after it had been steady."""
+    """How often the clock left the band after it had been steady."""
     lost: float
     """Share of the time in which the chain stood still."""
     lost_at_switch_s: list[float]
-    """At each change of code."""
+    """Seconds lost at each change of code."""
     disturbed: dict[str, float | None]
-    """Why it is no run from idle to an undisturbed load: `idle`, the share of the sleep before;
-    `steal_s`; `lost`, the share of time; `preempted`, times; `sibling`, the share of time that it
-    was busy. Empty if it is one."""
+    """What disturbed the run, empty if nothing: `idle`, the idle share of the sleep before, if too
+    small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count; `sibling`, its busy
+    share of time."""
 
     @property
     def usable(self) -> bool:
@@ -77,7 +79,7 @@ class Climb:
 
 
 def level(part: Trace, isa: str) -> Level | None:
-    """None: there is too little to say."""
+    """The steady part of a phase; None if it has too few chunks."""
     begin = part.start_s[0] + (1 - TAIL) * (part.end_s[-1] - part.start_s[0]) if len(part.hz) else 0
     tail = part.start_s >= begin
     hz, work = part.hz[tail], part.work_s[tail]
@@ -97,7 +99,7 @@ def level(part: Trace, isa: str) -> Level | None:
 
 
 def weighted(values: Floats, weights: Floats, share: float) -> float:
-    """The value below which so much of the weight lies."""
+    """The value below which this share of the weight lies."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     at = int(np.searchsorted(reached, share * reached[-1]))
@@ -105,13 +107,13 @@ def weighted(values: Floats, weights: Floats, share: float) -> float:
 
 
 def reached_s(part: Trace, hz: float) -> float | None:
-    """By when: the end of the chunk in which it was reached."""
+    """When this clock was reached: the end of the first chunk that has it, or None."""
     there = np.flatnonzero(part.smooth >= hz)
     return float(part.end_s[there[0]]) if len(there) else None
 
 
 def settled(part: Trace, steady_hz: float) -> tuple[float, int]:
-    """From when on it only wavers, and how often it left the band later."""
+    """When the clock settled in the band, in seconds, and how often it left the band later."""
     astray = np.abs(part.smooth - steady_hz) > BAND * steady_hz
     since, drops, end = 0.0, 0, 0.0
     for i in np.flatnonzero(astray).tolist():
@@ -145,7 +147,7 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
 
 
 def _first(part: Trace) -> tuple[float, float]:
-    """Clock and length of the first chunk."""
+    """Clock and length of the first chunk, in Hz and seconds."""
     return (float(part.hz[0]), float(part.end_s[0])) if len(part.hz) else (0.0, 0.0)
 
 
@@ -156,7 +158,7 @@ def _lost(parts: Sequence[Trace]) -> float:
 
 
 def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
-    """What was missing right after each change of code, against the new level."""
+    """Seconds lost right after each change of code, against running at the new level at once."""
     found = []
     for (_, part), (_, reached) in zip(pairwise(parts), pairwise(levels), strict=True):
         if reached is None:
@@ -170,7 +172,7 @@ def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[fl
 def disturbed(
     run: Mapping[str, Any], lost: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
-    """By the names in Climb; `idle` is None where nobody knows."""
+    """What disturbed the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
     around = run["around"]
     found: dict[str, float | None] = {}
     idle = around["idle_s"]

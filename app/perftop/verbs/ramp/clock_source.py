@@ -1,4 +1,4 @@
-"""Which clock it is: of counted cycles, or by the chain of multiplications. Pure."""
+"""Describes the origin of the clock: counted cycles, or the chain of multiplications. Pure."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from perftop.verbs.ramp.runs import Ramp
 from perftop.verbs.ramp.trace import counted
 
 AGREE = 0.01
-"""Between the clock of counted cycles and the chain's, which is good to a few tenths of a per cent:
-what a stamp takes is subtracted at its least."""
+"""Maximum share by which the clock of counted cycles and the chain's may differ. The chain's is off
+by a few tenths of a per cent, as only the least cost of a stamp is subtracted."""
 
 
 def unit(answer: Mapping[str, Any]) -> str:
-    """Where nobody counts cycles or knows how long a step takes there is no clock, but a rate that
-    follows it."""
+    """The unit of the clock. If cycles are not counted and the length of a step is unknown, there
+    is no clock, but a rate of steps in proportion to it."""
     return "GHz" if counted(answer) or answer["step_cycles"] else "G steps/s"
 
 
 def name(answer: Mapping[str, Any]) -> str:
-    """Which clock it is."""
+    """The name of the clock."""
     return "busy clock (cycles counter)" if counted(answer) else "probe clock"
 
 
 def told(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
-    """How it was measured, and what speaks against it."""
+    """Rows that say how the clock was measured, and why it may be wrong."""
     if counted(answer):
         return [("busy clock", f"cycles counter, read by RDPMC{_check(answer, ramp)}")]
     return [("probe clock", _method(answer)), ("no counter", answer["cycles_why"])]
 
 
 def _check(answer: Mapping[str, Any], ramp: Ramp) -> str:
-    """What the chain says to the counter."""
+    """How well the chain's clock agrees with the counter."""
     if ramp.steady_hz is None or not ramp.chain_hz:
         return ""
     chain, known = "a chain of multiplications", answer["step_cycles"]

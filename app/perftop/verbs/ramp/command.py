@@ -1,4 +1,4 @@
-"""`perftop ramp`: has the probe go from idle to load, and tells how long that takes."""
+"""`perftop ramp`: the probe goes from idle to load; this measures how long the clock takes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from perftop.verbs.ramp.trace import traces
 
 INTERRUPTED = 130
 FRAME = 7
-"""Lines of a screen beside chart and words: title, gaps, axis, blank ones, the prompt."""
+"""Lines of the screen beside chart and words: title, gaps, axis, blank lines, the prompt."""
 LEAST, MOST = 6, 20
-"""Lines of a chart."""
+"""Minimum and maximum lines of a chart."""
 
 Answer = dict[str, Any]
 Ask = Callable[..., Answer]
-"""What the probe says to a verb and its arguments."""
+"""Returns the probe's answer to a verb and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Options:
 
 @dataclass(slots=True)
 class Measured:
-    """So far."""
+    """The results so far."""
 
     found: list[tuple[Answer, Ramp]] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
-    """Why, by CPU."""
+    """Reasons, by CPU."""
     interrupted: bool = False
 
     def slowest(self) -> tuple[Answer, Ramp]:
@@ -68,7 +68,7 @@ def run(options: Options, ask: Ask) -> int:
 
 
 def _check(options: Options) -> None:
-    """What would be a pity to find out at the end."""
+    """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
     path = options.output
     if path is None:
         return
@@ -87,8 +87,8 @@ def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
 
 
 def _measure(options: Options, cpus: list[str | None], ask: Ask) -> Measured:
-    """Each CPU in turn. One that cannot be measured has its reason; if none can, that is raised.
-    Ctrl-C ends it with what there is by then."""
+    """Measures each CPU in turn. If one fails, its reason is kept; if all fail, the last error is
+    raised. Ctrl-C ends it with the results so far."""
     measured = Measured()
     last: Failed | None = None
     for i, cpu in enumerate(cpus, 1):
@@ -121,7 +121,7 @@ def _ask(options: Options, cpu: str | None, ask: Ask) -> Answer:
 
 
 def _forget_points(measured: Measured) -> None:
-    """A megabyte a CPU: only those of the one that will be drawn are kept."""
+    """Drops the runs of all CPUs but the one to be drawn; they take a megabyte per CPU."""
     drawn, _ = measured.slowest()
     for answer, _ in measured.found:
         if answer is not drawn:
@@ -129,7 +129,7 @@ def _forget_points(measured: Measured) -> None:
 
 
 def _progress(text: str) -> None:
-    """On a terminal only; an empty one wipes it off."""
+    """Shows a progress line, on a terminal only; an empty text clears it."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
@@ -175,7 +175,7 @@ def _print_json(options: Options, measured: Measured) -> None:
 
 
 def _json(answer: Answer, ramp: Ramp) -> dict[str, Any]:
-    """What was found, and the points that it rests on: seconds since the load began, and clocks."""
+    """The results of a CPU for JSON, with its points: seconds since the load began, and clocks."""
     told = {key: value for key, value in answer.items() if key != "runs"} | asdict(ramp)
     told["clock"] = clock_source.name(answer)
     told["unit"] = "Hz" if clock_source.unit(answer) == "GHz" else "steps/s"

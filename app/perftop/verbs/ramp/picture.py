@@ -1,4 +1,4 @@
-"""A ramp as a picture: every run a thin line, the one in the middle a thick one. Pure."""
+"""Draws a ramp as an SVG: each run is a thin line, the middle one a thick line. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from perftop.verbs.ramp.trace import Trace
 WIDTH, HEIGHT = 960, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 60
 MOST_POINTS = 600
-"""Of a line: more are not to be told apart."""
+"""About the most points of a line; more cannot be told apart."""
 _INK, _GRID, _LINE, _THIN, _GAP = "#24292f", "#d0d7de", "#1a7f37", "#a8d5b5", "#a85400"
 
 
 class Scale:
-    """Seconds, logarithmic, and clocks to places in the picture."""
+    """Maps seconds (logarithmically) and clocks to coordinates in the picture."""
 
     def __init__(self, first_s: float, last_s: float, low: float, high: float) -> None:
         self.first_s, self.last_s, self.low, self.high = first_s, last_s, low, high
@@ -41,7 +41,7 @@ class Scale:
 def draw(
     heading: str, answer: str, clock: str, ramp: Ramp, runs: Sequence[Sequence[Trace]], shown: int
 ) -> str:
-    """`runs`: the phases of each; `shown`: which of them is the thick one."""
+    """The text of the SVG. `runs`: the phases of each run; `shown`: index of the thick one."""
     hz = np.concatenate([part.smooth for parts in runs for part in parts])
     ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
     low, high = charts.span(hz, 1e8, None)
@@ -88,7 +88,7 @@ def _grid(scale: Scale) -> list[str]:
 
 
 def _marks(scale: Scale, ramp: Ramp, climb: Climb) -> list[str]:
-    """The steady clock, the moments, the gaps."""
+    """The elements for the steady clock, the moments and the gaps."""
     bottom = HEIGHT - BOTTOM
     found = []
     if ramp.steady_hz is not None:
@@ -108,7 +108,8 @@ def _marks(scale: Scale, ramp: Ramp, climb: Climb) -> list[str]:
 
 
 def _line(scale: Scale, parts: Sequence[Trace], *, thick: bool) -> str:
-    """In steps would be true to the chunks; points in their middle are as good at this size."""
+    """The line of one run, through the middle of each chunk. Steps would be exact, but look the
+    same at this size."""
     at = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
     apart = max(1, len(at) // MOST_POINTS)

@@ -1,4 +1,4 @@
-"""A ramp drawn in the terminal: the clock over the time since the load began, on a log scale."""
+"""Draws a ramp in the terminal: the clock over the time since the load began, on a log scale."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from perftop.verbs.ramp.runs import Ramp
 from perftop.verbs.ramp.trace import Trace
 
 LABELS = 6
-"""Cells for the numbers at the left."""
+"""Cells of the labels at the left."""
 STEP_HZ = 1e8
-"""What the ends of the scale are multiples of."""
+"""Step to which the ends of the scale are rounded."""
 _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
-"""SGR by style: of the terminal's own palette. What is not here has none."""
+"""SGR codes by style, from the terminal's own palette; other styles have no colour."""
 
 
 def columns(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
-    """The moments at the columns' left ends, and the clock in each: the median where there are
-    several chunks, else that of the chunk which covers it."""
+    """The moment at the left end of each column, in seconds, and the clock in it: the median of the
+    chunks that begin there, else the clock of the chunk that covers the column."""
     start = np.concatenate([part.start_s for part in parts])
     end = np.concatenate([part.end_s for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
@@ -43,7 +43,8 @@ def draw(
     ramp: Ramp, climb: Climb, parts: Sequence[Trace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
-    """`parts` of the run that `climb` tells of; none if there is nothing to draw."""
+    """Lines of the chart, empty if there is nothing to draw. `parts`: phases of the run of
+    `climb`."""
     room = width - LABELS
     if not sum(len(part.hz) for part in parts) or room < 20:
         return []
@@ -68,7 +69,7 @@ def draw(
 
 
 def _moments(climb: Climb, edges: Floats) -> Mapping[int, str]:
-    """By column; of two in one column the later stays."""
+    """Labels of the moments by column; of two in one column the later is kept."""
     times = (("90 %", climb.t90_s), ("99 %", climb.t99_s), ("steady", climb.steady_s))
     return {_column(edges, at): name for name, at in times if at is not None}
 
@@ -78,7 +79,7 @@ def _column(edges: Floats, at_s: float) -> int:
 
 
 def _gap_line(climb: Climb, edges: Floats, *, unicode: bool) -> str:
-    """Where the chain stood still."""
+    """A line with a sign at each gap."""
     marks = {"short": "▼", "long": "▽", "preempted": "x"} if unicode else dict.fromkeys(
         ("short", "long"), "v") | {"preempted": "x"}  # fmt: skip
     cells = [" "] * len(edges)
@@ -88,7 +89,7 @@ def _gap_line(climb: Climb, edges: Floats, *, unicode: bool) -> str:
 
 
 def _axis(edges: Floats) -> str:
-    """A word at each power of ten, from its column on."""
+    """The line of the time axis: a label at the column of each power of ten."""
     line = ""
     for power in range(-6, 3):
         at = 10.0**power

@@ -1,4 +1,4 @@
-"""What all runs of one CPU say together. Pure."""
+"""Joins the results of all runs of one CPU. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from perftop.verbs.ramp.climb import Climb, climb
 
 FEWEST = 3
-"""Undisturbed runs; with fewer, the disturbed ones are used too, and that is said."""
+"""Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
-"""So early, gaps of several runs that lie so close together (or that share of the time so far) are
-the ramp's own. Later too many gaps come together by chance."""
+"""Gaps of several runs belong to the ramp if they begin before SOON_S and lie within NEAR_S plus
+NEAR (a share of the time so far) of each other. Later, too many gaps coincide by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Over runs."""
+    """Median, minimum and maximum of a time over the runs, in seconds."""
 
     middle: float
     low: float
@@ -28,7 +28,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A gap that comes back at its place."""
+    """A gap that most runs have at the same place."""
 
     at_s: float
     length_s: float
@@ -37,11 +37,11 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """What all runs of one CPU say together."""
+    """The joint results of all runs of one CPU."""
 
     climbs: list[Climb]
     used: list[int]
-    """Positions of the runs that count."""
+    """Indices in `climbs` of the runs that count."""
     steady_hz: float | None
     error_hz: float | None
     first_hz: float
@@ -49,12 +49,12 @@ class Ramp:
     t99_s: Spread | None
     steady_s: Spread | None
     scalar_hz: float | None
-    """Reached by scalar code after wide code; None where only scalar code ran."""
+    """Clock of scalar code after wide code; None if only scalar code ran."""
     switch_s: list[float]
-    """Lost at each change of code."""
+    """Seconds lost at each change of code."""
     halts: list[Halt]
     chain_hz: float | None
-    """The steady clock by the chain; in steps/s where the cycles of a step are not known."""
+    """The steady clock by the chain; in steps/s if the cycles of a step are unknown."""
 
     @property
     def clean(self) -> bool:
@@ -87,7 +87,8 @@ def together(answer: Mapping[str, Any]) -> Ramp:
 
 
 def _steady(climbs: Sequence[Climb], tsc_error: float) -> tuple[float | None, float | None]:
-    """The clock and how far off it may be: as far as runs differ, or parts of one run do."""
+    """The steady clock and its error in Hz: the largest of the differences between runs, those
+    within a run, and the error of the TSC rate."""
     levels = [each.levels[0] for each in climbs]
     if not levels:
         return None, None
@@ -98,7 +99,7 @@ def _steady(climbs: Sequence[Climb], tsc_error: float) -> tuple[float | None, fl
 
 
 def recurring(climbs: Sequence[Climb]) -> list[Halt]:
-    """Gaps that more than half of the runs have, by their first place."""
+    """Early gaps that more than half of the runs have, in the order of time."""
     early = sorted(
         (gap.at_s, gap.length_s, run)
         for run, each in enumerate(climbs)
@@ -125,7 +126,7 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def middle(found: Ramp) -> int:
-    """The run to show: of those that count the one in the middle."""
+    """Index of the run to show: the middle one of those that count, by the time to be steady."""
     among = found.used or range(len(found.climbs))
     order = sorted(among, key=lambda i: found.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

@@ -1,11 +1,11 @@
-"""What the probe measured in one run: the clock in each of its chunks, and where it stood still.
+"""Reads one run as the probe measured it: the clock in each chunk, and when the chain stood still.
 
-Pure. The chunks are neighbouring pieces of a chain of known length; each has the time of its
-slowest piece, so that one halt in it is told apart from a low clock.
+Pure. A chunk consists of neighbouring pieces of a chain of known length, and has the time of its
+slowest piece, which tells one halt in the chunk apart from a low clock.
 
-Where cycles were counted, in all rings, the clock is theirs: cycles over the time between the same
-two stamps. Interrupts and other tasks leave it right, for the CPU runs on. A halt does not: in its
-time there are no cycles. So pieces that stood still are left out of it as of the chain's clock.
+Where cycles were counted, in all rings, the clock is cycles over the time between the same two
+stamps. Interrupts and other tasks do not falsify it, because the CPU runs on. A halt does, because
+it has no cycles. So pieces that stood still are left out of it, and of the chain's clock too.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from numpy.lib.stride_tricks import sliding_window_view
 from perftop.base.arrays import Bools, Floats, Ints
 
 SMOOTH = 5
-"""Chunks in a running median: two that are off in a row leave no trace."""
+"""Chunks in a running median; it is not affected by up to two outliers in a row."""
 GAP_S = 5e-6
-"""Shorter standstills are what interrupts take; halts for a change of clock take 6 us and more."""
+"""Minimum seconds of a gap. Interrupts are mostly shorter; clock changes halt for 6 us or more."""
 LONGEST_HALT_S = 60e-6
-"""Halts for a change of clock or of SIMD power take at most 50 us."""
+"""Maximum length of a short gap; halts for a change of clock or SIMD power take at most 50 us."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One phase of a run, a chunk each; times in seconds since the load began."""
+    """One phase of a run, as arrays by chunk; moments in seconds since the load began."""
 
     start_s: Floats
     end_s: Floats
     spent_s: Floats
-    """In the chain, at work or standing still: without stamps."""
+    """Time in the chain, at work or standing still, without the stamps."""
     work_s: Floats
-    """What its pieces take at 1 Hz, or 1 step/s where the cycles of a step are not known."""
+    """Time that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are unknown."""
     chain_hz: Floats
-    """By the chain, also where cycles were counted; else `hz` is the same."""
+    """Clock by the chain; equal to `hz` where no cycles were counted."""
     hz: Floats
-    """Without each chunk's slowest piece, where it has others, and its neighbours' where it has not
-    but stood still."""
+    """Clock of each chunk without its slowest piece; a chunk of one piece that stood still has the
+    clock of its neighbours."""
     smooth: Floats
     gap_s: Floats
-    """By how much the slowest piece was longer than the others, and when it began."""
+    """How much longer the slowest piece took than the others; `gap_at_s`: when it began."""
     gap_at_s: Floats
     stopped_s: Floats | None
-    """Of the slowest piece: without cycles. None: they were not counted."""
+    """Time without cycles in the slowest piece; None if cycles were not counted."""
     switches: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The chain stood still."""
+    """A time in which the chain stood still."""
 
     at_s: float
     length_s: float
     kind: str
-    """preempted: by another task · short: as long as a change of clock or of SIMD power, or as an
-    interrupt · long: longer than that, which is the hypervisor's, the firmware's or interrupts'"""
+    """preempted: by another task · short: as long as a change of clock or SIMD power, or as an
+    interrupt · long: longer, caused by the hypervisor, the firmware or interrupts"""
     halted: bool | None
-    """For most of it there were no cycles: it is no interrupt's. None: they were not counted."""
+    """Whether most of it had no cycles, so that no interrupt caused it; None if not counted."""
 
 
 def counted(answer: Mapping[str, Any]) -> bool:
-    """The clocks are of counted cycles, not of the chain."""
+    """Whether the clocks are from counted cycles, not from the chain."""
     return answer["cycles_why"] is None
 
 
 def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
-    """By phase."""
+    """The traces of a run, one per phase."""
     chunks = {
         key: np.array(values, np.int64)
         for key, values in run["chunks"].items()
@@ -104,7 +104,7 @@ def _trace(
         smooth = running_median(hz)
         hz = np.where(alone, smooth, hz)
         stopped_s = longest / tsc_hz - at["longest_cycles"] / np.maximum(1, smooth)
-        work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in the same cycles as hz
+        work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in the cycles that hz counts
     return Trace(
         at["begin"] / tsc_hz, at["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz, work_s,
         chain_hz, hz, smooth, gap_s, at["longest_at"] / tsc_hz, stopped_s, at["switches"],
@@ -112,9 +112,9 @@ def _trace(
 
 
 def running_median(values: Floats) -> Floats:
-    """Of SMOOTH neighbours; of fewer at the ends, where it leans to no side."""
+    """Median of SMOOTH neighbours; at the ends, of fewer, equally many on both sides."""
     found = values.copy()
-    for reach in range(1, SMOOTH // 2 + 1):  # a wider one leaves the ends to the one before
+    for reach in range(1, SMOOTH // 2 + 1):  # wider ones leave the ends as they are
         if len(values) > 2 * reach:
             around = sliding_window_view(values, 2 * reach + 1)
             found[reach:-reach] = np.median(around, axis=1)

@@ -1,4 +1,4 @@
-"""A ramp in words: the numbers, what disturbed them, and how long to warm up. Pure."""
+"""Describes a ramp in words: the numbers, what disturbed them, how long to warm up. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perftop.verbs.ramp.trace import Gap, counted
 
 INDENT = 12
 LEAST = 0.001
-"""Of a clock: levels that differ by less are one."""
+"""Share of a clock; levels that differ by less count as the same."""
 
 
 def title(answer: Mapping[str, Any]) -> str:
@@ -26,13 +26,13 @@ def title(answer: Mapping[str, Any]) -> str:
 
 
 def up(seconds: float) -> float:
-    """To two digits, not below."""
+    """A time rounded up to two digits."""
     step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
     return math.ceil(seconds / step - 1e-9) * step
 
 
 def clock(hz: float, error_hz: float) -> str:
-    """As many digits as the error leaves."""
+    """A clock in GHz with its error, with as many decimals as the error allows."""
     digits = 2 if error_hz >= 5e6 else 3
     return f"{hz / 1e9:.{digits}f} ± {max(error_hz / 1e9, 10.0**-digits):.{digits}f}"
 
@@ -41,7 +41,7 @@ def clock(hz: float, error_hz: float) -> str:
 
 
 def sentence(answer: Mapping[str, Any], ramp: Ramp) -> str:
-    """How long to warm up, and how sure that is."""
+    """One sentence: how long to warm up, and the confidence in it."""
     name, runs = f"CPU {answer['cpu']}", len(ramp.climbs)
     if ramp.steady_s is None or ramp.steady_hz is None or ramp.error_hz is None:
         load = rounded(answer["phases"][0]["seconds"])
@@ -147,7 +147,7 @@ def _halts(ramp: Ramp) -> str:
 
 
 def _gaps(ramp: Ramp) -> str:
-    """A run on average, of those that count."""
+    """The mean number of gaps in a run, by kind, over the runs that count."""
     among = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
     if not among:
         return ""
@@ -168,11 +168,11 @@ _GAPS = (
     ("long", "longer", " (hypervisor, firmware, interrupts)"),
     ("preempted", "by other tasks", ""),
 )
-"""Kind, name, and what it may be where cycles do not tell."""
+"""Kind, name, and possible causes, which are named if cycles were not counted."""
 
 
 def _halted(gaps: Sequence[Gap], runs: int) -> str:
-    """Through interrupts and other tasks the CPU goes on."""
+    """How many gaps a run had without cycles; in interrupts and other tasks cycles go on."""
     mean = round(sum(gap.halted is True for gap in gaps) / runs)
     return f"; {mean} without cycles, so no interrupts" if mean else "; none without cycles"
 
@@ -222,7 +222,7 @@ def _range(key: str, values: Sequence[float | None]) -> str:
 
 
 def table(found: Sequence[tuple[Mapping[str, Any], Ramp]], failed: Mapping[int, str]) -> list[str]:
-    """A row a CPU; the reason where there is none."""
+    """A row for each CPU; for one that failed, the reason."""
     lines = ["  CPU  first  steady      ±     90 %     99 %   steady  runs"]
     rows = {answer["cpu"]: _row(ramp) for answer, ramp in found}
     rows |= failed
@@ -243,6 +243,6 @@ def _row(ramp: Ramp) -> str:
 
 
 def settles(answer: Mapping[str, Any]) -> str:
-    """What the words mean."""
+    """The line below the table that explains its words."""
     within = f"within 2 % for {rounded(HOLD_S)}"
     return f"Times are the slowest run's; steady is {within}; clocks in {unit(answer)}."
