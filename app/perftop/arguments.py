@@ -1,4 +1,4 @@
-"""What arguments mean, and the command that stands behind `--`. Quick to import."""
+"""Parses and checks arguments, and the command after `--`. Quick to import."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ RECORDED = (
     "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
 )
 RUN = ("live", "stat", "record")
-"""Verbs that do."""
+"""Verbs that can run a command."""
 SHORTEST_NS = 1_000_000
-"""Of an interval: below 1 ms the wake-ups themselves are what is measured."""
+"""Minimum interval; below 1 ms the measurement is mostly of the probe's own wake-ups."""
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
 
 
 def span_ns(text: str) -> int:
-    """`100ms`, `1s`, `2`: a length of time, bare numbers in seconds."""
+    """A length of time such as `100ms`, `1s` or `2`, in ns; bare numbers are seconds."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
     length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
     if length < SHORTEST_NS:
@@ -54,7 +54,7 @@ def count(text: str) -> int:
 
 
 class Version(argparse.Action):
-    """Read the version only when it is asked for."""
+    """Prints the version, which is read only when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -64,7 +64,7 @@ class Version(argparse.Action):
 
 
 class DefaultConfig(argparse.Action):
-    """A config file to begin with."""
+    """Prints a config file with all entries at their defaults."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from perftop.tui import config
@@ -74,7 +74,7 @@ class DefaultConfig(argparse.Action):
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """What is ours, and the command to run; None: there is none."""
+    """The arguments of perftop, and the command after `--`; None without `--`."""
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")
@@ -82,8 +82,8 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def check_verb(verbs: Collection[str], arguments: list[str]) -> None:
-    """Raises Failed for a first word that is none: whoever comes from perf or turbostat expects it
-    to be a command."""
+    """Raises Failed if the first word is no verb. Users of perf or turbostat expect it to be a
+    command, so the message says how to run one."""
     verb = arguments[0]
     if verb.startswith("-") or verb in verbs:
         return
@@ -94,7 +94,8 @@ def check_verb(verbs: Collection[str], arguments: list[str]) -> None:
 
 
 def check_rest(verb: str, left: list[str]) -> None:
-    """Raises Failed for words that the verb has no use for; they may be a command, too."""
+    """Raises Failed if words are left that the verb does not know; they may be meant as a
+    command."""
     if not left:
         return
     text = f"not understood: {shlex.join(left)}; `perftop {verb} --help` tells what is"
@@ -104,7 +105,7 @@ def check_rest(verb: str, left: list[str]) -> None:
 
 
 def check_command(options: argparse.Namespace) -> None:
-    """Raises Failed for a command that cannot be run as asked."""
+    """Raises Failed if a command after `--` cannot be run with these options."""
     if options.command is None:
         return
     if not options.runs:
@@ -116,7 +117,8 @@ def check_command(options: argparse.Namespace) -> None:
 
 
 def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
-    """The command, at its gate. To be called before there are threads or much memory to copy."""
+    """The command, forked and waiting for its start. Called before there are threads or much memory
+    to copy."""
     if options.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job
@@ -125,8 +127,8 @@ def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job |
 
 
 def following(options: argparse.Namespace, job: Job | None) -> list[str]:
-    """What the probe is told of whom to watch. It finds the command where that really runs, unless
-    the user wants somebody else watched."""
+    """Options that tell the probe which tasks to watch: those of --watch, else the command with its
+    children. A simulation or another sysroot does not show the command."""
     if options.watch is not None:
         return [f"--watch={options.watch}"]  # it may start with a -
     simulated = options.source.partition(":")[0] == "sim"

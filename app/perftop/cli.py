@@ -1,4 +1,4 @@
-"""The command line: arguments to verbs. Nothing heavy is imported before a verb needs it."""
+"""The command line: maps arguments to verbs. Heavy modules are imported when a verb needs them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # stdout is gone, which is a normal end: nothing that is flushed later may complain.
+        # A closed stdout is a normal end: flushing it later must not fail.
         _discard()
         return 0
     except OSError as error:
@@ -163,7 +163,7 @@ def _add_export(verbs: Any) -> None:
 
 
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """What to read, and how often."""
+    """Options for the source to read, and for how often."""
     options = argparse.ArgumentParser(add_help=False, parents=[machine])
     _add_interval(options)
     stream_options.add(options, span_ns)
@@ -188,7 +188,7 @@ def _stream(options: argparse.Namespace, sample_ns: int, job: Job | None = None)
 
 
 def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
-    """Interval and sample, as asked or by default."""
+    """Lengths of interval and sample in ns, as asked for or by default. Raises Failed."""
     interval: int = options.interval or interval_ns
     steps = -(-interval // SAMPLE_NS)
     sample: int = options.sample or interval // steps
@@ -208,7 +208,7 @@ def _live(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
     from perftop.process import launch
 
-    # What shows it takes longer to import than a probe to start: side by side.
+    # The app takes longer to import than the probe to start, so both happen side by side.
     if options.command is None:
         with launch.launched(_stream(options, sample_ns)) as probe:
             from perftop.tui import app
@@ -218,7 +218,7 @@ def _live(options: argparse.Namespace) -> int:
 
     columns, lines = os.get_terminal_size()
     with (
-        Console(options.command, columns - 1, lines // 4) as console,  # about what it will have
+        Console(options.command, columns - 1, lines // 4) as console,  # about the final size
         launch.launched(_stream(options, sample_ns, console.job)) as probe,
     ):
         from perftop.tui import command_app
