@@ -1,6 +1,6 @@
-"""A recording with all that makes exports hard: a CPU that leaves and comes back, a counter that
-jumps, a frame that is lost, a core of which only bounds are known, a reason that is hard to write.
-Run to write it anew."""
+"""A recording with everything that is hard to export: a CPU that goes offline and comes back, a
+counter that jumps, a lost frame, a core with bounds only, a reason that needs escapes. Run this
+file to write the recording anew."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GOLDEN = DATA / "export"
 SAMPLE_NS = 500_000_000
 SECONDS = 18
 WHY = 'in use by "pcm", says the kernel\nsince boot'
-"""Quotes, a comma and a second line: whatever holds them has to be escaped."""
+"""Quotes, a comma and a second line, all of which formats must escape."""
 JUMPS_AT, LOST_AT = 10, 20
 
 
 def hello(found: wire.Hello) -> wire.Hello:
-    """CPUs 1 and 3 have no counter for the states of their core, and none counts SMIs."""
+    """Hello in which CPUs 1 and 3 lack the counter for SMT states, and no CPU counts SMIs."""
     blocks = []
     for block in found.blocks:
         counters = [
@@ -42,7 +42,7 @@ def column(found: wire.Hello, key: str) -> int:
 
 
 def frame(found: wire.Hello, told: wire.Hello, message: wire.Frame) -> wire.Frame:
-    """Without the counter that is missing; once, a CPU's cycles are far away."""
+    """The frame without the missing counter; in frame JUMPS_AT the cycles of CPU 2 jump."""
     rows, smi = message.blocks["cpu"], column(found, "smi")
     values = np.frombuffer(rows.values, "<u8").reshape(len(found.topology), -1)
     values = np.delete(values, smi, axis=1).copy()

@@ -1,5 +1,5 @@
-"""A chain of known work on a CPU whose clock and standstills are given: what a probe that goes from
-idle to load would have measured there. Nothing of the product's own arithmetic is used."""
+"""A chain of known work on a CPU with given clocks and halts: what a probe would measure there on
+the way from idle to load. No arithmetic of the product is used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ COLUMNS = ("begin", "end", "aside", "longest", "longest_at", "pieces", "phase", 
            "cycles", "longest_cycles")  # fmt: skip
 
 Clock = Sequence[tuple[float, float]]
-"""Until when which clock; the last one goes on."""
+"""Pairs of end time in s and clock in Hz; the last clock continues."""
 Halts = Sequence[tuple[float, float]]
-"""When, and how long."""
+"""Pairs of start time and length, in s."""
 
 
 def _work(clock: Clock, halts: Halts, load_s: float) -> tuple[Any, Any]:
-    """Moments, and the cycles done by then."""
+    """Times in s, and the cycles done by each."""
     edges = sorted({0.0, 2 * load_s, *(t for t, _ in clock if t < 2 * load_s),
                     *(t for at, long in halts for t in (at, at + long))})  # fmt: skip
     done, total = [0.0], 0.0
@@ -44,9 +44,10 @@ def run(
     noise: np.random.Generator | None = None, stamp: int = 0, phases: Sequence[float] = (),
     counter: float | None = None, running: Sequence[int] = (), **around: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """`preempted`: which of the halts are known to be another task's. `phases`: when later ones
-    begin. `counter`: what one of cycles says of the true ones; `running`: in which of the halts it
-    goes on, for only the chain stands still."""
+    """A run as the probe reports it. `preempted`: indices of the halts in which another task is
+    known to run. `phases`: start times in s of the phases after the first. `counter`: counted
+    cycles per true cycle; `running`: indices of the halts in which the counter goes on, because
+    only the chain stops."""
     edges, done = _work(clock, halts, load_s)
     pieces = int(np.interp(load_s, edges, done) / CYCLES) + 1
     ends = np.interp(CYCLES * np.arange(1, pieces + 1), done, edges)
@@ -82,7 +83,7 @@ def run(
 
 
 def answer(*runs: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Of the probe. Cycles were counted if the runs have them."""
+    """The answer of a probe; cycles were counted if all runs have them."""
     uncounted = any(run["chunks"]["cycles"] is None for run in runs)
     return {
         "host": "n1", "model": "Xeon", "virtualisation": None, "cpu": 3, "isa": "scalar",

@@ -1,4 +1,4 @@
-"""What eyes make of colours: luminance, contrast, distance, and eyes that lack a kind of cones."""
+"""How eyes see colours: luminance, contrast, distance, and eyes that lack a kind of cones."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def luminance(color: str, eyes: str = "normal") -> float:
 
 
 def contrast(a: str, b: str) -> float:
-    """By WCAG 2: 1 to 21."""
+    """Contrast by WCAG 2, from 1 to 21."""
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
 
 
 def lab(rgb: Triple) -> Triple:
-    """CIELAB under D65."""
+    """Linear RGB in CIELAB under D65."""
     rows = ((0.4124564, 0.3575761, 0.1804375, 0.95047), (0.2126729, 0.7151522, 0.0721750, 1.0),
             (0.0193339, 0.1191920, 0.9503041, 1.08883))  # fmt: skip
     r, g, b = rgb
@@ -58,7 +58,7 @@ def lab(rgb: Triple) -> Triple:
 
 
 def ciede2000(one: Triple, other: Triple) -> float:
-    """The distance of two colours in CIELAB; about 2 is just seen side by side."""
+    """The distance of two colours in CIELAB; about 2 is just visible side by side."""
     (l1, a1, b1), (l2, a2, b2) = one, other
     c7 = ((math.hypot(a1, b1) + math.hypot(a2, b2)) / 2) ** 7
     stretch = 1.5 - 0.5 * math.sqrt(c7 / (c7 + 25**7))

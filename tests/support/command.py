@@ -1,4 +1,4 @@
-"""Running perftop's commands as a person would, bounded in time."""
+"""Runs perftop's commands as a user would, with a time limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines(text: str, kind: str | None = None) -> list[Line]:
 
 
 def stat(*arguments: str) -> list[Line]:
-    """The lines of a `stat --json` that went well."""
+    """The lines of a `stat --json`, which must succeed."""
     done = run("stat", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -1,4 +1,4 @@
-"""What the page of a core shows of a made-up machine, without an app."""
+"""The page of a core for a made-up machine, without an app."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = {"back": "esc", "window": "[ ]"}
 
 
 class Walk(Machine):
-    """A machine whose CPUs do one thing and then another: counters go on from where they are."""
+    """A machine whose CPUs can change what they do; their counters go on from where they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,7 +41,7 @@ class Walk(Machine):
 def lived(
     machine: Machine, script: Script = lambda _, __: None, samples: int = 50, **more: Any
 ) -> tuple[Session, Interval]:
-    """A session with its history, after so many samples, and the last half second of it."""
+    """A session with its history after `samples` samples, and its last half second as interval."""
     session = Session(machine.hello, History(machine.hello))
     for seq in range(samples + 1):
         script(machine, seq)
@@ -80,7 +80,7 @@ def page(machine: Machine, script: Script = lambda _, __: None, **more: Any) -> 
 
 
 def line(found: Sequence[str], label: str) -> str:
-    """The one that is labelled so, at its left or beside its chart."""
+    """The line with this label, at its left or beside its chart."""
     return next(text for text in found if label in text)
 
 
@@ -108,7 +108,8 @@ KNOWN = layout.Known(
 
 
 def busy(machine: Machine, *shares: float) -> Machine:
-    """The first threads of all cores so busy, the second ones so."""
+    """The machine with the first threads of all cores at the first share, the second threads at the
+    second."""
     for thread, share in enumerate(shares):
         for at in range(machine.cores):
             machine.does[at + thread * machine.cores] = Does(share)

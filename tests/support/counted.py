@@ -1,4 +1,4 @@
-"""What counters moved in a sample, by what a test says of them."""
+"""Samples in which counters move as a test says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from perfprobe.wire import Counter
 from perftop.samples.counters import Counters, Delta
 
 Moved = Mapping[str, Any]
-"""By key. Of a gauge its level, of flags the polls and by part how many saw it, of a counter how
-far it moved in a second; one for all rows, or one for each."""
+"""Movements by key. Gauges: the level. Flags: the number of polls, and by part the number of polls
+that saw it. Counters: the movement per second. One value for all rows, or one for each."""
 
 
 def gauge(key: str) -> Counter:

@@ -1,4 +1,4 @@
-"""What the compiler has made of our C."""
+"""Machine code that the compiler made of our C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CSRC = ROOT / "probe" / "csrc"
 
 
 def listing(source: str, directory: Path) -> str:
-    """objdump's, of a file of probe/csrc compiled as the package is."""
+    """objdump's listing of a file of probe/csrc, compiled like the package."""
     for tool in ("cc", "objdump"):
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool} here")

@@ -1,4 +1,4 @@
-"""Recordings to export, and exports of them."""
+"""Recordings to export, and their exports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = dict[str, str]
 
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
-    """Of a simulated machine, the hello first."""
+    """Messages of a simulated machine, the hello first."""
     source = open_sim(f"{spec},speed=max", sample_ns)
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     found: list[wire.Message] = [source.hello]
@@ -48,7 +48,7 @@ def record(path: Path, found: Sequence[wire.Message]) -> Path:
 
 
 def export(path: Path, form: str = "csv", status: int = 0, **options: object) -> bytes:
-    """What ends up in the file."""
+    """The content of the exported file."""
     out = path.with_name("exported")
     assert run(Options(path, out, form, force=True, **options)) == status  # type: ignore[arg-type]
     return out.read_bytes()
@@ -59,7 +59,8 @@ def rows(data: bytes) -> list[Row]:
 
 
 def golden(name: str, found: bytes) -> bytes:
-    """What it should be. With PERFTOP_GOLDEN set it is written anew, for its diff to be read."""
+    """The expected content. With PERFTOP_GOLDEN set it is overwritten, so that its diff can be
+    read."""
     path = awkward.GOLDEN / name
     if os.environ.get("PERFTOP_GOLDEN"):
         path.write_bytes(found)
@@ -67,5 +68,5 @@ def golden(name: str, found: bytes) -> bytes:
 
 
 def stream(found: Iterable[wire.Message]) -> bytes:
-    """As a probe writes it."""
+    """The messages as a probe writes them."""
     return b"".join(map(wire.encode, found))

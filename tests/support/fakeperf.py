@@ -1,4 +1,4 @@
-"""perf_event_open as a machine with so many counters has it, and files of PMUs to go with it."""
+"""A fake perf_event_open with a given number of counters, and the files of its PMUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import trees
 from perfprobe.kernel.perf_events import LEADER, Event, Trial
 
 DEVICES = "sys/bus/event_source/devices"
-TICKS = 4_000_000  # of the TSC in a trial
+TICKS = 4_000_000  # TSC ticks in a trial
 Refuse = Callable[[Event, int, bool], int]
 
 
@@ -45,7 +45,8 @@ class Group:
 
 
 class Kernel:
-    """Events of core PMUs take a counter each; `refuse` gives an errno for an event."""
+    """A kernel in which each event of a core PMU takes one counter; `refuse` returns an errno for
+    an event, or 0."""
 
     def __init__(
         self,
@@ -55,13 +56,14 @@ class Kernel:
         refuse: Refuse = nothing,
         moved: Mapping[str, int] | None = None,
     ) -> None:
-        """`taken`: counters that somebody else holds, by CPU: groups open but never run."""
+        """`taken`: number of counters that another program holds, by CPU; groups that do not fit
+        beside it open but never run."""
         self.counters = counters
         self.refuse = refuse
         self.calls: list[tuple[str, str | int, int]] = []  # what, which, leader
         self.groups: list[Group] = []
         self.opened: dict[int, tuple[Event, int, int, bool]] = {}
-        """By descriptor: event, CPU, leader, host only."""
+        """Event, CPU, leader and whether it counts the host only, by descriptor."""
         self.spun: list[tuple[int, int]] = []
         self._taken = taken
         self._moved = {"ref": TICKS // 2, "msr_tsc": TICKS, **(moved or {})}

@@ -1,4 +1,4 @@
-"""A machine whose every CPU does what a test says, and a stream of it that the test drives."""
+"""A machine whose CPUs do what a test says, and a stream of it that the test drives."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 
 @dataclass
 class Does:
-    """What one CPU does."""
+    """What one CPU does: its clock in Hz, its IPC, and shares of the time or of its cycles."""
 
     util: float = 0.5
     hz: float = 3.0e9
     ipc: float = 1.25
     kernel: float = 0.1
     alone: float | None = None
-    """Share in which only this sibling runs; None: as little as the other's load allows."""
+    """Share of the time in which only this sibling runs; None: the least that the other's load
+    allows."""
     involuntary: float = 0.0
     steal: float = 0.0
     system: float = 0.1
@@ -46,19 +47,19 @@ class Does:
 
 @dataclass
 class Machine:
-    """Hello, and frames in which each CPU does its thing at a steady pace."""
+    """Hello and frames of a machine in which each CPU does what `does` says, at constant rates."""
 
     cores: int = 4
     threads: int = 2
     counted: bool = True
-    """Core counters are there; else only the system's account, as in a guest."""
+    """Whether there are core counters; else there is only the system's account, as in a guest."""
     split: bool = True
-    """And a counter that gives the SMT states; else only their bounds."""
+    """Whether a counter gives the SMT states; else only their bounds are known."""
     ceiling_hz: float | None = 3.2e9
     does: dict[int, Does] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
-    """CPUs whose counters of clocks and instructions move faster than any could."""
+    """CPUs whose cycles and instructions move faster than is possible."""
     gone: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -129,7 +130,7 @@ NO_PMU = [
 
 
 def guest(does: dict[int, Does] | None = None) -> Machine:
-    """Two CPUs of somebody else's machine."""
+    """A guest with two CPUs and no core counters."""
     changes = {"virtualisation": "kvm", "missing": NO_PMU}
     return Machine(cores=2, threads=1, counted=False, does=does or {}, changes=changes)
 
@@ -143,7 +144,7 @@ def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Inte
 
 
 class Feed:
-    """A stream that says what the test tells it to, when it does."""
+    """A stream that sends what the test tells it to send."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

@@ -1,4 +1,4 @@
-"""Journals of registers: root's lie in the system's run directory, whatever a test sets."""
+"""Journals of registers. Those of root are in the system's run directory, whatever a test sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfprobe.registers import journal
 
 
 def left(root: Path) -> list[journal.Entry]:
-    """Those of this machine."""
+    """The journal entries of this machine that are left."""
     boot = identity.boot_id(root)
     return [
         entry
@@ -22,7 +22,8 @@ def left(root: Path) -> list[journal.Entry]:
 
 @contextmanager
 def swept(root: Path) -> Iterator[Path]:
-    """The directory of journals; what this machine has left there goes in the end."""
+    """The directory of journals; the journals of this machine are removed at the end of the
+    block."""
     directory = journal.prepare()
     try:
         yield directory

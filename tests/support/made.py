@@ -1,4 +1,4 @@
-"""Streams made by hand for tests: plain lists of numbers to hello and frames."""
+"""Streams made by hand for tests: hello and frames from plain lists of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Values = Mapping[str, Sequence[int | None]]
 
 
 def topology(cores: int = 1, threads: int = 2) -> list[Cpu]:
-    """Linux numbering: the first threads of all cores, then the second ones."""
+    """CPUs in Linux numbering: the first threads of all cores, then the second threads."""
     groups = [[core + cores * t for t in range(threads)] for core in range(cores)]
     rows = [
         Cpu(cpu, True, 0, 0, core, thread, 0, 0, None, group)
@@ -78,7 +78,8 @@ def rows(
     flags: Sequence[int] | None = None,
     late_ns: Sequence[int] | None = None,
 ) -> Rows:
-    """None: not valid. `values` holds a list per key, by position of the CPU."""
+    """The rows of a block. `values` has a list for each key, by position of the CPU; None: not
+    valid."""
     head, valid, cells = [], [], []
     for row in range(n):
         flag = wire.ROW_SAMPLED if flags is None else flags[row]
@@ -103,7 +104,8 @@ def frame(
     late_ns: Sequence[int] | None = None,
     **more: Any,
 ) -> Frame:
-    """The frame of sample `seq`, 100 ms after the one before it; all stamps alike by default."""
+    """The frame of sample `seq`, 100 ms after the one before it; by default all stamps are
+    equal."""
     at = [int(seq * TSC_HZ / 10)] * len(greeting.topology) if stamps is None else stamps
     blocks = {
         block.name: rows(

@@ -27,9 +27,10 @@ def flags(key: str, *parts: str) -> Counter:
 
 
 class Paced:
-    """Cores of two threads in one package. A counter moves by its rate each second, a gauge has
-    its value; of several rates each is for a row, those of flags are shares of the polls, of which
-    a sample has a hundred or KEY_polls. What is not named stays as it was told last."""
+    """A stream of cores with two threads in one package. A rate is the movement of a counter per
+    second, the value of a gauge, or for flags the share of polls that saw each part; a sample has
+    100 polls, or the rate KEY_polls. A sequence has one rate for each row, or for each part of
+    flags. Rates that are not given stay as they were."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Paced:
         self.kind, self.session, self.ns, self.seq = kind, Session(self.hello), 0, 0
         self.rates: dict[str, Rate] = {}
         self.gone: set[int] = set()
-        """CPUs that are not there."""
+        """CPUs that are offline."""
         self.sums = {
             block.name: np.zeros((self.hello.rows(block.scope), block.columns))
             for block in self.hello.blocks
@@ -103,6 +104,6 @@ class Paced:
         return [e for e in self.session.ended if e.kind == self.kind]
 
     def spans(self) -> list[tuple[float, float | None]]:
-        """In samples."""
+        """Start and end of all episodes of the kind, in samples; None: still running."""
         found = [*self.ended, *self.running]
         return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in found]

@@ -1,4 +1,4 @@
-"""Machines with a core PMU as the perf source sees them: files, CPUID and a kernel of ours."""
+"""Machines with a core PMU for the perf source: files, CPUID and a fake kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = ["perf_enabled_s", "perf_running_s"]
 
 
 class Leaves:
-    """PMU version 4 or 5, and a crystal."""
+    """CPUID with PMU version 4 or 5, and with a crystal."""
 
     def __init__(self, version: int = 4, *, deprecated: bool = False, gp: int = 4) -> None:
         self._read: dict[int, cpuid.Registers] = {

@@ -1,4 +1,4 @@
-"""A short stream of a simulated machine, and the pieces in which a recorder writes it."""
+"""A short stream of a simulated machine, and the pieces that a recorder writes of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def recorded(hello: wire.Hello, found: list[wire.Frame | wire.Note]) -> Pieces:
 
 
 def plain(message: wire.Message) -> wire.Message:
-    """As it comes from the wire."""
+    """The message after encoding and decoding by the wire."""
     decoder = wire.Decoder()
     decoder.hello = HELLO
     (found,) = decoder.feed(wire.encode(message))

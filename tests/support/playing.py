@@ -31,7 +31,7 @@ class Run:
         return self.app.screen_stack[0].query_one(CoreGrid)
 
     def text(self) -> list[str]:
-        """The overview, line by line."""
+        """The lines of the overview."""
         screen = self.app.screen_stack[0]
         parts = (screen.query_one(Top), self.grid, screen.query_one(KeyLine))
         return [w.render_line(y).text.rstrip() for w in parts for y in range(w.size.height)]
@@ -43,7 +43,7 @@ class Run:
         await until(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
 
     async def intervals(self, count: int, **more: Any) -> None:
-        """Frames for so many more intervals, all of them taken."""
+        """Send frames for `count` more intervals, and wait until all are taken."""
         before = self.seq()
         self.feed.frames(2 * count, **more)
         await until(lambda: self.seq() >= before + count, "intervals taken")
@@ -85,7 +85,7 @@ def marked(run: Run) -> list[str]:
 
 
 def colour(run: Run) -> int:
-    """How far from grey the most colourful part of the grid is."""
+    """Distance from grey, 0 to 255, of the most colourful part of the grid."""
     styles = [s.style for y in range(6) for s in run.grid.render_line(y) if s.text.strip()]
     colors = [style.color.get_truecolor() for style in styles if style and style.color]
     return max(max(c) - min(c) for c in colors)

@@ -1,4 +1,4 @@
-"""Measuring beside programs that keep all CPUs busy."""
+"""Priority for measurements beside programs that keep all CPUs busy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def served_first() -> Iterator[None]:
-    """This thread, and what it starts meanwhile; only root may. What is measured is not the
-    machine's patience: the real driver answers in a microsecond, a fake one is a process."""
+    """Raise the priority of this thread and of what it starts in the block, if we are root. A fake
+    driver is a process, which a busy machine delays; the real one answers in a microsecond."""
     me = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, me)
     try:

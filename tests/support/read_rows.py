@@ -1,4 +1,4 @@
-"""Frames in which every CPU was read: on a machine that others keep busy, some come too late."""
+"""Finds frames in which every CPU was read; on a busy machine some reads come too late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfprobe import wire
 
 
 def whole(hello: wire.Hello, frame: wire.Frame) -> bool:
-    """Every row of it was read, or is of a CPU that is off."""
+    """Whether every row of the frame was read or belongs to an offline CPU."""
     read = wire.ROW_SAMPLED | wire.ROW_OFFLINE
     flags = [
         np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD)[:, 4]

@@ -18,7 +18,7 @@ S = 1_000_000_000
 
 
 class Viewer(Run):
-    """An app on a file, with a clock that goes when it is told to."""
+    """An app on a file, with a clock that the test moves."""
 
     app: ReplayApp
 
@@ -27,7 +27,7 @@ class Viewer(Run):
 
     @property
     def at_s(self) -> float:
-        """What is shown, since the start of the file."""
+        """The time shown, in s since the start of the file."""
         assert self.app.interval is not None
         return (self.app.interval.time_ns - self.app._reach_ns[0]) / S
 

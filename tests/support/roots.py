@@ -1,4 +1,4 @@
-"""Where the project and what its tests read lie."""
+"""Paths of the project and of the data of its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of ours that run while a test looks at them."""
+"""Our programs, running while a test watches them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from command import argv
 def started(
     *command: str, program: str = "perftop", heard: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Unbuffered pipes, closed and reaped at the end however the test goes."""
+    """A program with unbuffered pipes; at the end it is killed if need be and reaped, also if the
+    test fails."""
     with subprocess.Popen(
         argv(*command, program=program),
         bufsize=0,
@@ -31,7 +32,7 @@ def started(
 
 
 def some(process: subprocess.Popen[bytes]) -> bytes:
-    """What it says next; it must not end, nor be silent."""
+    """The next output of the process; it must neither end nor be silent for 10 s."""
     assert process.stdout
     ready, _, _ = select.select([process.stdout], [], [], 10)
     assert ready, "silent for 10 s"
@@ -41,7 +42,7 @@ def some(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that its first thread has started and that still run."""
+    """Running processes that the first thread of `pid` started."""
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []

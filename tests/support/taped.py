@@ -1,4 +1,4 @@
-"""Messages as the file that a recording of them is."""
+"""Writes messages as a recording."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def cpu(
 
 
 def l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
-    """The caches of a CPU: a private L2, which must not be taken for the L3, and the L3."""
+    """The caches of a CPU: the L3, and a private L2 that must not be mistaken for it."""
     for index, level, name, cpus in ((2, 2, number, f"{number}"), (3, 3, ident, shared)):
         at = f"{CPU}/cpu{number}/cache/index{index}"
         put(root, f"{at}/level", f"{level}\n")
@@ -50,7 +50,8 @@ def node(root: Path, number: int, cpus: str) -> None:
 
 
 def xeon(root: Path, smt: bool = True) -> None:
-    """Two packages of 24 cores; second threads are numbered 48-95. Without smt they are off."""
+    """Two packages of 24 cores; second threads are numbered 48-95. Without `smt` they are
+    offline."""
     lists(root, "0-95", "0-95" if smt else "0-47")
     for n in range(96 if smt else 48):
         first, package = n % 48, n % 48 // 24
@@ -122,7 +123,8 @@ def sparse(root: Path) -> None:
 
 
 def one_off(root: Path) -> None:
-    """4 cores with 2 threads; CPU 5, the second of core 1, is off and its directory bare."""
+    """4 cores with 2 threads; CPU 5, the second thread of core 1, is offline and has no
+    topology."""
     lists(root, "0-7", "0-4,6-7")
     for n in (0, 1, 2, 3, 4, 6, 7):
         cpu(root, n, 0, n % 4, "1" if n == 1 else f"{n % 4},{n % 4 + 4}")
@@ -138,7 +140,7 @@ def single(root: Path) -> None:
 
 
 def arm_like(root: Path) -> None:
-    """4 CPUs; firmware does not know packages; core ids are repeated in each cluster of two."""
+    """4 CPUs without package numbers; each cluster of two repeats the core ids."""
     lists(root, "0-3")
     for n in range(4):
         cpu(root, n, -1, n % 2, f"{n}", die=-1)

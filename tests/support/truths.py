@@ -1,4 +1,4 @@
-"""What detectors find on a simulated machine, to be held against what its script has."""
+"""Episodes that detectors find on a simulated machine, for comparison with its script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 @cache
 def found(spec: str, sample_ns: int, seconds: float) -> tuple[Session, list[Episode]]:
-    """All episodes of so many seconds, those that still run at the end included."""
+    """All episodes of `seconds` seconds, including those that still run at the end."""
     source = open_sim(f"{spec},speed=max", sample_ns)
     session = Session(source.hello)
     over: list[Episode] = []

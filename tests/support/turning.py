@@ -1,4 +1,4 @@
-"""A machine whose CPUs do one thing after another."""
+"""A machine whose CPUs change what they do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fakes import Machine
 
 @dataclass
 class Turning(Machine):
-    """Counters go on from where they are when CPUs do something else."""
+    """A machine whose counters go on from where they are when its CPUs change what they do."""
 
     sums: dict[int, dict[str, int]] = field(default_factory=dict)
 

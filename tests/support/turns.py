@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Turns:
-    """A worker's part: what it holds of the lock. The lock is on this file, so nothing is left."""
+    """The lock as one worker holds it. The lock is on this file, so it leaves no file behind."""
 
     def __init__(self) -> None:
         self._file = Path(__file__).open("rb")  # noqa: SIM115 - held to the end of the worker
@@ -33,7 +33,7 @@ class Turns:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Iterator[None]:
-        """Before the timeout of the test begins: waiting for one's turn takes none of it."""
+        """Take the lock before the timeout of the test begins, so that the wait does not count."""
         fcntl.flock(self._file, fcntl.LOCK_EX if alone(item) else fcntl.LOCK_SH)
         try:
             return (yield)

@@ -1,4 +1,5 @@
-"""Every wait of the suite: on a condition, bounded, and with a word for what never happened."""
+"""All waits of the suite. Each waits for a condition, has a limit, and names what never
+happened."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_S = 30.0
-"""Others may keep all CPUs busy; a wait that is in vain is rare, and may be slow."""
+"""Limit of a wait in s. It is long because other programs may keep all CPUs busy, and a wait in
+vain is rare."""
 OFTEN_S = 0.005
 SOON_S = 0.035
-"""Textual lays out and paints what has changed 60 times a second, and may leave out one."""
+"""Two frames of Textual, in s: it lays out and paints 60 times a second, and may skip one frame."""
 
 
 class WaitError(AssertionError):
@@ -28,7 +30,7 @@ class WaitError(AssertionError):
 
 
 def wait(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
-    """Until it holds, looked at often. For tests that have no event loop."""
+    """Wait until the condition holds, for tests without an event loop."""
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:
@@ -37,7 +39,7 @@ def wait(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> 
 
 
 async def until(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
-    """Until it holds, looked at often."""
+    """Wait until the condition holds."""
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:
@@ -46,9 +48,9 @@ async def until(condition: Callable[[], object], what: str, most_s: float = MOST
 
 
 async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
-    """Until nobody in this loop has anything to do, now or soon. In place of Textual's own wait,
-    which takes the process to be idle when it has used little time in 20 ms: that is slow, and on a
-    busy machine not always so."""
+    """Wait until nothing in this loop is due within SOON_S. It replaces Textual's own wait, which
+    takes a process for idle if it used little CPU time in 20 ms; that is slow, and wrong on a busy
+    machine."""
     loop: Any = asyncio.get_running_loop()
     end = time.monotonic() + most_s
     await asyncio.sleep(0)
@@ -63,7 +65,8 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
 def whenever_due(
     due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MOST_S
 ) -> Iterator[T]:
-    """What there is to take each time it is due, as the probe waits; the caller ends it."""
+    """Yields what `take` returns each time it is due, as the probe does; the caller ends the
+    loop."""
     end = time.monotonic() + most_s
     while time.monotonic() < end:
         time.sleep(max(0.0, min(0.05, due() - time.monotonic())))
@@ -72,16 +75,16 @@ def whenever_due(
 
 
 def paced(times: int, each_s: float) -> Iterator[None]:
-    """So many looks at something, that far apart."""
+    """Yields `times` times, `each_s` seconds apart."""
     for _ in range(times):
         time.sleep(each_s)
         yield
 
 
 def heard(source: Native, wanted: Callable[[wire.Frame], Any]) -> Any:
-    """What the first frame gives that gives something."""
+    """The first true value of `wanted` over the frames of the source."""
     for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
         for message in messages:
             if isinstance(message, wire.Frame) and (found := wanted(message)):
                 return found
-    raise AssertionError  # it has raised
+    raise AssertionError  # never reached: whenever_due raises
