@@ -1,4 +1,4 @@
-"""`perftop selftest`: the probe's verdicts on its counters, drawn."""
+"""`perftop selftest`: draws the probe's verdicts on its counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine as a whole: a line of numbers and a bar as wide as the screen."""
+"""The lines on the machine as a whole: numbers, and a bar as wide as the screen."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Replay:
     seeking_ns: int | None
     """Raw ns up to which a seek has read, not shown yet; None: no seek is under way."""
     over: bool
-    """The last moment is shown."""
+    """Whether the last moment of the recording is shown."""
     damage: str | None
     """Why the recording is incomplete; None if it was ended properly."""
 

@@ -24,7 +24,7 @@ from perftop.tui.shared.keys import bindings
 
 Found = TypeVar("Found")
 Options = Sequence[tuple[str, str]]
-"""Key and label."""
+"""Key and label of each option."""
 
 
 class _Options(OptionList):

@@ -37,7 +37,7 @@ class Sheet:
     """Lists with an entry per row; NaN where unknown."""
 
     util: list[list[float]]
-    """By row, then by its CPUs."""
+    """Utilisation of each CPU, by row and then by CPU."""
     online: list[list[bool]]
     suspect: list[list[bool]]
     states: list[list[float]]
