@@ -40,7 +40,7 @@ def keep(answer: Mapping[str, Any]) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as new:
             new.write(text)
-        os.replace(name, path)  # noqa: PTH105 - its pair is a name
+        os.replace(name, path)  # noqa: PTH105 - mkstemp gives a str
     except OSError:
         with suppress(OSError):
             Path(name).unlink()

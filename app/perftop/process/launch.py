@@ -77,7 +77,7 @@ class Probe:
     def _failure(self, tail: str = "") -> Failed:
         self._listener.join(LISTEN_S)
         code = self.process.returncode
-        killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # 128+n: of sudo
+        killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # sudo: 128+n
         lines = self._words.decode(errors="replace").strip().splitlines()
         if lines and code is not None and code > 0 and not killed:
             return Failed(lines[-1].removeprefix("perfprobe: "), code)
@@ -109,7 +109,7 @@ class Probe:
             if self._programs:
                 text = f"the probe (pid {process.pid}) is still giving registers back"
                 return Failed(f"{text}; perftop doctor tells whether it has")
-            with suppress(PermissionError):  # it is root's: its stdin has told it
+            with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                 process.kill()
                 process.wait()
         bad = self._programs and process.returncode and not self.told
@@ -159,7 +159,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
         except BaseException:
             with _deaf():
                 held.close()
-                with suppress(PermissionError):  # it is root's: its stdin has told it
+                with suppress(PermissionError):  # it runs as root; its closed stdin ends it
                     process.terminate()
                 _, errors = process.communicate()
             if process.returncode == 1 and errors:

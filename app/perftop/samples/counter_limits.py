@@ -74,8 +74,8 @@ class Limits:
         return np.where(self._turns, moved * factor, moved)
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
-        """Mask of differences that cannot be true: somebody wrote the counter, or the read
-        failed."""
+        """Mask of differences that cannot be true: somebody wrote the counter, or the read cannot
+        be trusted."""
         too_far = moved > self._limit * seconds[:, None] + self._slack
         result: Bools = too_far | (self._full & (moved < -self._slack))
         return result

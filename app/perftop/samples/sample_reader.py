@@ -67,7 +67,8 @@ class Sieve:
         self._doubts = self.counters.nothing().doubts
         """Doubts of the last sample alone, without those held on from samples before."""
         self._taken = self._doubts != 0
-        """(CPUs, counters): the probe says that its registers are somebody else's now."""
+        """(CPUs, counters): mask of the counters whose registers another program uses, by the notes
+        of the probe."""
         self._started = False
         self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
@@ -101,7 +102,8 @@ class Sieve:
         return row, online
 
     def ownership(self, note: wire.Note) -> None:
-        """Counters whose registers were taken by somebody, or given back. From outside."""
+        """Take a note that another program took the registers of counters or gave them back. Its
+        data are untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:
             return
@@ -110,7 +112,7 @@ class Sieve:
         rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
         at = self.counters.key_at
         columns = [at[key] for key in keys if isinstance(key, str) and key in at]
-        self._taken = self._taken.copy()  # states that were given out stay as they are
+        self._taken = self._taken.copy()  # states that were handed out must not change
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
     def skip(self, frame: wire.Frame) -> None:

@@ -105,7 +105,8 @@ class Turbo:
         self._told = self.cpus[first]
         self._domains, self._favoured = [], np.full(len(first), np.nan)
         self._slower = np.full(len(first), np.nan)
-        """By core: its own fastest clock, where others of its table are faster."""
+        """The fastest clock in Hz of each core that is slower than others of its table, by position
+        of the core; else NaN."""
         for steps in self._tables:
             mine = steps.cpus[first] & (package >= 0)
             for number in np.unique(package[mine]):

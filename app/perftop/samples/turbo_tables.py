@@ -27,9 +27,9 @@ Corners = tuple[list[float], list[float]]
 class Steps:
     """A turbo table; its clocks never rise with the number of active cores."""
 
-    cores: Ints  # the most that each is for; the last holds for all above it
+    cores: Ints  # most active cores of each step; the last step is for more, too
     hz: Floats
-    cpus: Bools  # by position: those that it is for
+    cpus: Bools  # mask by position of the CPUs with this table
     origin: str = ""
 
     def at(self, active: int) -> float:
