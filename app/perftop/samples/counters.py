@@ -23,10 +23,10 @@ from perftop.base.arrays import Bools, Floats, Words
 from perftop.samples.counter_limits import TIMES, Limits
 from perftop.samples.doubt import Codes, Doubt, listed, merged
 
-FIRST_WIDTH_S, FIRST_WIDTH = 1e-3, 0.01
-"""Seconds, and share of a sample, that a first read may take. A longer one was interrupted, and its
-values do not belong to its stamp. The probe itself compares later reads with earlier ones and flags
-the long ones."""
+WIDE_S, WIDE = 1e-3, 4
+"""Seconds, and times the width of the next read: a first read that took longer than both was
+interrupted between its stamp and its values, so no difference is taken with it. The probe holds
+later reads against the widths of those before them, and flags them."""
 _USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
 
@@ -93,6 +93,8 @@ class _Baseline:
     width: Floats
     values: Words
     valid: Bools
+    first: Bools
+    """(rows) nothing was read before it."""
     known: Bools
     """(rows) there is a reading to take a difference with."""
 
@@ -102,16 +104,17 @@ class _Baseline:
         self.width[read] = to.width[read]
         self.values[read] = to.values[read]
         self.valid[read] = to.valid[read]
+        self.first[read] = ~self.known[read]
         self.known |= read
         self.known &= to.head[:, 4] & np.uint64(wire.ROW_OFFLINE) == 0
 
     def copy(self) -> _Baseline:
-        parts = self.stamp, self.width, self.values, self.valid, self.known
+        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
         return _Baseline(*(part.copy() for part in parts))  # type: ignore[arg-type]
 
     @property
     def nbytes(self) -> int:
-        parts = self.stamp, self.width, self.values, self.valid, self.known
+        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
         return sum(part.nbytes for part in parts)
 
 
@@ -289,7 +292,7 @@ class Counters:
         shape = (n, block.columns)
         return _Baseline(
             np.zeros(n, np.uint64), np.zeros(n), np.zeros(shape, np.uint64),
-            np.zeros(shape, bool), np.zeros(n, bool),
+            np.zeros(shape, bool), np.zeros(n, bool), np.zeros(n, bool),
         )  # fmt: skip
 
     def _read(self, block: wire.Block, rows: wire.Rows) -> _Reading:
@@ -303,10 +306,6 @@ class Counters:
             read &= ~self._held(self._baselines[block.name].known, sampled, flags)
         width = (head[:, 1] - head[:, 0]).astype(np.float64)
         if block.name == "cpu":
-            slow = (
-                width > max(FIRST_WIDTH_S, FIRST_WIDTH * self.hello.sample_ns / 1e9) * self.stamp_hz
-            )
-            read &= self._baselines[block.name].known | ~slow
             apart = (head[:, 0] - head[self._leader, 0]).astype(np.int64)
             width += np.where(sampled & sampled[self._leader], np.abs(apart), 0)
         return _Reading(head, valid, values, read, width)
@@ -317,6 +316,8 @@ class Counters:
         base = self._baselines[block.name]
         limits = self._limits[block.name]
         usable = reading.read & base.known & (head[:, 4] & np.uint64(wire.ROW_REBASED) == 0)
+        if block.name == "cpu":
+            usable &= ~(base.first & (base.width > WIDE * reading.width + WIDE_S * self.stamp_hz))
         table = delta.tables[block.name]
 
         ticks = (head[:, 0] - base.stamp).astype(np.float64)
