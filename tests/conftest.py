@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,16 @@ def _pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_COLOR", "COLUMNS", "LINES", "TEXTUAL_THEME"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def _heeding() -> Iterator[None]:
+    """A verb that runs in this process ignores signals at its end; the tests after it do not."""
+    heeded = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in heeded}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
