@@ -70,7 +70,7 @@ described in the app's `recording/codec.py` and `session/frame_packing.py`.
 `index` at the end of a recording. From sources that program registers, which they read back at
 least once a second:
 - `taken` {"cpus", "counters": keys, "since_ns"}: the registers of these counters do not hold any
-  more what the probe had written. In frames that follow, their values on these CPUs are not valid;
+  more what the probe had written. In frames due after it their values on these CPUs are not valid;
   those of frames since `since_ns`, the raw time of the last good look, are in doubt.
 - `given-back` {"cpus", "counters": keys}: the registers hold it again, which the probe did not
   cause. Values are valid from the first sample after this note's time on; the difference from one

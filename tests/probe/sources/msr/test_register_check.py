@@ -54,7 +54,8 @@ def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None
 
 
 def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
-    """The note of this kind, and what is not valid in the first frame with CPU from then on."""
+    """The note of this kind, and what is not valid in the first frame with CPU that is due after
+    it: one that was due before may have been read before the registers were."""
     note: wire.Note | None = None
     for messages in whenever_due(source.due, source.poll, f"a note {kind}, and a frame"):
         for message in messages:
@@ -63,7 +64,7 @@ def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
                 note = message
             elif isinstance(message, wire.Frame) and note is not None:
                 lost = invalid(source.hello, message)
-                if lost is not None and (kind == "taken" or message.time_ns >= note.time_ns):
+                if lost is not None and message.time_ns >= note.time_ns:
                     return note, lost
     raise AssertionError
 
