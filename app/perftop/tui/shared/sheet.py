@@ -100,11 +100,11 @@ class Reader:
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self._at], np.nan)
         dropped, alone = self._drops(busy, ceiling, awake, self._every.usual(interval))
         numbers = {key: self._joined(key, interval, online).tolist() for key in NUMBERS}
-        cpus = [place.rows for place in self._places]
+        cpus, suspect = [place.rows for place in self._places], interval.suspect
         return Sheet(
             util=[row[: len(c)] for row, c in zip(util.tolist(), cpus, strict=True)],
             online=[row[: len(c)] for row, c in zip(online.tolist(), cpus, strict=True)],
-            suspect=[[row in interval.suspect for row in c] for c in cpus],
+            suspect=[[row in suspect for row in c] for c in cpus],
             states=split.states[self._at].tolist(),
             low=split.low[self._at].tolist(),
             method=[split.method[at] for at in self._at],
