@@ -17,6 +17,10 @@ WAVER = 0.05
 """Share of the clock by which a steady one may waver: a step of 100 MHz."""
 GAIN = 0.05
 """Minimum share of the steady clock that a climb gains. Less is wavering."""
+TOWARDS = 0.25
+"""Minimum share of the way from the first clock to the ceiling that a climb takes. Power limits and
+policies hold real climbs at a third of it; a clock that wavers at the bottom takes some per cent.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Climb:
     util: Floats
     apart_ns: Floats
     """Time between one reading of the core and the next; 0: it was not read."""
+    ceiling_hz: Floats
+    """(cores) now; NaN: not known."""
 
     @property
     def _number(self) -> Ints:
@@ -84,18 +90,25 @@ class Climb:
         at90, at99 = ((self.hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         settled = self.settled(steady_hz, at99)
         fell = self.hz[1:] < self.hz[:-1] * (1 - WAVER)
-        drops = (fell & (self._number[1:] <= settled)).sum(axis=0)
+        fell &= self._number[1:] <= settled
+        lost_hz = np.where(fell, self.hz[:-1] - self.hz[1:], 0.0).sum(axis=0)
         seen = (self._number >= self.woke) & (self._number <= settled)
         apart_s = np.where(seen, self.apart_ns, 0.0).max(axis=0) / 1e9
         start_ns, ends = self.start_ns(), [self.began_ns(at) for at in (at90, at99, settled)]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), ends[2].astype(int), first_hz, steady_hz,
             *(np.maximum(apart_s, (end - start_ns) / 1e9) for end in ends),
-            apart_s, drops, settled - self.woke,
+            apart_s, fell.sum(axis=0), settled - self.woke,
         )  # fmt: skip
-        climbed = self._worked() & (steady_hz - first_hz >= GAIN * steady_hz)
+        climbed = self._worked() & self._rose(first_hz, steady_hz, lost_hz)
         rows = zip(*(column[climbed].tolist() for column in columns), strict=True)
         return [Ramp(*row) for row in rows]
+
+    def _rose(self, first_hz: Floats, steady_hz: Floats, lost_hz: Floats) -> Bools:
+        """It gained enough, more than it lost on the way, and took it towards its ceiling."""
+        gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
+        far = np.isnan(room_hz) | (gained_hz >= TOWARDS * room_hz)
+        return np.asarray((gained_hz >= GAIN * steady_hz) & (gained_hz > lost_hz) & far)
 
     def _worked(self) -> Bools:
         since = np.where(self._number > self.woke, self.util, 0.0).sum(axis=0)

@@ -154,7 +154,8 @@ class Ramps:
         )
         woke = self._woke[cores]
         hz[np.arange(len(hz))[:, None] < woke] = np.nan
-        return Climb(cores, woke, begin, np.array(self._end_ns), hz, util, apart_ns).ramps()
+        end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
+        return Climb(cores, woke, begin, end_ns, hz, util, apart_ns, ceiling_hz).ramps()
 
     def _told(self) -> list[Episode]:
         """The batches in which no core climbs any more. Drops the samples that no core needs."""

@@ -136,6 +136,30 @@ def test_one_that_gains_little_is_none(first: float, ramps: int) -> None:
     assert len(Walk().sleep().climb(3 * first, 3.0).ended) == ramps
 
 
+@pytest.mark.parametrize("ceiling", [5.3 * GHZ, NAN])
+def test_a_clock_that_wavers_and_then_stays_put_for_a_while_is_none(ceiling: float) -> None:
+    wavering = (0.47, 0.6, 0.46, 0.58, 0.5, 0.6, 0.47)
+    walk = Walk().sleep()
+    for clock in wavering:
+        walk.go(clock, util=0.9, samples=2, ceiling=ceiling)
+    walk.go(0.58, util=0.9, samples=HOLD, ceiling=ceiling)
+    assert walk.ended == []
+    assert not walk.climbing()  # it was found to be steady
+
+
+@pytest.mark.parametrize(("steady", "ramps"), [(0.6, 0), (1.6, 0), (1.8, 1), (5.3, 1)])
+def test_a_ramp_leads_towards_the_ceiling(steady: float, ramps: int) -> None:
+    walk = Walk().sleep().go(0.46, ceiling=5.3 * GHZ)
+    walk.go(steady, samples=HOLD + 1, ceiling=5.3 * GHZ)
+    assert len(walk.ended) == ramps
+
+
+def test_a_clock_above_its_ceiling_is_near_it() -> None:
+    """A ceiling falls when other cores wake up, too."""
+    walk = Walk().sleep().go(3.2, ceiling=3.0 * GHZ)
+    assert len(walk.go(3.5, samples=HOLD + 1, ceiling=3.0 * GHZ).ended) == 1
+
+
 def test_a_core_that_slept_for_less_than_a_second_has_none() -> None:
     assert Walk().sleep().go(3.0, samples=9).sleep(REST - 1).climb(1.2, 3.0).ended == []
     assert len(Walk().sleep().go(3.0, samples=9).sleep(REST).climb(1.2, 3.0).ended) == 1
