@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
 from perftop.base.errors import USAGE, Failed
 from perftop.output.export.interval_rows import Look
 from perftop.samples import machine_totals
@@ -17,7 +19,8 @@ from perftop.samples.metrics import COUNTS, METRICS, Metric
 from perftop.samples.smt import STATES
 
 Scope = Literal["cpu", "core", "machine"]
-Kind = Literal["number", "count", "truth", "text"]
+Kind = Literal["number", "whole", "count", "total", "truth", "text"]
+"""`whole`: a number without decimals; `count`: events of the interval; `total`: events so far."""
 Values = Callable[[Look], Sequence[object]]
 
 
@@ -56,6 +59,22 @@ ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
     lambda look: look.interval.online[look.rows].tolist(), kind="truth",
 )  # fmt: skip
+BELIEF = (
+    Field(
+        "lost_frames_total", "Frames that were lost on the way so far.",
+        lambda look: [look.session.lost] * len(look.rows), "lost", "total", "machine",
+    ),
+    Field(
+        "late_frames_total", "Frames so far of which every CPU missed the time.",
+        lambda look: [look.session.late] * len(look.rows), "late", "total", "machine",
+    ),
+    Field(
+        "suspect_counters", "Number of counters of which samples of the interval were left out.",
+        lambda look: np.count_nonzero(look.interval.doubts[look.rows], axis=1).tolist(),
+        "suspect", "whole",
+    ),
+)  # fmt: skip
+"""How far to believe an interval; these are in every export, whatever measures are chosen."""
 
 
 def _metric(metric: Metric) -> Field:

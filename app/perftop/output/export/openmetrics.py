@@ -16,7 +16,7 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
-from perftop.output.export.fields import ELAPSED, ONLINE, Field
+from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import Look
 from perftop.session.interval import Interval
@@ -32,7 +32,8 @@ class OpenMetrics(Form):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
-        self._fields = [ELAPSED, ONLINE, *(field for field in measures if field.kind != "text")]
+        told = (field for field in measures if field.kind != "text")
+        self._fields = [ELAPSED, ONLINE, *told, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._waiting = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
         self._times: list[float] = []
@@ -73,7 +74,7 @@ class OpenMetrics(Form):
 
     def _family(self, i: int, field: Field, labels: list[str]) -> None:
         name, unit = _named(field)
-        kind = "counter" if field.kind == "count" else "gauge"
+        kind = "counter" if field.kind in {"count", "total"} else "gauge"
         self._text(f"# HELP {name} {_escaped(field.help)}\n# TYPE {name} {kind}\n")
         self._text(f"# UNIT {name} {unit}\n" if unit else "")
         sample = f"{name}_total" if kind == "counter" else name
@@ -128,7 +129,7 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
 
 def _named(field: Field) -> tuple[str, str]:
     """The name of a field, ending with the unit in full, and the unit; '' if there is none."""
-    name = f"perftop_{field.name}".removesuffix("_count")
+    name = f"perftop_{field.name}".removesuffix("_count").removesuffix("_total")
     for suffix, unit in _UNITS.items():
         if name.endswith(suffix):
             return f"{name.removesuffix(suffix)}_{unit}", unit

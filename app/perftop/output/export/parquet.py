@@ -33,10 +33,10 @@ class Parquet(Form):
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow = pyarrow()
         self._table = ExportTable(session, measures)
-        types = {"number": "float64", "count": "int64", "truth": "bool_", "text": "string"}
+        types = {"number": "float64", "truth": "bool_", "text": "string"}
         self._schema = self._arrow.schema(
             [
-                (field.name, getattr(self._arrow, types[field.kind])())
+                (field.name, getattr(self._arrow, types.get(field.kind, "int64"))())
                 for field in self._table.fields
             ]
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perftop.output.export.fields import ELAPSED, ONLINE, PLACES, TIME, Field
+from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, PLACES, TIME, Field
 from perftop.output.export.interval_rows import Look
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
@@ -17,7 +17,7 @@ class ExportTable:
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
         self.fields = (
-            TIME, ELAPSED, *PLACES, ONLINE, *measures,
+            TIME, ELAPSED, *PLACES, ONLINE, *measures, *BELIEF,
             Field("suspect", "Why samples were left out.", _suspect, "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._told(), "why", "text"),
         )  # fmt: skip

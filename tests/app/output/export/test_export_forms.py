@@ -160,6 +160,42 @@ def test_jsonl_of_some_measures(recording: Path) -> None:
     assert summary["machine"]["util"]["mean"] > 0
 
 
+# --- how far to believe it, in every format
+
+
+def _doubtful(path: Path) -> Path:
+    """A recording in which CPU 1 has too many reference cycles in the first of two seconds, and
+    which counts late and lost frames."""
+    greeting = made.hello([made.REF, made.CYCLES])
+    found: list[wire.Message] = [greeting]
+    for seq in range(21):
+        ref = [seq * 10**8, seq * 10**8 + (10**9 if seq > 5 else 0)]
+        values = {"ref": ref, "cycles": [count * 2 for count in ref]}
+        found.append(made.frame(greeting, seq, values, lost=seq // 10, late=seq // 5))
+    return record(path / "doubtful", found)
+
+
+def test_what_is_doubted_late_and_lost_stands_in_all_formats(tmp_path: Path) -> None:
+    path = _doubtful(tmp_path)
+    lines = [json.loads(line) for line in export(path, "jsonl").splitlines()]
+    intervals = [line for line in lines if line["type"] == "interval"]
+    assert [(line["lost"], line["late"]) for line in intervals] == [(1, 2), (2, 4)]
+    suspect = [len(cpu["suspect"]) for line in intervals for cpu in line["cpus"]]
+    assert suspect == [0, 2, 0, 0]
+    names = ("lost_frames_total", "late_frames_total", "suspect_counters")
+    wanted = [("1", "2", "0"), ("1", "2", "2"), ("2", "4", "0"), ("2", "4", "0")]
+    told = rows(export(path, metrics=["util"]))
+    assert [tuple(row[name] for name in names) for row in told] == wanted
+    export(path, "parquet", metrics=["util"])
+    table = parquet.read_table(path.with_name("exported")).to_pylist()
+    assert [tuple(str(row[name]) for name in names) for row in table] == wanted
+    series = _series(export(path, "openmetrics", metrics=["util"]))
+    late, lost = (series[f"perftop_{key}_frames_total"][()] for key in ("late", "lost"))
+    assert ([s.value for s in late], [s.value for s in lost]) == ([2, 4], [1, 2])
+    by_cpu = {dict(key)["cpu"]: v for key, v in series["perftop_suspect_counters"].items()}
+    assert {cpu: [s.value for s in v] for cpu, v in by_cpu.items()} == {"0": [0, 0], "1": [2, 0]}
+
+
 # --- CSV
 
 
