@@ -10,6 +10,7 @@ from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
+from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
 from perftop.session.summary import Extremes
 
@@ -47,15 +48,16 @@ def summary_line(
     footprint: Footprint | None = None,
 ) -> Line:
     whole, extremes = session.whole(), session.distribution.finish()
-    return {
+    machine = {
+        key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
+        for key in METRICS
+    }
+    line: Line = {
         "type": "summary",
         "elapsed_s": number(elapsed_s),
         "run": run,
         **_job(session, whole, extremes, footprint),
-        "machine": {
-            key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
-            for key in METRICS
-        },
+        "machine": machine,
         "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
         "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
         "episodes": counted,
@@ -65,6 +67,16 @@ def summary_line(
         "late": session.late,
         "suspect": session.suspect_samples,
     }
+    why = _why(session, whole, session.shown, machine)
+    if line["energy_j"] is None and "energy_j" in session.counters.columns:
+        why["energy_j"] = UNREAD
+    return line | {"why": why} if why else line
+
+
+def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> dict[str, str]:
+    """Reasons for the metrics that these CPUs lack and that this source can give."""
+    lacking = [key for key in METRICS if measures[key] is None and session.evaluator.chosen[key]]
+    return {key: why_unknown(session, whole, rows, key) for key in lacking}
 
 
 def _job(
@@ -85,7 +97,8 @@ def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in METRICS:
         line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
-    return line
+    why = _why(session, whole, rows, line)
+    return line | {"why": why} if why else line
 
 
 def _energy_j(session: Session) -> float:
@@ -100,19 +113,27 @@ def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int
     line: Line = {"cpu": session.topology[row].cpu}
     for key in METRICS:
         line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
-    return line
+    why = _why(session, whole, [row], line)
+    return line | {"why": why} if why else line
 
 
 def _core_summary(session: Session, whole: Interval, extremes: Extremes, core: int) -> Line:
     cpus = session.cores[core]
     first = session.topology[session.position[cpus[0]]]
-    means = whole.split.of(core)
-    return {
+    method, means = extremes.split(whole.split, core)
+    line: Line = {
         "package": first.package,
         "core": first.core,
         "smt": {s: _measure(means[s], extremes.core(s, core)) for s in STATES},
-        "smt_method": whole.split.method[core],
+        "smt_method": method,
     }
+    why = {"smt": BOUNDS} if method == "bounds" else why_no_states(session, whole, core)
+    why = {key: text for key, text in why.items() if key in line and _lacks(line[key])}
+    return line | {"why": why} if why else line
+
+
+def _lacks(value: Line | str | None) -> bool:
+    return value is None or (isinstance(value, dict) and None in value.values())
 
 
 def _measure(mean: float, found: dict[str, float]) -> Line | None:

@@ -17,7 +17,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.missing import doubts, lasting, why_absent, why_no_states
+from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
 
 Line = dict[str, Any]
@@ -38,7 +38,6 @@ def number(value: float) -> float | None:
 
 def hello_line(session: Session) -> Line:
     hello = session.hello
-    methods = hello.smt_methods
     return {
         "type": "hello",
         "version": hello.perftop,
@@ -49,13 +48,22 @@ def hello_line(session: Session) -> Line:
         "origin": _origins(session),
         "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
         "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
-        "smt_method": methods[0] if methods else None,
+        "smt_method": _smt_method(session),
         "missing": [missing_row(m) for m in lasting(session)],
         "topology": [topology_row(row) for row in hello.topology],
         "kernel": hello.kernel,
         "virtualisation": hello.virtualisation,
         "sample_s": hello.sample_ns / 1e9,
     }
+
+
+def _smt_method(session: Session) -> str:
+    """The best method for the states; where hello names none, by the counters that are there."""
+    if session.hello.smt_methods:
+        return session.hello.smt_methods[0]
+    if all(len(core) < 2 for core in session.hello.cores):
+        return "single"
+    return (session.sieve.splitter.counted() or "bounds").replace("_", "-")
 
 
 def _origins(session: Session) -> dict[str, str]:
@@ -77,7 +85,7 @@ def topology_row(row: wire.Cpu) -> Line:
 
 def interval_line(session: Session, interval: Interval) -> Line:
     shares = multiplexed(interval)
-    return {
+    line: Line = {
         "type": "interval",
         "seq": interval.seq,
         "time": interval.time,
@@ -95,6 +103,8 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "lost": session.lost,
         "late": session.late,
     }
+    why = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
+    return line | {"why": why} if why else line
 
 
 def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
@@ -148,6 +158,9 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "suspect": sorted(reasons),
     }
     why = why_no_states(session, interval, core)
+    row = session.position[cpus[0]]
+    if session.sieve.turbo.cpus[row] and not math.isfinite(interval.ceilings.hz[core]):
+        why["turbo_ceiling_hz"] = why_absent(session, interval, row, "turbo_ceiling_hz")
     return line | {"why": why} if why else line
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from perfprobe import wire
 from perftop.base.text import ranges
 from perftop.samples import machine_totals
 from perftop.samples.doubt import Doubt
-from perftop.samples.metrics import METRICS
+from perftop.samples.metrics import COUNTS, METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -17,6 +19,7 @@ UNCOUNTED = "not counted by this source"
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"
 MANY = "only neither is told of more than two threads"
+BOUNDS = "only their bounds are known"
 APART = "its CPUs were not read over the same span"
 DOUBTS = {
     Doubt.JUMPED: "moved further than it can: written by somebody, or misread",
@@ -30,6 +33,8 @@ DOUBTS = {
     Doubt.BACKWARDS: "time stamps went backwards",
     Doubt.TAKEN: "its register was changed by somebody else",
 }
+SUMMED = {"energy_j": "energy_j", "probe_cpu_s": "probe_cpu_s"}
+"""Numbers of a whole run, with the counter of each."""
 NAMES = {
     "util": "utilisation", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
     "involuntary": "halts", "kernel_cycles": "kernel share", "turbo_ceiling_hz": "turbo ceiling",
@@ -42,15 +47,17 @@ def lasting(session: Session) -> list[wire.Missing]:
     """Why numbers are not there on this stream: the probe's reasons, under the keys that users
     see."""
     why = {m.what: m for m in session.hello.missing}
-    found = list(session.hello.missing)
-    for key in METRICS:
-        lacking = session.evaluator.lacking(key)
-        if lacking is not None and key not in why:
-            found.append(_as(key, why.get(lacking), f"no counter {lacking} on this source"))
-    for name, counter in machine_totals.NAMES.items():
-        if counter not in session.counters.columns:
-            reason = why.get(name.partition("_")[0])  # one for all kinds of pressure
-            found.append(_as(name, reason, UNCOUNTED))
+    found = [*session.hello.missing, *_rates(session, why), *_metrics(session, why)]
+    columns, named = session.counters.columns, {m.what for m in found}
+    found += [
+        wire.Missing(key, f"no counter {key} on this source")
+        for key in COUNTS
+        if key not in columns and key not in named
+    ]
+    for name, counter in (machine_totals.NAMES | SUMMED).items():
+        if counter not in columns and name not in why:
+            kind = "power" if name == "energy_j" else name.partition("_")[0]  # as probes tell it
+            found.append(_as(name, why.get(kind), UNCOUNTED))
     told = session.sieve.turbo.cpus
     if "turbo_ceiling_hz" not in why and not told.all():
         cpus = [row.cpu for row, known in zip(session.topology, told, strict=True) if not known]
@@ -58,6 +65,34 @@ def lasting(session: Session) -> list[wire.Missing]:
         text = "no register is known here that holds turbo's limits"
         found.append(_as("turbo_ceiling_hz", reason, text, cpus if told.any() else None))
     return found
+
+
+def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
+    """Clocks that hello does not tell."""
+    hello = session.hello
+    if hello.base_hz is None and "base_hz" not in why:
+        yield wire.Missing("base_hz", "no register or file that is read here tells it")
+    if hello.tsc_hz is None and "tsc_hz" not in why:
+        yield wire.Missing("tsc_hz", "the rate of the time-stamp counter is not known here")
+    if not session.counters.has_tsc and "tsc" not in why:
+        yield wire.Missing("tsc", "no time-stamp counter is read here")
+
+
+def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire.Missing]:
+    """Metrics that no CPU has, or that some lack."""
+    for key, chosen in session.evaluator.chosen.items():
+        if key in why:
+            continue
+        if (lacking := session.evaluator.lacking(key)) is not None:
+            yield _as(key, why.get(lacking), f"no counter {lacking} on this source")
+            continue
+        served = np.any([mask for _, mask in chosen], axis=0)
+        cpus = [row.cpu for row, has in zip(session.topology, served, strict=True) if not has]
+        if cpus:
+            needs = METRICS[key].variants[0].needs
+            told = (m for m in session.hello.missing if m.what in needs)
+            reason = next((m for m in told if not set(cpus).isdisjoint(m.cpus or ())), None)
+            yield _as(key, reason, "this CPU has no counter for it", cpus)
 
 
 def _as(
@@ -123,7 +158,7 @@ class Reasons:
         if method is None:
             return "no core is known that it belongs to"
         if method == "bounds":
-            return "only their bounds are known"
+            return BOUNDS
         why = why_no_states(self._session, interval, core)
         return next(iter(why.values()), UNREAD)
 
@@ -152,23 +187,36 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     return UNREAD
 
 
+def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
+    """Why none of these CPUs has a value of a metric that this source can give."""
+    served = [row for row in rows if session.evaluator.serves(key, row)]
+    found = dict.fromkeys(
+        text for row in served for text in why_absent(session, interval, row, key).split("; ")
+    )
+    return "; ".join(found) or "not counted on these CPUs"
+
+
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """The bounds of a core stand for themselves."""
+    """Why the states of a core are absent, by key. Bounds that are known stand for themselves."""
     split, cpus = interval.split, session.cores[core]
+    method = split.method[core]
     known = {"smt": all(map(math.isfinite, split.of(core).values())),
+             "smt_method": method is not None,
              "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
     lacking = [key for key, found in known.items() if not found]
-    if not lacking or split.method[core] == "bounds":
+    if not lacking or (method == "bounds" and math.isfinite(split.low[core][0])):
         return {}
     rows = [session.position[cpu] for cpu in cpus]
-    needs = {"tsc", (split.method[core] or "").replace("-", "_"), *session.evaluator.needs("util")}
-    found = dict.fromkeys(text for row in rows for text in doubts(interval, row, needs))
-    off = next((row for row in rows if not interval.online[row]), None)
-    dark = next((row for row in rows if math.isnan(interval.values["util"][row])), None)
+    there = [row for row in rows if interval.online[row]] or rows
+    needs = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
+    found = dict.fromkeys(text for row in there for text in doubts(interval, row, needs))
+    dark = next((row for row in there if math.isnan(interval.values["util"][row])), None)
     if found:
         text = "; ".join(found)
-    elif off is not None or dark is not None:
-        text = why_absent(session, interval, rows[0] if off is None else off, "util")
+    elif dark is not None and not session.evaluator.serves("util", dark):
+        text = "utilisation is not counted here"
+    elif dark is not None or not interval.online[there[0]]:
+        text = why_absent(session, interval, there[0] if dark is None else dark, "util")
     else:
         text = APART
     why = dict.fromkeys(lacking, text)
@@ -191,18 +239,6 @@ def by_reason(
         if (what := name(missing)) and what not in found.setdefault((missing.why, missing.fix), []):
             found[missing.why, missing.fix].append(what)
     return found
-
-
-def unserved(session: Session, cpus: Sequence[int]) -> Iterator[wire.Missing]:
-    """Metrics that others have and none of these CPUs has: as its counters' lack is explained."""
-    rows = [session.position[cpu] for cpu in cpus]
-    for key, chosen in session.evaluator.chosen.items():
-        if chosen and not any(session.evaluator.serves(key, row) for row in rows):
-            needs = METRICS[key].variants[0].needs
-            told = (m for m in session.hello.missing if m.what in needs)
-            found = next((m for m in told if not set(cpus).isdisjoint(m.cpus or ())), None)
-            why = found.why if found else "this CPU has no counter for it"
-            yield wire.Missing(key, why, found.fix if found else None)
 
 
 def missing_text(session: Session) -> list[str]:

@@ -32,8 +32,14 @@ class Distribution:
         self._low: Floats | None = None
         self._high: Floats | None = None
         self._cpus = 0
+        self._states, self._weights = np.zeros((2, 0, len(STATES)))
+        """(cores, states): sums over the samples in which a state is known."""
+        self._split: list[str | None] = []
+        """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
+        self._methods: list[dict[str, None]] = []
 
-    def add(self, values: Values, split: Split) -> None:
+    def add(self, values: Values, split: Split, weights: Floats) -> None:
+        """`weights`: how much of each core's time the sample covers."""
         self._cpus = values.all.shape[1]
         everyone = values.group(self._shown)
         row = np.concatenate([everyone, values.all.ravel(), split.states.ravel()])
@@ -41,6 +47,9 @@ class Distribution:
             # The first sample - or cores were regrouped, and older samples are of other cores.
             self._low, self._high = row.copy(), row.copy()
             self._kept.clear()
+            self._states, self._weights = np.zeros((2, *split.states.shape))
+            self._split, self._methods = [], [{} for _ in split.method]
+        self._count(split, weights)
         self._low = np.fmin(self._low, row)
         self._high = np.fmax(self._high, row)
         if self._seen % self._stride == 0:
@@ -50,25 +59,40 @@ class Distribution:
                 self._stride *= 2
         self._seen += 1
 
+    def _count(self, split: Split, weights: Floats) -> None:
+        known = np.isfinite(split.states) & np.isfinite(weights)[:, None]
+        self._states += np.where(known, split.states * weights[:, None], 0.0)
+        self._weights += np.where(known, weights[:, None], 0.0)
+        if split.method != self._split:
+            self._split = split.method
+            for told, method in zip(self._methods, split.method, strict=True):
+                if method is not None:
+                    told[method] = None
+
     def finish(self) -> Extremes:
         if self._low is None or self._high is None:
             nothing = np.zeros(0)
-            return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0)
+            return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0, [], nothing)
         table = np.stack(self._kept)
         empty = np.isnan(table).all(axis=0)
         p5 = np.full(table.shape[1], np.nan)
         if not empty.all():
             p5[~empty] = np.nanpercentile(table[:, ~empty], 5, axis=0)
         # float32 may round below the true minimum
-        return Extremes(self._low, self._high, np.fmax(p5, self._low), table, self._cpus)
+        with np.errstate(invalid="ignore"):
+            means = self._states / self._weights
+        methods, p5 = [list(told) for told in self._methods], np.fmax(p5, self._low)
+        return Extremes(self._low, self._high, p5, table, self._cpus, methods, means)
 
 
 class Extremes:
     """Lowest, fifth percentile and highest of what a run's samples showed."""
 
     def __init__(
-        self, low: Floats, high: Floats, p5: Floats, kept: npt.NDArray[np.float32], cpus: int
-    ) -> None:
+        self, low: Floats, high: Floats, p5: Floats, kept: npt.NDArray[np.float32], cpus: int,
+        methods: list[list[str]], means: Floats,
+    ) -> None:  # fmt: skip
+        self._methods, self._means = methods, means
         self._series = {"min": low, "p5": p5, "max": high}
         self._kept = kept
         self._cpus = cpus
@@ -90,6 +114,20 @@ class Extremes:
         p5 = float(np.percentile(known, 5)) if len(known) else float("nan")
         least = float(np.fmin.reduce(low))
         return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
+
+    def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
+        """A core's method and the means of its states; `split` is that of the whole run. Sums of
+        counters cannot be split if a sibling was off for a part of the run; then these are means of
+        the samples, in which a lone thread is lp0. NaN where only bounds were known."""
+        method, means = split.method[core], split.of(core)
+        told = self._methods[core] if core < len(self._methods) else []
+        paired = [name for name in told if name != "single"]
+        if paired and len(paired) < len(told):
+            method = paired[-1]
+            means = dict.fromkeys(STATES, np.nan)
+        if core < len(self._means) and np.isnan(means["neither"]) and "bounds" not in paired:
+            means = dict(zip(STATES, self._means[core].tolist(), strict=True))
+        return method, means
 
     def core(self, state: str, core: int) -> dict[str, float]:
         first = len(METRICS) * (1 + self._cpus)

@@ -426,6 +426,44 @@ def test_states_that_are_not_there_have_their_reason() -> None:
     assert "why" not in core(play(two, *({"ref": [s, s], "one_thread": [0, 0]} for s in range(3))))
 
 
+def one_off(ref: int) -> dict[str, str]:
+    """Why the states of a core are absent whose first CPU is off; the second counts `ref` reference
+    cycles a sample."""
+    greeting = made.hello([made.REF])
+    session = play(greeting, {"ref": [0, 0]})
+    session.apply(wire.Note("hotplug", 1, data={"cpu": 0, "online": False}))
+    for seq in (1, 2):
+        flags = [wire.ROW_OFFLINE, wire.ROW_SAMPLED]
+        session.apply(frame(greeting, seq, {"ref": [None, seq * ref]}, flags=flags))
+    return missing.why_no_states(session, session.take(), 0)
+
+
+def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
+    fast = 3 * TICKS
+    why = "ref: ran faster than the TSC"
+    assert one_off(fast) == {"smt": why, "active_threads": why}
+    assert one_off(TICKS // 2) == {}
+    unread = made.hello([made.REF])
+    session = play(unread, {"ref": [0, None]})
+    flags = [wire.ROW_SAMPLED, 0]
+    session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
+    session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
+    told = missing.why_no_states(session, session.take(), 0)
+    assert told == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
+
+
+def test_a_core_that_is_off_says_so() -> None:
+    session = play(made.hello([made.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
+    for cpu in (0, 1):
+        note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})
+        session.apply(note)
+    why = missing.why_no_states(session, session.take(), 0)
+    assert why.keys() == {"smt", "smt_method", "active_threads"}
+    assert set(why.values()) == {"ref: ran faster than the TSC"}
+    session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
+    assert set(missing.why_no_states(session, session.take(), 0).values()) == {missing.OFF}
+
+
 def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     from perftop.session.summary import Distribution
 

@@ -53,12 +53,14 @@ class JsonLines(Form):
         for part in ("cpus", "cores"):
             line[part] = [_without(row, away) for row in line[part]]
         for row in line["cpus"]:
-            if "why" in row:
-                row["why"] = _without(row["why"], away)
             if "counts" in row:
                 row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
+        if "why" in line:
+            line["why"] = _without(line["why"], away)
         return line
 
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
-    return {key: value for key, value in row.items() if key not in keys}
+    """The row without these keys, and without the reasons under them."""
+    found = {key: value for key, value in row.items() if key not in keys}
+    return found | {"why": _without(found["why"], keys)} if "why" in found else found

@@ -10,7 +10,7 @@ from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
-from perftop.session.missing import NAMES, by_reason, doubts, lasting, unserved
+from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
 from perftop.tui.core_page.numbers import Scene, method
@@ -172,8 +172,7 @@ def _missing(scene: Scene) -> Iterable[list[Run]]:
     session, cpus = scene.session, set(scene.place.cpus)
     bounds = scene.interval.split.method[scene.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.COUNTED, "traced"), "SMT states") if bounds else {})
-    told = (*lasting(session), *unserved(session, scene.place.cpus))
-    here = [m for m in told if m.cpus is None or not cpus.isdisjoint(m.cpus)]
+    here = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
     reasons = by_reason(here, lambda missing: names.get(missing.what))
     order = list(dict.fromkeys(names.values()))
     for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):

@@ -1,0 +1,176 @@
+"""Every null of a line has its reason: in hello's `missing`, or in `why` or `suspect` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import made
+import pytest
+from exported import messages
+from roots import DATA
+
+from perfprobe import wire
+from perfprobe.sources.sim.spec import SCENARIOS
+from perftop.output import run_summary, stat_json
+from perftop.recording.codec import Reader
+from perftop.session import missing
+from perftop.session.session import Session
+
+Line = dict[str, Any]
+Path = tuple[Any, ...]
+EVERY_NS = 950_000_000
+NOTHING = {
+    "virtualisation",
+    "model",
+    "run",
+    "job",
+    "rest",
+    "package",
+    "core",
+    "smt_low",
+    "smt_high",
+}
+"""Null says that there is none: of the bounds, because the states are known."""
+SHARED = {
+    "turbo_ceiling_low_hz": "turbo_ceiling_hz", "turbo_ceiling_high_hz": "turbo_ceiling_hz",
+    "smt_low": "smt", "smt_high": "smt",
+}  # fmt: skip
+"""Ranges, and what has their reason."""
+OFF_S = 16
+"""In the scenario `hotplug` a CPU goes at 8 s and is back at 14 s."""
+
+
+def lines(found: Iterable[wire.Message]) -> Iterator[Line]:
+    """As `stat --json` prints them."""
+    stream = iter(found)
+    greeting = next(stream)
+    assert isinstance(greeting, wire.Hello)
+    session = Session(greeting)
+    yield stat_json.hello_line(session)
+    for message in stream:
+        session.apply(message)
+        if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS:
+            yield stat_json.interval_line(session, session.take())
+    yield run_summary.summary_line(session, {}, 1.0)
+
+
+def nulls(value: Any, path: Path = ()) -> Iterator[Path]:
+    if value is None:
+        yield path
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if key not in {"why", "missing", "topology", "multipliers"}:
+                yield from nulls(part, (*path, key))
+    elif isinstance(value, list):
+        for i, part in enumerate(value):
+            yield from nulls(part, (*path, i))
+
+
+def told(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bool:
+    """There is a reason for the null at this place."""
+    row = line[path[0]][path[1]] if path[0] in {"cpus", "cores"} else line.get(path[0])
+    row = row if isinstance(row, dict) else {}
+    keys = {SHARED.get(key, key) for key in path}
+    if "smt" in path and row.get("smt_low") and None not in row["smt_low"].values():
+        return True  # bounds stand for themselves
+    found = {key for key, cpus in for_good.items() if cpus is None or _has(row, cpus)}
+    if "counts" in path:
+        found |= {text.partition(":")[0] for text in row["suspect"]}
+    else:
+        found |= line.get("why", {}).keys() | row.get("why", {}).keys()
+    return not keys.isdisjoint(found)
+
+
+def _has(row: Line, cpus: list[int]) -> bool:
+    return not {row.get("cpu"), *row.get("cpus", ())}.isdisjoint(cpus)
+
+
+def unexplained(found: Iterable[wire.Message]) -> dict[Path, int]:
+    """Nulls without a reason, without the numbers of rows: how many of each."""
+    stream = lines(found)
+    greeting = next(stream)
+    for_good = {row["what"]: row.get("cpus") for row in greeting["missing"]}
+    wrong: dict[Path, int] = {}
+    for line in (greeting, *stream):
+        for path in nulls(line):
+            if path[-1] not in NOTHING and not told(line, path, for_good):
+                place = (line["type"], *(key for key in path if not isinstance(key, int)))
+                wrong[place] = wrong.get(place, 0) + 1
+    return wrong
+
+
+def recorded(name: str) -> list[wire.Message]:
+    return [*Reader().feed((DATA / name).read_bytes())]
+
+
+SIMULATED = [
+    *(f"sim:{name},cpus=8" for name in SCENARIOS),
+    "sim:hotplug,cpus=8,smt=1", "sim:hotplug,cpus=8,smt=4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SIMULATED)
+def test_on_every_simulated_machine(spec: str) -> None:
+    assert unexplained(messages(spec, OFF_S if "hotplug" in spec else 4)) == {}
+
+
+@pytest.mark.parametrize("name", ["platinum-8160", "export/recording", "recording-1"])
+def test_of_every_recording(name: str) -> None:
+    assert unexplained(recorded(name)) == {}
+
+
+def test_where_counters_were_taken_before_the_start() -> None:
+    """No instructions are known in any interval, and no factor suits the taken any-thread count."""
+    greeting, *rest = recorded("platinum-8160")
+    frames = [message for message in rest if isinstance(message, wire.Frame)][20:]
+    assert unexplained([greeting, *frames]) == {}
+    *_, summary = lines([greeting, *frames])
+    assert {str(core["why"]) for core in summary["cores"]} == {str({"smt": missing.BOUNDS})}
+    assert summary["machine"]["kernel_instructions"] is None
+    for line in (summary, *summary["cpus"]):
+        assert line["why"]["kernel_instructions"].startswith("instructions: stands still")
+
+
+@pytest.mark.parametrize("more", [{}, {"stamp": "raw", "tsc_hz": None}])
+def test_where_hardly_anything_is_counted(more: Line) -> None:
+    greeting = made.hello([made.REF], **more)
+    ticks = [{"ref": [seq * 10**8] * len(greeting.topology)} for seq in range(22)]
+    frames = [made.frame(greeting, seq, values) for seq, values in enumerate(ticks)]
+    assert unexplained([greeting, *frames]) == {}
+    (first, *_) = lines([greeting])
+    assert first["base_hz"] is None
+    assert "base_hz" in {row["what"] for row in first["missing"]}
+
+
+def test_the_method_is_told_where_hello_names_none() -> None:
+    assert next(lines(recorded("platinum-8160")))["smt_method"] == "any-thread"
+    assert next(lines([made.hello([made.REF])]))["smt_method"] == "bounds"
+    assert next(lines([made.hello([made.REF], threads=1, cores=2)]))["smt_method"] == "single"
+
+
+@pytest.mark.parametrize("seconds", [12, OFF_S], ids=["sibling off at the end", "sibling back"])
+def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int) -> None:
+    _, *found, summary = lines(messages("sim:hotplug,cpus=8", seconds))
+    intervals = [line for line in found if line["type"] == "interval"]
+    for at, core in enumerate(summary["cores"]):
+        means = {state: told["mean"] for state, told in core["smt"].items()}
+        assert sum(means.values()) == pytest.approx(1)
+        assert core["smt_method"] == "one-thread"
+        for state, mean in means.items():
+            each = [
+                (line["cores"][at]["smt"][state], line["elapsed_s"])
+                for line in intervals
+                if line["cores"][at]["smt"][state] is not None
+            ]
+            true = sum(share * s for share, s in each) / sum(s for _, s in each)
+            assert mean == pytest.approx(true, abs=0.05), state
+
+
+def test_the_guard_sees_what_has_no_reason() -> None:
+    line = {"type": "interval", "cpus": [{"cpu": 1, "ipc": None, "why": {"util": "off"}}]}
+    ((path),) = nulls(line)
+    assert not told(line, path, {})
+    assert told(line, path, {"ipc": None})
+    assert told(line, path, {"ipc": [1]})
+    assert not told(line, path, {"ipc": [0]})
