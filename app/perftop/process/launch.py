@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
+from perftop.process.signals import Exits
 
 STDERR_BYTES = 4096
 """Bytes kept of the end of a probe's stderr, where its line with the reason is."""
@@ -25,7 +25,6 @@ GRACE_S = 2.0
 """Longest wait for a probe that has no registers to restore; then it is killed."""
 RESTORE_S = 60.0
 """Longest wait for a probe that restores registers. It is never killed."""
-ENDS = (signal.SIGTERM, signal.SIGHUP)
 LISTEN_S = 0.5
 """Longest wait for stderr after the probe's end, in case a descendant keeps it open."""
 
@@ -130,15 +129,19 @@ def launch(argv: Sequence[str]) -> Probe:
 
 @contextmanager
 def launched(argv: Sequence[str]) -> Iterator[Probe]:
-    """A probe that ends with the block; SIGTERM and SIGHUP leave the block by an exception, as
-    Ctrl-C does."""
-    with _left_by_signals():
+    """A probe that ends with the block. SIGTERM and SIGHUP leave the block by an exception, as
+    Ctrl-C does; from its end on they are ignored."""
+    with Exits() as exits:
         probe = launch(argv)
         try:
-            yield probe
+            try:
+                exits.open()
+                yield probe
+            finally:
+                exits.hold()
         finally:
-            with _deaf():
-                failed = probe.end()
+            exits.over()
+            failed = probe.end()
             if failed is not None and not probe.told:
                 raise failed
 
@@ -149,19 +152,23 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
     import json
 
     stdin, lifeline = os.pipe()
-    with _left_by_signals(), os.fdopen(stdin), os.fdopen(lifeline, "wb") as held:
+    with os.fdopen(stdin), os.fdopen(lifeline, "wb") as held, Exits() as exits:
         with _starting(argv):
             process = subprocess.Popen(
                 argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         try:
-            out, errors = process.communicate()
+            try:
+                exits.open()
+                out, errors = process.communicate()
+            finally:
+                exits.hold()
         except BaseException:
-            with _deaf():
-                held.close()
-                with suppress(PermissionError):  # it runs as root; its closed stdin ends it
-                    process.terminate()
-                _, errors = process.communicate()
+            exits.over()
+            held.close()
+            with suppress(PermissionError):  # it runs as root; its closed stdin ends it
+                process.terminate()
+            _, errors = process.communicate()
             if process.returncode == 1 and errors:
                 raise _refused(process.returncode, errors) from None
             raise
@@ -184,32 +191,3 @@ def _starting(argv: Sequence[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise Failed(f"cannot run the probe: {argv[0]}: {error.strerror or error}") from None
-
-
-@contextmanager
-def _left_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave the block by SystemExit, with the status that a shell would see,
-    unless they were ignored before (nohup)."""
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    with _handled(leave, [n for n in ENDS if signal.getsignal(n) is signal.SIG_DFL]):
-        yield
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignore signals in the block, so that they do not interrupt the wait for registers."""
-    with _handled(signal.SIG_IGN, [signal.SIGINT, *ENDS]):
-        yield
-
-
-@contextmanager
-def _handled(handler: Any, numbers: Sequence[signal.Signals]) -> Iterator[None]:
-    old = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, before in old.items():
-            signal.signal(number, before)

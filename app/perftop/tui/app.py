@@ -22,6 +22,7 @@ from perftop.base.text import utf8
 from perftop.draw import theme
 from perftop.process.launch import Probe
 from perftop.process.probe_stream import Stream, attached
+from perftop.process.signals import ENDS, heed
 from perftop.session import marks
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the app as `q` does: the terminal is restored and the probe ended."""
 SILENT_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
 
@@ -96,9 +95,7 @@ class PerfTopApp(App[None]):
         return self.playhead.shown
 
     def on_load(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:  # closing the loop removes them
-            loop.add_signal_handler(number, self._signalled, number)
+        heed(ENDS, self._signalled)
         self.set_interval(1.0, self._watch)
         self._feed()  # before the first paint: the probe starts while we draw
 
@@ -121,6 +118,7 @@ class PerfTopApp(App[None]):
         await super().on_event(event)
 
     def _signalled(self, number: signal.Signals) -> None:
+        """Ends the app as `q` does: the terminal is restored and the probe ended."""
         self._signal = number
         if self._up:  # an app that is still starting must not be ended
             self.exit(return_code=128 + number)

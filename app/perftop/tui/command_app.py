@@ -25,6 +25,7 @@ from perftop.process.job_terminal import INTERRUPT, QUIT, Console
 from perftop.process.launch import Probe
 from perftop.process.printout import Printout
 from perftop.process.probe_stream import attached
+from perftop.process.signals import heed
 from perftop.tui.app import Opener, PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
@@ -68,9 +69,6 @@ class AroundApp(PerfTopApp):
     def ran(self) -> Run | None:
         """The outcome of the command; None until it has ended."""
         return None if self.measurement is None else self.measurement.bracket.run
-
-    def on_load(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.action_interrupt)
 
     def on_ready(self) -> None:
         self.tty.follow(self._printed)
@@ -147,15 +145,12 @@ class AroundApp(PerfTopApp):
         await copying
 
     def _heed(self, following: asyncio.Task[None]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def heed(number: signal.Signals) -> None:
+        def pass_on(number: signal.Signals) -> None:
             if not self._pass_on(number):
                 following.cancel()
 
-        for number in (*TYPED, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, heed, number)
-        loop.add_signal_handler(signal.SIGWINCH, self._fit)
+        heed((*TYPED, signal.SIGTERM, signal.SIGHUP), pass_on)
+        heed([signal.SIGWINCH], lambda _: self._fit())
         self._fit()
         for number in (signal.SIGTSTP, signal.SIGCONT):  # these handlers were the screen's
             signal.signal(number, signal.SIG_DFL)
@@ -216,7 +211,8 @@ class AroundApp(PerfTopApp):
         super().exit(*results, **more)
 
     def _signalled(self, number: signal.Signals) -> None:
-        self._pass_on(number)
+        if self._pass_on(number) and number == signal.SIGINT:
+            return  # it is for the command alone
         super()._signalled(number)
 
     def _pass_on(self, number: signal.Signals) -> bool:

@@ -21,7 +21,7 @@ from perftop.process.run_notes import RunNotes
 from perftop.recording.writer import Tape, refuse
 from perftop.session import marks
 from perftop.session.session import Session
-from perftop.verbs.run_headless import ENDS, attend
+from perftop.verbs.run_headless import attend
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
@@ -213,7 +213,7 @@ def run(options: Options) -> int:
     """Runs the verb; returns the exit status. Raises Failed."""
     refuse(options.path, force=options.force)
     record = Record(options)
-    status = asyncio.run(attend(record, options.argv, ENDS))
+    status = asyncio.run(attend(record, options.argv))
     if not record.begun:
         raise Failed("nothing was recorded: it ended before the probe had begun", status or 1)
     return (status or record.status) if options.job is not None else 0

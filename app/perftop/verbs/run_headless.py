@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterable
 from typing import Protocol
 
 from perftop.base.errors import Failed
 from perftop.process.command_window import HEEDED, Bracket
 from perftop.process.probe_stream import Stream, spawn
-
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a measurement without a command; its results are then written in full."""
+from perftop.process.signals import ENDS, heed, ignore
 
 
 class Work(Protocol):
@@ -27,13 +24,13 @@ class Work(Protocol):
         """Writes the results. Called however the stream ended, after the command has ended."""
 
 
-async def attend(work: Work, argv: list[str], ends: Iterable[int]) -> int:
+async def attend(work: Work, argv: list[str]) -> int:
     """Runs the work on a probe's stream. Returns the command's exit status, else 128 + the signal
-    that ended us, else 0. `argv`: the probe's command line; `ends`: signals to heed if there is no
-    command. Raises Failed, with the command's status unless that is 0.
+    that ended us, else 0. `argv`: the probe's command line. When it returns, signals are ignored.
+    Raises Failed, with the command's status unless that is 0.
     """
     tasks: list[asyncio.Task[None]] = []
-    caught = _heed(tasks, work.bracket, ends)  # before the probe starts, which must be ended
+    caught = _heed(tasks, work.bracket)  # before the probe starts, which must be ended
     try:
         async with spawn(argv) as stream:
             task = asyncio.ensure_future(work.consume(stream))
@@ -46,16 +43,8 @@ async def attend(work: Work, argv: list[str], ends: Iterable[int]) -> int:
     except Failed as failed:
         raise Failed(str(failed), _status(work) or failed.status) from None
     finally:
-        _deafen()
+        ignore(HEEDED if work.bracket else ENDS)
     return _status(work) or (128 + caught[0] if caught else 0)
-
-
-def _deafen() -> None:
-    """All that is left is to say how it went; a signal that came now would only hide that."""
-    loop = asyncio.get_running_loop()
-    for number in HEEDED:
-        if loop.remove_signal_handler(number):
-            signal.signal(number, signal.SIG_IGN)
 
 
 async def _see_out(work: Work) -> None:
@@ -74,9 +63,7 @@ def _status(work: Work) -> int:
     return 0 if run is None else run.status
 
 
-def _heed(
-    tasks: list[asyncio.Task[None]], bracket: Bracket | None, ends: Iterable[int]
-) -> list[int]:
+def _heed(tasks: list[asyncio.Task[None]], bracket: Bracket | None) -> list[int]:
     """Installs handlers: a signal is passed to a running command, else it cancels the tasks and is
     added to the returned list. A hang-up that was ignored before (nohup) stays ignored."""
     caught: list[int] = []
@@ -87,8 +74,8 @@ def _heed(
             for task in tasks:
                 task.cancel()
 
-    for number in HEEDED if bracket else ends:
-        if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-            continue
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    numbers = list(HEEDED if bracket else ENDS)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        numbers.remove(signal.SIGHUP)
+    heed(numbers, stop)
     return caught

@@ -21,7 +21,7 @@ from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
-from perftop.verbs.run_headless import ENDS, attend
+from perftop.verbs.run_headless import attend
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def run(options: Options) -> int:
     try:
         with _open(options) as out:
             stat = Stat(options, out)
-            return asyncio.run(attend(stat, options.argv, ENDS))
+            return asyncio.run(attend(stat, options.argv))
     except BrokenPipeError:
         if stat is None or stat.run is None:
             raise

@@ -1,0 +1,92 @@
+"""Signals that ask perftop to end.
+
+A probe has to be waited for, because it restores registers. So a signal that comes while a probe is
+being started waits until that is done, a signal that comes while it runs starts the end once, and
+one that comes later is ignored: the end is under way. asyncio's own handlers cannot do this. When
+they are removed, and a loop that closes removes them, the signal is deadly again for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Self
+
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def heed(numbers: Iterable[int], take: Callable[[Any], None]) -> None:
+    """Calls `take(number)` in the running loop when a signal comes; when the loop has closed the
+    signal is ignored."""
+    loop = asyncio.get_running_loop()
+    # asyncio lets signals wake the loop once it handles one itself. This one is harmless without
+    # a handler, too.
+    loop.add_signal_handler(signal.SIGURG, lambda: None)
+
+    def handle(number: int, _: FrameType | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(take, signal.Signals(number))
+
+    for number in numbers:
+        signal.signal(number, handle)
+
+
+def ignore(numbers: Iterable[int] = ENDS) -> None:
+    """Ignores signals from now on. Called when all that is left is to say how it went: a signal
+    would only hide that."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class Exits:
+    """A block that the signals of ENDS leave by one exception: SystemExit with the status that a
+    shell would see, or KeyboardInterrupt.
+
+    It begins held: signals wait. `open` lets them raise, `hold` makes them wait again. A signal
+    that raises holds by itself, so that the way out is not interrupted. After `over` they are
+    ignored for good; without it they do after the block what they did before it. A signal that was
+    ignored before (nohup) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self._held, self._over = True, False
+        self._came: signal.Signals | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in ENDS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._over:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._came is not None:
+            signal.raise_signal(self._came)
+
+    def open(self) -> None:
+        self._held = False
+        self._raise()
+
+    def hold(self) -> None:
+        self._held = True
+
+    def over(self) -> None:
+        self._over = True
+        ignore()
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self._came = self._came or signal.Signals(number)
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._held or self._came is None:
+            return
+        number, self._came, self._held = self._came, None, True
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
