@@ -233,6 +233,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @pytest.mark.parametrize("times", TIMES)
 def test_ended_at_any_moment(fake: FakeKernel, times: int) -> None:
     """By a signal; by kill -9, which the probe outlives; the probe by kill -9, which is told."""
+    # Tests in the background of a shell, or below nohup, ignore some, and so would their children.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     chance = random.Random(times)
     for _ in range(times):
         victim = chance.choice(["perftop", "perftop", "killed", "probe"])

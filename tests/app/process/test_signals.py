@@ -1,0 +1,119 @@
+"""A signal at any line between the start of a probe and the end of perftop: perftop waits for the
+probe, and ends with its usual status or with the signal's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from perftop.process.signals import Exits, heed
+
+PROBE = """
+import sys
+open("begun", "w").close()
+sys.stdin.read()
+open("ended", "w").close()
+"""
+TRACED = """
+import asyncio, signal, sys
+from perftop.process import command_window, launch, signals
+from perftop.verbs import run_headless
+
+PROBE = [sys.executable, "-S", "-E", "-c", sys.argv[1]]
+at, number, lines = int(sys.argv[2]), int(sys.argv[3]), 0
+OURS = {launch.__file__, signals.__file__, run_headless.__file__}
+
+def trace(frame, event, _):
+    global lines
+    if frame.f_code.co_filename not in OURS:
+        return None
+    if event == "line":
+        lines += 1
+        if lines == at:
+            signal.raise_signal(number)
+    return trace
+
+sys.settrace(trace)
+"""
+SHOWN = """
+status = 0
+with launch.launched(PROBE):
+    pass
+"""
+UNSEEN = """
+class Work:
+    bracket = None
+    def finish(self): pass
+    async def consume(self, stream): pass
+
+status = asyncio.run(run_headless.attend(Work(), PROBE))
+"""
+END = """
+sys.settrace(None)
+sys.exit(42 if lines < at else status)
+"""
+PAST = 42
+"""Status of a run that has fewer lines."""
+STRIDES = [pytest.param(5, id="by day"), pytest.param(1, id="by night", marks=pytest.mark.nightly)]
+
+
+def _run(directory: Path, block: str, at: int, number: int) -> int:
+    directory.mkdir()
+    code = f"{TRACED}{block}{END}"
+    command = [sys.executable, "-c", code, PROBE, str(at), str(number)]
+    return subprocess.run(command, cwd=directory, check=False, stderr=subprocess.DEVNULL).returncode
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("block", [SHOWN, UNSEEN], ids=["shown", "unseen"])
+def test_at_any_line(tmp_path: Path, block: str, number: int, stride: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a shell in front has it
+    at, bad, statuses = 1, [], set()
+    while (status := _run(tmp_path / str(at), block, at, number)) != PAST:
+        statuses.add(status)
+        # Python ends by the signal itself after a KeyboardInterrupt that nobody caught.
+        killed = status == -number and number != signal.SIGINT
+        if killed or not (tmp_path / str(at) / "ended").exists():
+            bad.append(tmp_path / str(at))
+        at += stride
+    assert statuses <= {0, -number, 128 + number}
+    assert not [run for run in bad if (run / "begun").exists()]
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Exits() as exits:
+        exits.open()
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_a_held_signal_comes_when_it_is_opened_or_at_the_end() -> None:
+    with pytest.raises(SystemExit) as left, Exits() as exits:
+        os.kill(os.getpid(), signal.SIGTERM)
+        exits.open()
+    assert left.value.code == 128 + signal.SIGTERM
+    with pytest.raises(KeyboardInterrupt), Exits():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _signal_this_thread() -> None:
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+
+def test_a_signal_wakes_a_loop_that_waits_and_is_ignored_once_it_is_closed() -> None:
+    async def waiting() -> int:
+        came = asyncio.get_running_loop().create_future()
+        heed([signal.SIGTERM], came.set_result)
+        threading.Timer(0.1, _signal_this_thread).start()
+        return int(await asyncio.wait_for(came, 10))
+
+    assert asyncio.run(waiting()) == signal.SIGTERM
+    os.kill(os.getpid(), signal.SIGTERM)
