@@ -133,9 +133,14 @@ def has(leaves: Leaves, feature: Feature) -> bool | None:
 # --- counters ------------------------------------------------------------------------------------
 
 
+ASSUMED_FIXED = 3
+"""Fixed counters that every bare Intel CPU of version 2 to 4 has, whatever it says: a Bonnell says
+1. Linux assumes the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Perfmon:
-    """Leaf 0AH. Version 0 means no counters (AMD, most guests)."""
+    """Leaves 0AH and 23H. Version 0 means no counters (AMD, most guests)."""
 
     version: int
     gp: int
@@ -156,9 +161,12 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     if version == 0:
         return Perfmon(0, 0, 0, 0, 0, anythread_deprecated=bool(edx >> 15 & 1))
     fixed = edx & 0x1F if version >= 2 else 0
+    if 0 < fixed < ASSUMED_FIXED and version < 5 and has(leaves, "hypervisor") is False:
+        fixed = ASSUMED_FIXED
+    gp, fixed = _own_counters(leaves) or (eax >> 8 & 0xFF, fixed)
     found = Perfmon(
         version,
-        eax >> 8 & 0xFF,
+        gp,
         eax >> 16 & 0xFF,
         fixed,
         edx >> 5 & 0xFF if fixed else 0,
@@ -166,6 +174,21 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
         events=frozenset(n for n in range(min(eax >> 24, 32)) if not ebx >> n & 1),
     )
     return found if _sane(found) else None
+
+
+def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
+    """General and fixed counters of this CPU from leaf 23H: on hybrids leaf 0AH has only what both
+    core types have. The leaf has a bit for each counter; those behind a gap are left out."""
+    subleaves = leaf(leaves, 0x23)
+    found = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
+    if found is None or not found[EAX] or not found[EBX]:
+        return None
+    return _low_bits(found[EAX]), _low_bits(found[EBX])
+
+
+def _low_bits(mask: int) -> int:
+    """Number of set bits below the first that is not set."""
+    return (~mask & (mask + 1)).bit_length() - 1
 
 
 def _sane(found: Perfmon) -> bool:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model_parts import CLOCKS, CYCLES, INSTRUCTIONS, INTEL_BANK, REF, THERMAL, ref_p
-from perfprobe.cpu.model_tables import ROWS
+from perfprobe.cpu.model_tables import NAMED, ROWS
 from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Clocks, Event, Thermal, Uarch
 from perfprobe.wire import Identity
 
+INTEL = "GenuineIntel"
 AMD = {"AuthenticAMD", "HygonGenuine"}
 
 
@@ -82,10 +83,11 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
         events = {key: event for bit, key, event in architectural if bit in found.events}
         if found.version:
             events["ref"] = REF
+    known = NAMED.get((family or 0, model or 0)) if vendor == INTEL else None
     numbers = "" if family is None or model is None else f" family {family} model {model:02X}h"
     thermal = cpuid.has(leaves, "thermal")
     return Uarch(
-        f"unknown ({vendor or 'no vendor'}{numbers})",
+        known or f"unknown ({vendor or 'no vendor'}{numbers})",
         vendor,
         smt=None,
         methods=("any-thread", "traced", "bounds"),

@@ -213,6 +213,23 @@ _INTEL_ROWS = (
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
 
+NAMED = {
+    (6, 0x37): "Silvermont",
+    (6, 0x4A): "Silvermont",
+    (6, 0x4D): "Silvermont",
+    (6, 0x5A): "Silvermont",
+    (6, 0x4C): "Airmont",
+    (6, 0x75): "Airmont",
+    (6, 0x86): "Snow Ridge",
+    (6, 0x96): "Elkhart Lake",
+    (6, 0x9C): "Jasper Lake",
+    (6, 0x8A): "Lakefield",
+    (6, 0x9D): "Ice Lake NNP-I",
+    (19, 0x01): "Diamond Rapids",
+}
+"""Intel models by family and model that no row tells of. They count what their CPUID announces.
+Source: Linux intel-family.h."""
+
 # --- AMD: Linux events/amd/core.c, pmu-events/arch/x86/amdzen*, msr-index.h ----------------------
 
 _ZEN1 = Uarch(

@@ -24,6 +24,7 @@ V5 = (0x08300805, 0x8604)
 V5_GRACEMONT = (0x08300605, 0x8603)
 V6 = (0x08300806, 0x8603)
 V3_NARROW = (0x07280203, 0x503)
+V3_BONNELL = (0x07280203, 0x2501)
 
 
 def machine(
@@ -158,11 +159,11 @@ MODELS: list[tuple[int, int, str | None, str, Perfmon, int | None, tuple[str, ..
     (6, 0x5C, None, "Goldmont", V4_GONE, 1, SINGLE),
     (6, 0x5F, None, "Denverton", V4_GONE, 1, SINGLE),
     (6, 0x7A, None, "Goldmont Plus", V4_GONE, 1, SINGLE),
-    (6, 0x1C, None, "Bonnell", V3_NARROW, 2, ANY),
-    (6, 0x26, None, "Bonnell", V3_NARROW, 2, ANY),
-    (6, 0x27, None, "Bonnell", V3_NARROW, 2, ANY),
-    (6, 0x35, None, "Bonnell", V3_NARROW, 2, ANY),
-    (6, 0x36, None, "Bonnell", V3_NARROW, 2, ANY),
+    (6, 0x1C, None, "Bonnell", V3_BONNELL, 2, ANY),
+    (6, 0x26, None, "Bonnell", V3_BONNELL, 2, ANY),
+    (6, 0x27, None, "Bonnell", V3_BONNELL, 2, ANY),
+    (6, 0x35, None, "Bonnell", V3_BONNELL, 2, ANY),
+    (6, 0x36, None, "Bonnell", V3_BONNELL, 2, ANY),
 ]
 
 
@@ -301,7 +302,8 @@ def test_no_counters_in_a_guest_without_them() -> None:
 
 
 def test_a_guest_with_two_fixed_counters_has_no_ref() -> None:
-    found = find(INTEL, 6, 0x55, 4, machine((0x07300402, 0x8602)))
+    guest = machine((0x07300402, 0x8602), x01=(0x50654, 0, 1 << 31, 0))
+    found = find(INTEL, 6, 0x55, 4, guest)
     assert "ref" not in found.events
     assert "one_thread" in found.events
 
@@ -369,6 +371,69 @@ def test_unknown_model_that_denies_the_reference_event() -> None:
     assert found.methods == ("traced", "bounds")
     known = find(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert known.methods == ANY  # Nehalem's own event is under the same code
+
+
+NAMED = [
+    (19, 0x01, "Diamond Rapids"),
+    (6, 0x86, "Snow Ridge"),
+    (6, 0x9D, "Ice Lake NNP-I"),
+    (6, 0x8A, "Lakefield"),
+    (6, 0x37, "Silvermont"),
+    (6, 0x4A, "Silvermont"),
+    (6, 0x4D, "Silvermont"),
+    (6, 0x4C, "Airmont"),
+    (6, 0x5A, "Silvermont"),
+    (6, 0x75, "Airmont"),
+    (6, 0x5C, "Goldmont"),
+    (6, 0x96, "Elkhart Lake"),
+    (6, 0x9C, "Jasper Lake"),
+]
+
+
+@pytest.mark.parametrize(("family", "model", "name"), NAMED)
+def test_models_of_the_kernel_have_a_name(family: int, model: int, name: str) -> None:
+    assert find(INTEL, family, model, 0).name == name
+    assert find(AMD, family, model, 0).name.startswith("unknown (")
+
+
+def test_a_model_with_a_name_alone_counts_what_cpuid_announces() -> None:
+    found = find(INTEL, 19, 0x01, 0, machine(V6))
+    assert found.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
+    assert found.methods == SOFT
+    assert (found.turbo, found.limits, found.rapl, found.smt) == (None, None, None, None)
+
+
+# --- counters that leaf 0AH does not tell ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [0xBD, 0xC5, 0xC6])
+def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
+    """Leaf 0AH has the part that both core types have: 8 and 3."""
+    shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
+
+    def p_core(leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return (0x3FF, 0xF, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
+
+    assert find(INTEL, 6, model, 0, p_core, "P").budget == Budget(10, 4)
+    assert find(INTEL, 6, model, 0, shared, "P").budget == Budget(8, 3)
+
+
+def test_counters_behind_a_gap_are_left_out() -> None:
+    shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
+
+    def gap(leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return (0xFF, 0x77, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
+
+    assert find(INTEL, 6, 0xBD, 0, gap, "E").budget == Budget(8, 3)
+
+
+@pytest.mark.parametrize(("bits", "fixed"), [(0, 3), (1 << 31, 1)])
+def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_says_one(
+    bits: int, fixed: int
+) -> None:
+    found = find(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
+    assert found.budget == Budget(2, fixed, 40, 40)
+    assert ("ref" in found.events) is (fixed == 3)
 
 
 def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
