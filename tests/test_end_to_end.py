@@ -17,6 +17,8 @@ import pytest
 from command import Line
 from waiting import wait
 
+from perfprobe.sources.sim.truth import truth
+
 SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbour", "warmup",
              "halts", "hybrid", "idle", "jitter"]  # fmt: skip
 
@@ -25,12 +27,12 @@ SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbou
 def test_what_stat_says_is_what_the_simulated_machine_did(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=8,seed=3,speed=max"
     found = command.stat("--source", spec, "-i", "1s", "--sample", "100ms", "-n", "6")
-    truth = command.lines(command.run("truth", spec, "--duration", "6", program="perfprobe").stdout)
+    true = truth(spec, 6.0)
     intervals = [line for line in found if line["type"] == "interval"]
     assert len(intervals) == 6
     checked = 0
     for at, interval in enumerate(intervals):
-        window = [t for t in truth if t["type"] != "episode" and round(t["start"]) == at]
+        window = [t for t in true if t["type"] != "episode" and round(t["start"]) == at]
         checked += _check_cpus(interval, window) + _check_cores(interval, window)
     assert checked > 6 * 8
     assert found[-1]["suspect"] == 0
@@ -61,8 +63,8 @@ def _check_cores(interval: Line, window: list[Line]) -> int:
 
 def test_a_cpu_goes_and_comes_in_the_stream() -> None:
     spec = "sim:hotplug,cpus=8,seed=3,speed=max"
-    found = command.stat("--source", spec, "-i", "1s", "--duration", "59s")
-    done = command.run("truth", spec, "--duration", "59", program="perfprobe")
+    found = command.stat("--source", spec, "-i", "1s", "--duration", "45s")
+    done = command.run("truth", spec, "--duration", "45", program="perfprobe")
     true = [t for t in command.lines(done.stdout, "episode") if t["kind"] == "offline"]
     mine = [e for e in found if e["type"] == "episode" and e["kind"] == "offline"]
     assert true
@@ -310,7 +312,7 @@ def test_the_rest_of_a_duration_is_a_shorter_interval() -> None:
 
 def test_interrupted_reads_make_nobody_suspect() -> None:
     """The simulated machine has some; siblings then wait for each other."""
-    found = command.stat("--source", "sim:hotplug,cpus=64,speed=max", "--duration", "30s")
+    found = command.stat("--source", "sim:hotplug,cpus=64,speed=max", "--duration", "18s")
     assert found[-1]["suspect"] == 0
     assert not [line for line in found if line.get("kind") == "suspect"]
 

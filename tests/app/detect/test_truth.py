@@ -17,13 +17,14 @@ SCENARIOS = [
     "throttle", "halts", "neighbour",
 ]  # fmt: skip
 RUNS = [
-    ("cpus=8,packages=1,seed=1", SECOND // 10, 58.0),
+    ("cpus=8,packages=1,seed=1", SECOND // 10, 37.0),
     ("cpus=64,packages=2,seed=77", SECOND // 10, 58.0),
+    ("cpus=8,packages=1,seed=1", SECOND // 10, 58.0),
     ("cpus=4,packages=1,seed=4", SECOND, 298.0),
     ("cpus=64,packages=2,seed=9", SECOND, 97.0),
 ]
 """Machine, sample and seconds, at the end of which no script has an edge."""
-DAILY = RUNS[0], RUNS[3]
+DAILY = RUNS[0], RUNS[4]
 """A small machine sampled often and a large one sampled seldom; the others are for the night."""
 CASES = [
     pytest.param(f"{scenario},{run[0]}", *run[1:], marks=[] if run in DAILY else NIGHTLY)

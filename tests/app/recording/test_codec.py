@@ -52,7 +52,7 @@ WHOLE = read(CUT.data)
 
 
 @given(st.integers(), st.binary(min_size=1, max_size=40))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_damage_is_told_and_nothing_else(seed: int, junk: bytes) -> None:
     """Bytes that are overwritten: what was before them has come, and no other error than ours."""
     at = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
@@ -101,7 +101,7 @@ def test_killed_in_the_middle_it_opens_to_its_last_whole_message(tmp_path: Path)
         "while True:\n"
         "    for message in FOUND: recorder.write(message)\n"
     )
-    for turn in range(6):
+    for turn in range(4):
         path = tmp_path / f"{turn}"
         argv = [sys.executable, "-c", code, str(path), str(SUPPORT)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE) as writer:

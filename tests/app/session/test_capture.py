@@ -48,16 +48,16 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
 
 
 @pytest.mark.parametrize(
-    "scenario",
+    ("scenario", "seconds"),
     [
-        "turbo-drop",
-        "neighbour",
-        "hotplug",
-        *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS),
+        ("turbo-drop", 16),
+        ("neighbour", 30),
+        ("hotplug", 20),
+        *(pytest.param(one, 40, marks=pytest.mark.nightly) for one in OTHERS),
     ],
 )
-def test_a_capture_has_the_episodes_of_the_live_run(scenario: str) -> None:
-    data = capture(f"sim:{scenario}", 40)
+def test_a_capture_has_the_episodes_of_the_live_run(scenario: str, seconds: float) -> None:
+    data = capture(f"sim:{scenario}", seconds)
     live = told(data, len(data), history=True)
     again = told(data, 777, history=False)
     assert live
@@ -67,7 +67,7 @@ def test_a_capture_has_the_episodes_of_the_live_run(scenario: str) -> None:
 
 
 def test_a_capture_that_was_cut_has_those_up_to_there() -> None:
-    data = capture("sim:turbo-drop", 40)
+    data = capture("sim:turbo-drop", 26)
     whole, half = (told(part, len(data), history=False) for part in (data, data[: len(data) // 2]))
     ended = [episode for _, episode in half if episode.end_ns is not None]
     assert ended

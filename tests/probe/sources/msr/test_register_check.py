@@ -149,8 +149,8 @@ def test_each_cpu_is_looked_at_once_a_second(
     monkeypatch.setattr(Programmer, "check", check)
     with FakeKernel(root) as kernel, closing(open_msr(kernel.root, sample_ns, None)) as source:
         start = time.monotonic()
-        for _ in whenever_due(source.due, source.poll, "four seconds"):
-            if time.monotonic() > start + 4:
+        for _ in whenever_due(source.due, source.poll, "three seconds"):
+            if time.monotonic() > start + 3:
                 break
         elapsed_s = time.monotonic() - start
     for times in looks.values():

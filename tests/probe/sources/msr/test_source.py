@@ -201,6 +201,7 @@ def test_without_an_smt_event_the_truth_lies_in_bounds(
                 assert row["smt_method"] == "bounds"
                 assert row["smt"][state] is None
                 low, high = row["smt_low"][state], row["smt_high"][state]
+                assert None not in (low, high), row
                 assert low - 2e-2 <= core["smt"][state] <= high + 2e-2
                 assert high - low < 0.5
 
