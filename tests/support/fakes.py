@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import made
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
 from perftop.base.errors import Failed
+from perftop.samples.doubt import Doubt
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -141,6 +143,13 @@ def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Inte
     for seq in range(samples + 1):
         session.apply(machine.frame(seq, **more))
     return session, session.take()
+
+
+def doubting(interval: Interval, cpu: int, key: str) -> Interval:
+    """The interval with a doubt of one counter of the CPU at this position; numbers stay."""
+    doubts = interval.doubts.copy()
+    doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED
+    return dataclasses.replace(interval, doubts=doubts)
 
 
 class Feed:

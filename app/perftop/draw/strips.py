@@ -103,6 +103,12 @@ def number(value: float, digits: int, width: int, key: str = "text") -> Run:
     return f"{value:>{width}.{digits}f}", key
 
 
+def doubted(run: Run) -> Run:
+    """The number with the sign of doubt before it, in place of a blank at its left."""
+    value = run[0].lstrip()
+    return f"{theme.SUSPECT + value:>{len(run[0])}}", "dim"
+
+
 def task(record: object, most: int = 64) -> str:
     """Name and pid of a task, from its record on the wire, cut to `most` characters."""
     if isinstance(record, list) and len(record) >= 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.samples.metrics import METRICS, Column
 from perftop.samples.smt import COUNTED, STATES, TRACED
@@ -49,6 +49,28 @@ def spread(session: Session, by_core: Floats) -> Floats:
         return np.full(len(cores.of_cpu), np.nan)
     found: Floats = np.append(by_core, np.nan)[cores.of_cpu]
     return found
+
+
+def doubted(key: str, session: Session, interval: Interval) -> Bools:
+    """Mask by position of the CPUs of which a counter is doubted that this column is made of. A
+    core's states depend on the counters of all its CPUs."""
+    needs = {"tsc", *_needs(key, session)}
+    at = [i for i, name in enumerate(interval.keys) if name in needs]
+    found = np.asarray(interval.doubts[:, at].any(axis=1), bool)
+    if key in STATES and found.any():
+        cores = session.sieve.cores
+        of_core = np.isin(cores.of_cpu, cores.of_cpu[found])
+        return np.asarray(of_core & (cores.of_cpu >= 0))
+    return found
+
+
+def _needs(key: str, session: Session) -> set[str]:
+    """The counters of a column, without the TSC."""
+    if key in METRICS:
+        return session.evaluator.needs(key)
+    if key in STATES:
+        return {session.sieve.splitter.counted() or "", *session.evaluator.needs("util")}
+    return {key}
 
 
 class Tabular:

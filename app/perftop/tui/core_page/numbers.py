@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from math import isnan, nan
 
 from perftop.base.format import MISSING, ClockUnit, clock_unit
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, fit, foreign, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
+from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import values
@@ -114,7 +115,7 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
     cells = []
     for rows, value in _told(scene, *values.now(scene.interval, scene.place, key)):
         style = _style(scene, key, value)
-        cells.append(_cell(scene, rows, value, f"{value * scale:.{digits}f}", style))
+        cells.append(_cell(scene, key, rows, value, f"{value * scale:.{digits}f}", style))
         if key == "busy_hz" and _dropped(scene, value):
             cells[-1][-1] = (theme.DROPPED, style)
     name: list[Run] = [(metric.label + (" %" if metric.unit == "ratio" else ""), "dim")]
@@ -132,16 +133,17 @@ def _told(
     return [(scene.place.rows, core)]
 
 
-def _cell(scene: Scene, rows: Sequence[int], value: float, text: str, key: str) -> list[Run]:
+def _cell(
+    scene: Scene, key: str, rows: Sequence[int], value: float, text: str, style: str
+) -> list[Run]:
     """A number, and a cell after it for the mark of a clock below its ceiling."""
     online = [row for row in rows if scene.interval.online[row]]
     if not online:
-        text, key = "off", "dim"
-    else:
-        text, key = (MISSING, "faint") if isnan(value) else (text, key)
-        if any(row in scene.interval.suspect for row in online):
-            text, key = theme.SUSPECT + text, "dim"
-    return [(f"{text:>{VALUE - 1}}", key), (" ", "text")]
+        return [(f"{'off':>{VALUE - 1}}", "dim"), (" ", "text")]
+    text, style = (MISSING, "faint") if isnan(value) else (text, style)
+    told: Run = f"{text:>{VALUE - 1}}", style
+    against = doubted(key, scene.session, scene.interval)[online].any()
+    return [strips.doubted(told) if against else told, (" ", "text")]
 
 
 def _style(scene: Scene, key: str, value: float) -> str:
@@ -177,7 +179,7 @@ def _smi(scene: Scene) -> list[Run] | None:
     each = [float(counts[row]) for row in scene.place.rows]
     most = max((count for count in each if not isnan(count)), default=nan)
     cells = [
-        _cell(scene, rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
+        _cell(scene, "smi", rows, count, f"{count:.0f}", "warn" if count > 0 else "dim")
         for rows, count in _told(scene, each, most)
     ]
     origin = scene.session.counters.columns["smi"].counter.origin
@@ -206,12 +208,11 @@ def _state(scene: Scene, name: str) -> Run:
         name = {"lp0": "lp1", "lp1": "lp0"}.get(name, name)  # a lone online thread is stored as lp0
     column = smt.STATES.index(name)
     share, low, high = (float(part[at, column]) for part in (split.states, split.low, split.high))
-    if not isnan(share):
-        return f"{100 * share:.1f}", "dim" if share < QUIET else "text"
-    if isnan(low):
-        return MISSING, "faint"
-    ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
-    return "–".join(dict.fromkeys(ends)), "text"
+    if isnan(share) and not isnan(low):
+        ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
+        return "–".join(dict.fromkeys(ends)), "text"
+    told = strips.number(100 * share, 1, VALUE - 1, "dim" if share < QUIET else "text")
+    return strips.doubted(told) if doubted(name, scene.session, scene.interval)[first] else told
 
 
 def _common(scene: Scene, name: list[Run], number: Run, origin: str = "") -> list[Run]:

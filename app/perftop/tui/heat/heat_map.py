@@ -61,7 +61,7 @@ class HeatMap(Canvas):
     def _tell(self) -> None:
         """Prepare what cells and the lines around them are drawn from."""
         heat, places, ascii_ = self._heat, self.places, self.choice.ascii
-        cell, suspect = self._plan.cell, self._interval.suspect
+        cell = self._plan.cell
         assert heat is not None
         self._shades = cells.Shades(
             heat.levels,
@@ -72,7 +72,7 @@ class HeatMap(Canvas):
         )
         far = [found.core for found in heat.outliers if found.far]
         doubtful = [row for row, place in enumerate(places.places)
-                    if suspect and not suspect.keys().isdisjoint(place.rows)]  # fmt: skip
+                    if any(heat.doubted[at] for at in place.rows)]  # fmt: skip
         self._marks = cells.marks(
             [self._row[core] for core in far if core in self._row],
             doubtful, self._chosen(), ascii_=ascii_,

@@ -7,8 +7,9 @@ from math import isnan
 
 from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
-from perftop.draw.strips import Run, fit, foreign, shed, spread, task, width
+from perftop.draw.strips import Run, doubted, fit, foreign, shed, spread, task, width
 from perftop.samples.metrics import INDEX
+from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
@@ -145,7 +146,7 @@ def foot(session: Session, interval: Interval, places: Places, i: int, heat: Hea
     if places.pairs:
         pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
     pieces.append((1, _field(place, heat, interval)))
-    pieces += _numbers(interval, place, heat)
+    pieces += _numbers(session, interval, place, heat)
     unlike = next((o for o in heat.outliers if o.far and o.core == place.at), None)
     if unlike is not None:
         pieces.append((2, [("outlier, median ", "text"), (heat.text(unlike.usual), "bright")]))
@@ -185,28 +186,35 @@ def _value(heat: Heat, row: int, wide: int, interval: Interval) -> Run:
         return f"{'off':>{wide}}", "dim"
     if isnan(value):
         return f"{MISSING:>{wide}}", "faint"
-    text = (theme.SUSPECT if row in interval.suspect else "") + heat.text(value)
-    return f"{text:>{wide}}", "dim" if row in interval.suspect else "bright"
+    told: Run = f"{heat.text(value):>{wide}}", "bright"
+    return doubted(told) if heat.doubted[row] else told
 
 
-def _numbers(interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
+def _numbers(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[Piece]:
     """Numbers of the core as a whole."""
-    util, busy, ipc = _over(interval, list(place.rows), "util", "busy_hz", "ipc")
+    rows = list(place.rows)
+
+    def told(key: str, text: str) -> Run:
+        against = any(columns.doubted(key, session, interval)[rows])
+        return doubted((f" {text}", "text")) if against else (text, "text")
+
+    util, busy, ipc = _over(interval, rows, "util", "busy_hz", "ipc")
     if heat.field.key != "util" and not isnan(util):
-        yield 6, [("util ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]
+        yield 6, [("util ", "dim"), told("util", f"{100 * util:5.1f}"), (" %", "dim")]
     if not isnan(busy):
         ceiling = float(interval.ceiling_hz[place.at])
         of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (heat.hz(ceiling), "text")]
-        yield 2, [("busy ", "dim"), (heat.hz(busy), "text"), *of, (f" {heat.clock.name}", "dim")]
+        clock = told("busy_hz", heat.hz(busy))
+        yield 2, [("busy ", "dim"), clock, *of, (f" {heat.clock.name}", "dim")]
     split = interval.split
     both = float(split.states[place.at][3])
     if not isnan(both) and heat.field.key != "both" and len(place.rows) > 1:
-        yield 3, [("both ", "dim"), (f"{100 * both:5.1f}", "text"), (" %", "dim")]
+        yield 3, [("both ", "dim"), told("both", f"{100 * both:5.1f}"), (" %", "dim")]
     elif split.method[place.at] == "bounds" and not isnan(low := float(split.low[place.at][3])):
         high = float(split.high[place.at][3])
         yield 3, [("both ", "dim"), (f"{100 * low:.0f}–{100 * high:.0f}", "text"), (" %", "dim")]
     if heat.field.key != "ipc" and not isnan(ipc):
-        yield 4, [("IPC ", "dim"), (f"{ipc:4.2f}", "text")]
+        yield 4, [("IPC ", "dim"), told("ipc", f"{ipc:4.2f}")]
 
 
 def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[str]:

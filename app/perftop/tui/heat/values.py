@@ -11,7 +11,7 @@ import numpy as np
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw.heat_ramp import OFF
 from perftop.samples.metrics import Column
-from perftop.session.columns import measured
+from perftop.session.columns import doubted, measured
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
@@ -32,6 +32,8 @@ class Heat:
     """Unit of clocks, whatever the field is."""
     scale: Scale
     values: list[float]
+    doubted: list[bool]
+    """Whether a counter of the value is doubted."""
     levels: list[int]
     outliers: list[Outlier]
     """Furthest first; if none is far off, only the furthest core."""
@@ -85,6 +87,7 @@ class HeatReader:
             clock=clock_unit(choice.units, self._base_hz),
             scale=fitted,
             values=values.tolist(),
+            doubted=doubted(field.key, session, interval).tolist(),
             levels=levels.tolist(),
             outliers=self._peers.judge(field, values, interval),
             limited=self._limited(interval),

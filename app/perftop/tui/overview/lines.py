@@ -8,7 +8,7 @@ from math import isnan
 
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
-from perftop.draw.strips import QUIET, Run, fit, number, task
+from perftop.draw.strips import QUIET, Run, doubted, fit, number, task
 from perftop.session.columns import BY_KEY
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
@@ -120,9 +120,7 @@ def _util(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     elif not sheet.online[i][column.arg]:
         runs.append((f"{'off':>{width}}", "dim"))
     elif sheet.suspect[i][column.arg]:
-        text, _ = _share(sheet.util[i][column.arg], width)
-        value = text.lstrip()
-        runs.append((f"{theme.SUSPECT + value:>{width}}", "dim"))
+        runs.append(doubted(_share(sheet.util[i][column.arg], width)))
     else:
         runs.append(_share(sheet.util[i][column.arg], width))
 
@@ -130,16 +128,12 @@ def _util(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
 def _busy(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:
     sheet, width = p.sheet, column.width - 1
     value = sheet.busy[i]
-    if any(sheet.suspect[i]) and not isnan(value):
-        runs.append(
-            (
-                f"{theme.SUSPECT}{value * p.clock.per_hz:.{p.clock.digits}f}".rjust(width) + " ",
-                "dim",
-            )
-        )
-        return
     key = "alarm" if sheet.alone[i] else _awake(sheet, i)
-    runs.append(number(value * p.clock.per_hz, p.clock.digits, width, key))
+    told = number(value * p.clock.per_hz, p.clock.digits, width, key)
+    if sheet.doubted["busy_hz"][i]:
+        runs += [doubted(told), (" ", "text")]
+        return
+    runs.append(told)
     runs.append((theme.DROPPED, "alarm" if sheet.alone[i] else "text") if sheet.dropped[i]
                 else (" ", "text"))  # fmt: skip
 
@@ -164,7 +158,10 @@ def _number(p: Picture, i: int, slot: Placed, runs: list[Run]) -> None:
         key = _awake(p.sheet, i)
     else:
         key = "warn" if value >= column.stands_out else "dim" if value < QUIET else "text"
-    runs.append(number(value * scale, digits, slot.width, key))
+    told = number(value * scale, digits, slot.width, key)
+    runs.append(
+        doubted(told) if slot.key in p.sheet.doubted and p.sheet.doubted[slot.key][i] else told
+    )
 
 
 def _history(p: Picture, i: int, column: Placed, runs: list[Run]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.metrics import METRICS
+from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.places import Places
@@ -23,6 +24,7 @@ AWAKE = 0.1
 """Minimum busy share for a core's clock to mean something; below it, sleep sets the clock."""
 NUMBERS = ("net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles", "user", "system",
            "iowait")  # fmt: skip
+MARKED = ("busy_hz", *NUMBERS)
 DROP = 0.05
 """Share below the ceiling, or below the other cores' clock, from which a clock counts as low;
 averaging over idle times alone causes smaller differences."""
@@ -40,6 +42,10 @@ class Sheet:
     """Utilisation of each CPU, by row and then by CPU."""
     online: list[list[bool]]
     suspect: list[list[bool]]
+    """Whether a counter of its utilisation is doubted, by row and then by CPU."""
+    doubted: dict[str, list[bool]]
+    """Whether a counter of the row's number is doubted, by key: the clock, and those in `numbers`.
+    """
     states: list[list[float]]
     low: list[list[float]]
     method: list[str | None]
@@ -78,7 +84,7 @@ class Reader:
     """Makes sheets for one topology."""
 
     def __init__(self, session: Session, places: Places) -> None:
-        self._places = places.places
+        self._session, self._places = session, places.places
         n, threads = len(self._places), places.threads
         self._rows = np.zeros((n, threads), np.intp)
         self._there = np.zeros((n, threads), bool)
@@ -100,11 +106,13 @@ class Reader:
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self._at], np.nan)
         dropped, alone = self._drops(busy, ceiling, awake, self._every.usual(interval))
         numbers = {key: self._joined(key, interval, online).tolist() for key in NUMBERS}
-        cpus, suspect = [place.rows for place in self._places], interval.suspect
+        cpus = [place.rows for place in self._places]
+        suspect = self._doubted("util", interval).tolist()
         return Sheet(
             util=[row[: len(c)] for row, c in zip(util.tolist(), cpus, strict=True)],
             online=[row[: len(c)] for row, c in zip(online.tolist(), cpus, strict=True)],
-            suspect=[[row in suspect for row in c] for c in cpus],
+            suspect=[row[: len(c)] for row, c in zip(suspect, cpus, strict=True)],
+            doubted={key: np.any(self._doubted(key, interval), axis=1).tolist() for key in MARKED},
             states=split.states[self._at].tolist(),
             low=split.low[self._at].tolist(),
             method=[split.method[at] for at in self._at],
@@ -125,6 +133,10 @@ class Reader:
         util = self._by_cpu(interval.values["util"], online)
         busy = self._joined("busy_hz", interval, online)
         return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+
+    def _doubted(self, key: str, interval: Interval) -> Bools:
+        """By row and CPU, whether a counter of the metric is doubted."""
+        return np.asarray(doubted(key, self._session, interval)[self._rows] & self._there)
 
     def usual(self, interval: Interval) -> dict[Kind, float]:
         """The median clock of the rows at work, by package and type."""

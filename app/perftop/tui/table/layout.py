@@ -47,7 +47,8 @@ class Page:
     names: dict[str, list[str]]
     values: dict[str, list[float]] = field(default_factory=dict)
     online: Sequence[bool] = ()
-    suspect: frozenset[int] = frozenset()
+    doubted: dict[str, list[bool]] = field(default_factory=dict)
+    """Like `values`: a counter of the value is doubted."""
     awake: Sequence[bool] = ()
     """Whether each CPU is busy enough for its clock and IPC to mean something."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, fit, foreign, number
+from perftop.draw.strips import QUIET, Run, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
 from perftop.session.columns import BY_KEY
 from perftop.tui.shared.placed_column import Placed
@@ -52,16 +52,14 @@ def row(
 
 
 def _values(plan: TableLayout, page: Page, i: int, task: str) -> Iterator[Run]:
-    suspect, awake = i in page.suspect, page.awake[i]
+    awake = page.awake[i]
     for slot in plan.slots:
         if slot.left:
             yield "  " + fit(foreign(task), slot.width - 2), "dim"
             continue
         value = page.values[slot.key][i]
-        text, key = number(value * slot.scale, slot.digits, slot.width, _key(slot, value, awake))
-        if suspect and value == value:  # noqa: PLR0124 - not NaN
-            text, key = f"{theme.SUSPECT}{text.lstrip()}".rjust(slot.width), "dim"
-        yield text, key
+        told = number(value * slot.scale, slot.digits, slot.width, _key(slot, value, awake))
+        yield doubted(told) if page.doubted[slot.key][i] else told
 
 
 def _key(slot: Placed, value: float, awake: bool) -> str:

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from perftop.base.arrays import Ints
 from perftop.base.format import clock_unit
 from perftop.samples.metrics import Column
-from perftop.session.columns import Tabular
+from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import canvas
@@ -118,7 +118,9 @@ class Table(Cursor):
         slots = [slot for slot in self._plan.slots if not slot.left]
         page.values = {slot.key: tabular.values(slot.key, interval).tolist() for slot in slots}
         page.online = interval.online.tolist()
-        page.suspect = frozenset(interval.suspect)
+        page.doubted = {
+            slot.key: doubted(slot.key, self._session, interval).tolist() for slot in slots
+        }
         page.awake = (~(interval.values["util"] < AWAKE)).tolist()
         self._lines = [*self._arranged(tabular), *self._strays]
         self.count = len(self._lines)

@@ -12,12 +12,12 @@ from typing import ClassVar
 from perftop.base.format import ClockUnit
 from perftop.base.text import ranges
 from perftop.base.times import clock, duration
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import Column
-from perftop.session.columns import measured
+from perftop.session.columns import doubted, measured
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import canvas, time_axis
@@ -52,6 +52,8 @@ class Past(Cursor):
     _lanes: Lanes | None = None
     _now: list[float]
     """Values in the interval, by position of the CPU."""
+    _doubted: list[bool]
+    """Whether a counter of that value is doubted, likewise."""
     _of_package: dict[int | None, list[Episode]]
     _of_cpu: dict[int, list[Episode]]
     """Episodes in sight; one that affects most of a package appears once, in its heading."""
@@ -120,6 +122,7 @@ class Past(Cursor):
         now = measured(self._field, session, interval)
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
         self._lanes, self._now = lanes, now.tolist()
+        self._doubted = doubted(self._field.key, session, interval).tolist()
         self._share_out(time_axis.episodes(self._axis, session))
         self.heads = [] if self.bare or not self._right else self._heads(session)
 
@@ -270,11 +273,10 @@ class Past(Cursor):
             value = self._now[row]
             if not interval.online[row] and isnan(value):
                 runs.append((f"{'off':>{NUMBER}}", "dim"))
-            elif row in interval.suspect and not isnan(value):
-                runs.append((f"{theme.SUSPECT}{value * per:.{digits}f}".rjust(NUMBER), "dim"))
             else:
                 quiet = self._field.unit == "ratio" and value < QUIET
-                runs.append(number(value * per, digits, NUMBER, "dim" if quiet else "text"))
+                told = number(value * per, digits, NUMBER, "dim" if quiet else "text")
+                runs.append(strips.doubted(told) if self._doubted[row] else told)
         runs.append((" " * NUMBER * (self._plan.numbers - len(slot.lanes)), "text"))
         return runs
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from cores import SECOND, busy, charts, column, line, lived, page, runs, text
-from fakes import NO_PMU, Does, Machine, tasks
+from fakes import NO_PMU, Does, Machine, doubting, tasks
 
 from perfprobe.wire import Missing, Multiplier, Rate
 from perftop.draw import strips, theme
@@ -63,6 +63,16 @@ def test_a_suspect_number_is_marked_and_its_reason_told() -> None:
     assert theme.SUSPECT in "\n".join(found)
     assert line(found, f" {theme.SUSPECT} CPU 1").count("CPU") == 1
     assert line(found, "IPC").split()[-2:] == ["1.25", "≁n/a"]
+
+
+@pytest.mark.parametrize(
+    ("key", "marked"), [("instructions", {"IPC"}), ("one_thread", {"neither", "both"})]
+)
+def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]) -> None:
+    session, interval = lived(Machine(cores=1))
+    found = text(session, doubting(interval, 1, key), size=(120, 45))
+    labels = ("util %", "busy", "IPC", "krn %", "neither", "both")
+    assert {label for label in labels if theme.SUSPECT in line(found, label)} == marked
 
 
 # --- words

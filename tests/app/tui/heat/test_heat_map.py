@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, guest, tasks
+from fakes import Does, Machine, doubting, guest, tasks
 from playing import Run, play
 
 from perftop.draw import theme
@@ -145,6 +145,26 @@ def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
         assert "–" in text(run)[3]
 
     play(m, act, (160, 30))
+
+
+@pytest.mark.parametrize(("key", "marked"), [("ref", True), ("instructions", False)])
+def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
+    key: str, *, marked: bool
+) -> None:
+    async def act(run: Run) -> None:
+        session, interval = run.app._session, run.app.interval
+        assert session is not None
+        assert interval is not None
+        await run.pilot.press("2", "right")
+        view(run).show(session, doubting(interval, 2, key))
+        cells = [line.split("doubtful")[-1] for line in text(run)[2:-1]]
+        assert any("≁" in line for line in cells) is marked
+        await run.pilot.press("right")
+        view(run).show(session, doubting(interval, 2, key))
+        foot = text(run)[-1].split("≁ ")[0]  # without the reason
+        assert ("IPC ≁" in foot) is not marked
+
+    play(Machine(cores=8), act, (160, 30))
 
 
 def test_the_last_line_stays_while_the_map_scrolls() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, guest, seen, tasks
+from fakes import Does, Machine, doubting, guest, seen, tasks
 
 from perftop.base.text import plain
 from perftop.draw import strips, theme
@@ -128,6 +128,22 @@ def test_a_suspect_value_is_marked() -> None:
     assert theme.SUSPECT in strips.text(row(p, 1))
     assert theme.SUSPECT not in strips.text(row(p, 0))
     assert keys(p, 1, theme.SUSPECT) == {"dim"}
+
+
+@pytest.mark.parametrize(
+    ("key", "marked"),
+    [("instructions", ["≁1.25"]), ("cycles", ["≁3.00", "≁1.25", "≁10.0"]), ("one_thread", [])],
+)
+def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str]) -> None:
+    session, interval = seen(Machine())
+    interval = doubting(interval, 1, key)
+    places = Places(session)
+    known = layout.known(session, places, who=False, steal=False)
+    slots = [slot for slot in layout.layout(known, 200) if slot.key != "net_hz"]
+    p = Picture(places, Reader(session, places).read(interval), slots)
+    assert [word for word in strips.text(row(p, 1)).split() if "≁" in word] == marked
+    assert theme.SUSPECT not in strips.text(row(p, 0))
+    assert len(strips.text(row(p, 1))) == len(strips.text(row(p, 0)))
 
 
 def test_more_than_two_threads_tell_what_is_known() -> None:

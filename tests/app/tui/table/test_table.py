@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Does, Machine, guest, seen, tasks
+from fakes import Does, Machine, doubting, guest, seen, tasks
 from hypothesis import given
 from hypothesis import strategies as st
 from playing import Run, play
@@ -17,6 +17,7 @@ from perfprobe.wire import Rate
 from perftop.base.format import clock_unit
 from perftop.draw import strips
 from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
 from perftop.session import columns
 from perftop.session.filter import parse
 from perftop.tui.screen.monitor import Monitor
@@ -58,17 +59,18 @@ def at_table(
 
 
 def drawn(
-    machine: Machine, width: int = 400, **more: Any
+    machine: Machine, width: int = 400, doubt: tuple[int, str] | None = None, **more: Any
 ) -> tuple[layout.TableLayout, layout.Page]:
-    """All columns, without an app."""
+    """All columns, without an app; `doubt`: a CPU and its counter."""
     session, interval = seen(machine, **more)
+    interval = doubting(interval, *doubt) if doubt else interval
     of = columns.Tabular(session)
     slots = [layout.slot(column, GHZ) for column in of.columns()]
     page = layout.Page(
         {"cpu": [str(row.cpu) for row in session.topology]},
         {slot.key: of.values(slot.key, interval).tolist() for slot in slots if not slot.left},
         interval.online.tolist(),
-        frozenset(interval.suspect),
+        {slot.key: columns.doubted(slot.key, session, interval).tolist() for slot in slots},
         [True] * len(session.topology),
     )
     return layout.plan(layout.names(page), slots, 0, width), page
@@ -122,12 +124,20 @@ def test_unknown_is_no_number() -> None:
     assert row(Machine(ceiling_hz=None), 0).get("turbo_ceiling_hz") is None
 
 
-def test_numbers_with_a_suspect_sample_are_marked() -> None:
-    m = Machine()
-    plan, page = drawn(m)
-    page.suspect = frozenset({2})
-    assert strips.text(lines.row(plan, page, 2)).split()[:3] == ["2", "≁50.0", "≁3.00"]
-    assert strips.text(lines.row(plan, page, 1)).split()[:3] == ["1", "50.0", "3.00"]
+def test_only_numbers_of_a_suspect_counter_are_marked() -> None:
+    doubt = 2, "instructions"
+    told = row(Machine(), 2, doubt=doubt)
+    assert (told["util"], told["busy_hz"], told["kernel_cycles"]) == ("50.0", "3.00", "10.0")
+    assert told["ipc"] == "≁1.25"
+    assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
+
+
+def test_states_are_marked_on_both_cpus_of_the_core() -> None:
+    doubt = 2, "one_thread"
+    for cpu in (2, 6):
+        told = row(Machine(), cpu, doubt=doubt)
+        assert {key for key, text in told.items() if "≁" in text} == {*STATES}
+    assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 
 def test_a_cpu_that_is_off_has_no_numbers() -> None:

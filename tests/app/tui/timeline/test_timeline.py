@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fakes import Does, Machine, guest
+from fakes import Does, Machine, doubting, guest
 from hypothesis import given
 from hypothesis import strategies as st
 from playing import Run, play
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.samples.doubt import Doubt
 from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.filter import parse
@@ -254,17 +252,17 @@ def test_clocks_are_told_in_the_users_units(units: Any, value: str, end: str) ->
 
 
 def test_a_suspect_value_is_marked() -> None:
-    async def act(view: View) -> None:
-        session, interval = view.run.app._session, view.run.app.interval
-        assert session is not None
-        assert interval is not None
-        doubts = np.zeros_like(interval.doubts)
-        doubts[24] = Doubt.JUMPED
-        view.past.show(session, replace(interval, doubts=doubts))
+    def numbers(key: str) -> list[list[str]]:
+        async def act(view: View) -> None:
+            session, interval = view.run.app._session, view.run.app.interval
+            assert session is not None
+            assert interval is not None
+            view.past.show(session, doubting(interval, 24, key))
 
-    view = look(many(), act)
-    assert view.rows[1].split()[-2:] == ["2.0", "≁98.0"]
-    assert view.rows[2].split()[-2:] == ["2.0", "98.0"]
+        return [row.split()[-2:] for row in look(many(), act).rows[1:3]]
+
+    assert numbers("ref") == [["2.0", "≁98.0"], ["2.0", "98.0"]]
+    assert numbers("instructions") == [["2.0", "98.0"]] * 2  # it has no part in utilisation
 
 
 # --- episodes
