@@ -11,10 +11,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from turns import pytest_collection_modifyitems, pytest_configure
+from sparing import pytest_collection_finish, share_style_sheets
+from turns import (
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_xdist_auto_num_workers,
+)
 from waiting import quiet
 
-__all__ = ["pytest_collection_modifyitems", "pytest_configure"]
+__all__ = [
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_xdist_auto_num_workers",
+]
 
 # Some hundred commands are started, from the same source each time: it is compiled once.
 sys.dont_write_bytecode = False
@@ -50,6 +60,7 @@ def _swift(monkeypatch: pytest.MonkeyPatch) -> None:
     if "textual" in sys.modules:
         monkeypatch.setattr("textual.pilot.wait_for_idle", quiet)
         monkeypatch.setattr("textual.app.wait_for_idle", quiet)
+        share_style_sheets(monkeypatch)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,9 @@ def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> N
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = machine\npythonpath = .\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n2", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n2", "-p", "no:cacheprovider"],
         cwd=tmp_path,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=100,

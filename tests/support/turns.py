@@ -1,4 +1,5 @@
-"""Tests marked `machine` run after the others, and nothing runs beside them.
+"""How many tests run at a time, and in which order: tests of whole programs begin, and tests marked
+`machine` run after all others, with nothing beside them.
 
 Imported by conftest.py. Workers of pytest-xdist share a lock: a worker holds it together with
 others from its first ordinary test to its last, and alone for each test marked `machine`. Those are
@@ -9,10 +10,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+PROGRAMS = re.compile(r"tests/(test_|native/|probe/sources/(msr|os)/)")
+"""Tests that start programs and wait for them. They begin, so that others compute meanwhile, and so
+that no worker is left with a long one when the others have ended."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than CPUs, because there is always one that waits."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def alone(item: pytest.Item | None) -> bool:
@@ -20,7 +31,7 @@ def alone(item: pytest.Item | None) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=alone)
+    items.sort(key=lambda item: (alone(item), not PROGRAMS.match(item.nodeid)))
 
 
 class Turns:

@@ -24,7 +24,8 @@ NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
 ON_NS = 30_000_000, 40_000_000  # unlike, so that mixing them up shows: ideally .4 .2 .3 .1
-LOAD_NS = 3 * NS
+LEAD_NS = 3 * NS // 10  # in which the tasks start
+LOAD_NS = 2 * NS
 POINTS = 0.02  # of the load test
 WAKE_NS = 15_000  # an interrupt that ends idling, at most, on average
 QUIET = 0.1  # foreign load, of one CPU, above which it says too little
@@ -119,7 +120,7 @@ class Load:
             IdleTrace({a: (0, 1), b: (0, 0)}) as swapped,
             IdleTrace({a: (0, 0), b: (1, 0)}) as single,
         ):
-            begin = time.monotonic_ns() + NS
+            begin = time.monotonic_ns() + LEAD_NS
             starts = begin, begin + SHIFT_NS
             tasks = [
                 subprocess.Popen(
@@ -246,7 +247,7 @@ def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
         with IdleTrace({cpu: (cpu, 0) for cpu in cpus}) as trace:
             before = [account(trace, cpu) for cpu in cpus]
             os.sched_setaffinity(0, allowed)
-            time.sleep(3)
+            time.sleep(1.5)
             after = [account(trace, cpu) for cpu in cpus]
     finally:
         os.sched_setaffinity(0, allowed)

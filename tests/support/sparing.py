@@ -1,0 +1,39 @@
+"""Work that every test would do anew, and that the process need do once only.
+
+Imported by conftest.py. Neither changes what a test sees.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+_Rules = list[Any]
+_parsed: dict[tuple[Any, ...], _Rules] = {}
+"""Rules of a style sheet by its text, its place and the values of its variables. Textual only reads
+them once they are parsed."""
+
+
+def share_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each app parses the same style sheets of Textual and perftop; the second takes the rules of
+    the first."""
+    from textual.css.stylesheet import Stylesheet
+
+    parse = Stylesheet._parse_rules
+
+    def parse_once(self: Stylesheet, css: str, *where: Any, **more: Any) -> _Rules:
+        key = (css, *where, *more.items(), *self._variables.items())
+        if key not in _parsed:
+            _parsed[key] = parse(self, css, *where, **more)
+        return _parsed[key]
+
+    monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules live to the end: the collector need not look at them
+    again for each app that a test leaves behind."""
+    gc.collect()
+    gc.freeze()
