@@ -88,15 +88,20 @@ class Tasks:
         self._cost_ns = 0
         self._ready: dict[str, Any] = {}
 
+    @property
+    def scanning(self) -> bool:
+        """A scan has begun and is to be continued."""
+        return self._scan is not None
+
     def due(self) -> float:
         """Seconds of time.monotonic() at which `work` should be called next."""
         return 0.0 if self._scan else self._next_ns / 1e9
 
-    def work(self) -> None:
-        """Does a slice of a scan if it is time for one."""
+    def work(self, early_ns: int = 0) -> None:
+        """Does a slice of a scan if it is time for one, or will be in `early_ns`."""
         begun_ns, spent_ns = self._now_ns(), self._spent_ns()
         if self._scan is None:
-            if begun_ns < self._next_ns:
+            if begun_ns < self._next_ns - early_ns:
                 return
             self._scan, self._cost_ns = self._scanning(), 0
         first = not self._seen  # the first scan reads all files, so its cost does not count

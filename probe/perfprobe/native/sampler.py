@@ -35,6 +35,8 @@ TRACED = lib.PP_TRACED
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000
+"""Shortest pause before late lanes are asked again. It grows with the time waited so far, so that
+one lane whose CPU is taken away does not keep the main thread busy."""
 PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
 
 
@@ -167,9 +169,16 @@ class Sampler:
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-    def due(self) -> float:
-        """Seconds of CLOCK_MONOTONIC before which a drain is not worth the call."""
-        return max(self._deadline(self._round) + self._wake_ns, self._retry_ns) / 1e9
+    @property
+    def round(self) -> int:
+        """The round that is drained next."""
+        return self._round
+
+    def due(self, last: int | None = None) -> float:
+        """Seconds of CLOCK_MONOTONIC before which a drain of all rounds up to `last`, or of the
+        next one, is not worth the call."""
+        round_ = self._round if last is None else last
+        return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> Drained | None:
         """The next round if all lanes delivered it or their time is over; `force` ends it now."""
@@ -181,7 +190,7 @@ class Sampler:
                 lib.pp_drain(sampler, self._round, self._buffer, give_up, self._delivered)
             )
             if pending and not give_up:
-                self._retry_ns = now + RETRY_NS
+                self._retry_ns = now + max(RETRY_NS, (now - deadline) // 2)
                 return None
             drained = Drained(self._round, deadline, self._delivered[0], pending)
             self._round += 1

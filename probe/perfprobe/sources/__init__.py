@@ -20,5 +20,10 @@ class Source(Protocol):
     def poll(self) -> list[Frame | Note]:
         """What is ready by now, oldest first. Never blocks."""
 
+    def pace(self, batch_ns: int) -> None:
+        """From now on `poll` is due once in this time, bounded to what is possible, and its last
+        frame has the blocks that are read once a batch. Before the first call it is due at every
+        sample."""
+
     def close(self) -> None:
         """Stops reading and gives back what was taken. May be called twice."""

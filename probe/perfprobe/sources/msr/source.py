@@ -74,6 +74,9 @@ class Msr:
             notes += self._warnings(part.programmer.notes)
         return [*notes, *found]
 
+    def pace(self, batch_ns: int) -> None:
+        self._source.pace(batch_ns)
+
     def close(self) -> None:
         """Raises NotRestored, once."""
         self._source.close()

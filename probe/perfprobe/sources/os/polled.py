@@ -1,4 +1,4 @@
-"""Rows that the main thread fills once a frame, because no CPU has to read them for itself."""
+"""Rows that the main thread fills once a batch, because no CPU has to read them for itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that the main thread reads once a frame."""
+"""Everything that the main thread reads once a batch."""
 
 from __future__ import annotations
 

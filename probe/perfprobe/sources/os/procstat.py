@@ -1,4 +1,4 @@
-"""/proc/stat: each CPU's time by what it was spent on. It is read once a frame for all CPUs."""
+"""/proc/stat: each CPU's time by what it was spent on. It is read once a batch for all CPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTEMPTS = 3
 WIDE = 4
 """A read that takes more than this multiple of the best one was interrupted."""
 FORGET = 1.01
-"""The best time grows by this factor each frame, so that reads which became slower for good do not
+"""The best time grows by this factor each batch, so that reads which became slower for good do not
 count as interrupted."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets, files, topology
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
+from perfprobe.native.batches import Batches
 from perfprobe.native.errors import Unavailable
-from perfprobe.native.sampler import Sampler
+from perfprobe.native.sampler import Drained, Sampler
 from perfprobe.sources.os import cpufreq, idle, procfs, throttle
 from perfprobe.sources.os.hello import About, Setup, hello_of
 from perfprobe.sources.os.parts import Part, once
@@ -26,6 +28,14 @@ from perfprobe.sources.os.polling import Polling
 from perfprobe.sources.os.reading import Reading
 from perfprobe.wire import Cpu, Frame, Missing, Note
 
+LEAST_RING, RING_BATCHES = 64, 4
+"""The ring of a lane holds this many rounds, or this many of the longest batches: the main thread
+may be late by three."""
+EARLY_NS = 50_000_000
+"""A scan of the tasks may begin this early, at the end of a batch. It took some ms itself, so
+without that a scan a second would miss every second batch."""
+ALONE_S = 1.0
+"""A scan does not wait longer than this for the end of a batch."""
 SUSPENDED_NS = 1_000_000
 """Minimum time of a suspension. An interrupt between the reads of two clocks takes less."""
 
@@ -55,6 +65,17 @@ def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = 
     return Native(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
+@dataclass(slots=True)
+class _Round:
+    """A round of the sampler."""
+
+    drained: Drained
+    late: int
+    """`Sampler.late` when it was drained."""
+    data: bytearray
+    """The part of the frame that the lanes fill."""
+
+
 class Native:
     def __init__(
         self,
@@ -73,23 +94,31 @@ class Native:
         self._wanted = with_siblings(selected, rows)
         self._parts = once(parts)
         self._attached: set[int] = set()
-        self._notes: list[Note] = []
         self._seq = 0
         self._online_text = self._read_online()
         self._reading = Reading(self._parts, rows)
         served = {counter.key for part in self._parts for counter in part.counters}
         self._polling = Polling(root, rows, served)
-        places, words = frame_layout.place([*self._reading.blocks(), *self._polling.blocks()])
+        own, polled = self._reading.blocks(), self._polling.blocks()
+        places, words = frame_layout.place([*own, *polled])
         self._places = {place.block.name: place for place in places}
+        self._read_places = {place.block.name: place for place in places[: len(own)]}
+        self._read_bytes = 8 * places[len(own) - 1].end
+        """Of a frame; the blocks that the main thread fills follow."""
+        self._bytes = 8 * words
         self._reading.place(self._places)
         self._watch = watch
         self._tasks = Tasks(root, self._position.keys(), watch)
         stamp = "tsc" if self._real else "raw"
-        self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real)  # type: ignore[arg-type]
+        self._batches = Batches(sample_ns, self._bytes)
+        ring = max(LEAST_RING, RING_BATCHES * self._batches.most)
+        self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real, ring=ring)  # type: ignore[arg-type]
         for row in rows:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
         self._asleep_ns = tsc_rate.asleep_ns()
+        self._slept_ns = 0
+        """What the last batch told of suspensions."""
         self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
 
     @property
@@ -97,32 +126,28 @@ class Native:
         return self._hello
 
     def due(self) -> float:
-        return time.monotonic() if self._notes else min(self._sampler.due(), self._tasks.due())
+        wake = self._sampler.due(self._batches.end(self._sampler.round))
+        scan = self._tasks.due()
+        # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
+        apart = scan - EARLY_NS / 1e9 <= time.monotonic() or scan + ALONE_S < wake
+        return min(wake, scan) if apart else wake
+
+    def pace(self, batch_ns: int) -> None:
+        self._batches.pace(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
-        """At most one frame a call. Its blocks are views, valid until the next call."""
-        notes: list[Frame | Note] = list(self._notes)
-        self._notes.clear()
-        drained = None if notes else self._sampler.drain()
-        if drained is None:
-            if not notes:
-                self._tasks.work()
-            return notes
-        raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        time_ns = drained.deadline_ns + raw_ns - time.monotonic_ns()
-        self._watch_hotplug(time_ns)
-        self._mark_offline()
-        frame = self._sampler.frame
-        self._polling.fill(frame, self._places, self._sampler.now)
-        blocks = {name: place.data(frame) for name, place in self._places.items()}
-        self._seq += 1
-        records = self._tasks.take()
-        if self._watch is not None:
-            records |= self._watch.take(drained.deadline_ns)
-        asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
-        if asleep_ns >= SUSPENDED_NS:
-            records |= {"asleep_ns": asleep_ns}
-        return [Frame(self._seq, time_ns, blocks, late=self._sampler.late, records=records)]
+        """Frames of all rounds that are complete. Only the last has the blocks of `Polling`."""
+        rounds = self._rounds()
+        if not rounds:
+            self._tasks.work(EARLY_NS)
+            return []
+        # The clocks are compared once: within a second they drift apart by microseconds.
+        raw_less_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - time.monotonic_ns()
+        self._batches.took(rounds[-1].drained.round)
+        for each in rounds[:-1]:
+            self._mark_offline(each.data)
+        notes = self._watch_hotplug(rounds[-1].drained.deadline_ns + raw_less_ns)
+        return [*self._frames(rounds, raw_less_ns), *notes]
 
     def close(self) -> None:
         self._sampler.close()
@@ -143,42 +168,81 @@ class Native:
     def _read_online(self) -> str:
         return files.text(f"{self._root}/{files.CPUS}/online") or ""
 
-    def _watch_hotplug(self, time_ns: int) -> None:
-        """Attaches CPUs that came and detaches CPUs that went since the last frame. Costs one small
+    def _watch_hotplug(self, time_ns: int) -> list[Note]:
+        """Attaches CPUs that came and detaches CPUs that went since the last batch. Costs one small
         read."""
         text = self._read_online()
         if text == self._online_text:
-            return
+            return []
         self._online_text = text
+        notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text)) & self._wanted
-            for cpu in sorted(self._attached - online):
-                self._gone(cpu, time_ns)
+            notes += [self._gone(cpu, time_ns) for cpu in sorted(self._attached - online)]
             for cpu in sorted(online - self._attached):
-                self._came(cpu, time_ns)
+                notes += self._came(cpu, time_ns)
+        return notes
 
-    def _gone(self, cpu: int, time_ns: int) -> None:
+    def _gone(self, cpu: int, time_ns: int) -> Note:
         self._sampler.detach(cpu)
         self._attached.discard(cpu)
         for heir, plans in self._reading.shut(cpu):
             self._sampler.detach(heir)
             self._sampler.attach(heir, plans, rebased=True)
-        data = {"cpu": cpu, "online": False, "row": None}
-        self._notes.append(Note("hotplug", time_ns, data=data))
+        return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
 
-    def _came(self, cpu: int, time_ns: int) -> None:
+    def _came(self, cpu: int, time_ns: int) -> list[Note]:
         row = next((row for row in topology.read(self._root) if row.cpu == cpu), None)
         if row is None:
-            return
+            return []
         self._attach(cpu, rebased=True)
-        data = {"cpu": cpu, "online": True, "row": asdict(row)}
-        self._notes.append(Note("hotplug", time_ns, data=data))
+        return [Note("hotplug", time_ns, data={"cpu": cpu, "online": True, "row": asdict(row)})]
 
-    # --- each frame --------------------------------------------------------------------------
+    # --- each batch --------------------------------------------------------------------------
 
-    def _mark_offline(self) -> None:
+    def _rounds(self) -> list[_Round]:
+        """The rounds that are complete, as copies: the sampler has room for one."""
+        rounds: list[_Round] = []
+        while len(rounds) < self._batches.most and (drained := self._sampler.drain()) is not None:
+            data = bytearray(self._sampler.frame[: self._read_bytes])
+            rounds.append(_Round(drained, self._sampler.late, data))
+        return rounds
+
+    def _frames(self, rounds: list[_Round], raw_less_ns: int) -> list[Frame]:
+        last = rounds.pop()
+        self._mark_offline(last.data)
+        asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
+        records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
+        if asleep_ns - self._slept_ns >= SUSPENDED_NS:
+            # Nobody knows which of the other rounds were before and which after.
+            self._sampler.late += len(rounds)
+            last.late += len(rounds)
+            rounds.clear()
+        self._slept_ns = asleep_ns
+        frames = [self._frame(each, self._read_places, raw_less_ns, records) for each in rounds]
+        last.data.extend(bytes(self._bytes - self._read_bytes))
+        self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
+        records = self._tasks.take() | records
+        if self._watch is not None:
+            records |= self._watch.take(last.drained.deadline_ns)
+        return [*frames, self._frame(last, self._places, raw_less_ns, records)]
+
+    def _frame(
+        self,
+        each: _Round,
+        places: Mapping[str, frame_layout.Place],
+        raw_less_ns: int,
+        records: dict[str, Any],
+    ) -> Frame:
+        view = memoryview(each.data)
+        blocks = {name: place.data(view) for name, place in places.items()}
+        self._seq += 1
+        time_ns = each.drained.deadline_ns + raw_less_ns
+        return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
+
+    def _mark_offline(self, data: bytearray) -> None:
         """Marks rows of CPUs that are off; the drain has cleared them."""
-        words = self._sampler.frame.cast("Q")
+        words = memoryview(data).cast("Q")
         for head in self._reading.unread(self._wanted - self._attached):
             words[head + 4] = wire.ROW_OFFLINE
 

@@ -8,6 +8,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from perfprobe.native.batches import Batches
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import CounterBank, block, cpu_columns, stat_columns
@@ -82,6 +83,8 @@ class Sim:
             self._wanted[[cpu for core in cores for cpu in self._machine.threads(core)]] = True
         self._tasks = Tasks(self._spec.seed, cpus)
         self._number = 0
+        words = sum(hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in hello.blocks)
+        self._batches = Batches(self._sample_ns, 8 * words)
         self._start_ns = self._clock.monotonic_ns
         self._base = np.zeros((len(Row), cpus), np.int64)
         """Integrals at the CPU's last return, from which its counters start."""
@@ -92,17 +95,25 @@ class Sim:
     def due(self) -> float | None:
         if self._spec.speed is None:
             return None
-        return (self._start_ns + self._number * self._sample_ns / self._spec.speed) / 1e9
+        number = self._batches.end(self._number)
+        return (self._start_ns + number * self._sample_ns / self._spec.speed) / 1e9
+
+    def pace(self, batch_ns: int) -> None:
+        if self._spec.speed is not None:  # without a pace of its own nobody waits for it
+            self._batches.pace(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
         if self._closed:
             return []
         count = max(1, min(BATCH, 4096 // self._machine.cpus))
         if self._spec.speed is not None:
-            count = min(count, self._ready(self._spec.speed))
+            count = min(max(count, self._batches.most), self._ready(self._spec.speed))
         messages: list[Frame | Note] = []
         for _ in range(count):
-            messages += self._sample()
+            whole = self._number == self._batches.end(self._number)
+            messages += self._sample(whole=whole)
+            if whole:
+                self._batches.took(self._number - 1)
         return messages
 
     def _ready(self, speed: float) -> int:
@@ -117,7 +128,9 @@ class Sim:
     def close(self) -> None:
         self._closed = True
 
-    def _sample(self) -> list[Frame | Note]:
+    def _sample(self, *, whole: bool) -> list[Frame | Note]:
+        """A frame, with the notes before it; `whole`: with the blocks that are read once a
+        batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
         stage = int(tables.stage_of(np.array([time_ns // CELL_NS]))[0])
@@ -140,7 +153,10 @@ class Sim:
             self._table.valid(sampled).tobytes(),
             self._table.values(totals - self._base).tobytes(),
         )
-        blocks = {"cpu": rows, **self._shared(time_ns, totals, online)}
+        head = self._shared_head(time_ns)
+        blocks = {"cpu": rows, "package": self._of_packages(time_ns, head)}
+        if whole:
+            blocks |= self._polled(totals, online, head)
         records = self._records(stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
@@ -180,24 +196,26 @@ class Sim:
         self._online = online
         return notes
 
-    def _shared(self, time_ns: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Rows]:
-        """The blocks that a real probe's main thread reads once a frame."""
+    def _shared_head(self, time_ns: int) -> bytes:
+        """The head of all rows that no CPU reads for itself."""
         at_ns = time_ns + STAT_READ_NS
         before = tsc(at_ns + self._clock.raw_ns)
         after = tsc(at_ns + STAT_WIDTH_NS + self._clock.raw_ns)
-        head = np.array([before, after, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
-        packages = self._packages.values(time_ns, self._sample_ns)
-        all_valid = np.uint64(2 ** packages.shape[1] - 1)
+        return np.array([before, after, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
+
+    def _of_packages(self, time_ns: int, head: bytes) -> Rows:
+        values = self._packages.values(time_ns, self._sample_ns)
+        all_valid = np.uint64(2 ** values.shape[1] - 1)
+        return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
+
+    def _polled(self, totals: Ints, online: NDArray[np.bool_], head: bytes) -> dict[str, Rows]:
+        """The blocks that a real probe's main thread reads once a batch."""
+        own = np.array([time.process_time_ns()], np.uint64)
         return {
             "stat": Rows(
                 head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes()
             ),
-            "package": Rows(head, np.full(len(packages), all_valid).tobytes(), packages.tobytes()),
-            "machine": Rows(
-                head,
-                np.array([1], np.uint64).tobytes(),
-                np.array([time.process_time_ns()], np.uint64).tobytes(),
-            ),
+            "machine": Rows(head, np.array([1], np.uint64).tobytes(), own.tobytes()),
         }
 
     def _records(self, stage: int, totals: Ints) -> dict[str, object]:

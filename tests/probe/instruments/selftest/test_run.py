@@ -78,6 +78,9 @@ class Machine:
         taken, self.frames = self.frames, []
         return list(taken)
 
+    def pace(self, batch_ns: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

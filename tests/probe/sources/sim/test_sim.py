@@ -1,5 +1,7 @@
 """The simulated machine as a source: what its frames say, against its schedule."""
 
+import dataclasses
+import random
 import subprocess
 import sys
 import tracemalloc
@@ -525,6 +527,35 @@ def test_frames_are_due_in_real_time(clock: SimpleNamespace) -> None:
     clock.now = 100.35
     assert [m.seq for m in source.poll() if isinstance(m, Frame)] == [1, 2, 3]
     assert source.due() == pytest.approx(100.4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed: int) -> None:
+    """But for blocks that are read once a batch: those are in the last frame of each."""
+    rng = random.Random(seed)
+    one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE) for _ in range(2))
+    found: list[list[Message]] = [[], []]
+    while len(found[0]) < 200:
+        if rng.random() < 0.3:
+            other.pace(rng.choice([1, SAMPLE, 2 * SAMPLE, 5 * SAMPLE, 10**12]))
+        clock.now = other.due()
+        batch = other.poll()
+        found[1] += batch
+        frames = [m for m in batch if isinstance(m, Frame)]
+        assert ["stat" in f.blocks for f in frames] == [False] * (len(frames) - 1) + [True]
+        assert len(frames) <= 10
+        found[0] += one.poll()
+    assert len(found[0]) == len(found[1])
+    for alone, together in zip(*found, strict=True):
+        if isinstance(alone, Frame) and isinstance(together, Frame):
+            kept = {name: alone.blocks[name] for name in together.blocks}
+            machine = {name: rows for name, rows in together.blocks.items() if name != "machine"}
+            kept.pop("machine", None)
+            assert dataclasses.replace(together, blocks=machine) == dataclasses.replace(
+                alone, blocks=kept
+            )
+        else:
+            assert alone == together
 
 
 def test_time_may_run_faster(clock: SimpleNamespace) -> None:
