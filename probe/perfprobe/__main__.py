@@ -88,6 +88,10 @@ def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
     stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
     watch = stream_options.add(stream, float)
     watch.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
+    stream.add_argument(
+        "--batch", type=float, metavar="SECONDS",
+        help="write so often, 1 at most, what was read until then (default: each sample at once)",
+    )  # fmt: skip
     stream.set_defaults(verb=_stream, sample=0.1)
 
 
@@ -96,11 +100,16 @@ def _stream(options: argparse.Namespace) -> int:
 
     if not 0.001 <= options.sample <= 3600:
         raise ValueError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
+    batch = options.batch
+    if batch is not None and not 0.001 <= batch <= 3600:
+        raise ValueError(f"--batch {batch}: from 0.001 to 3600 seconds")
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
         contextlib.suppress(serve.Ended),  # it is no failure if the reader leaves
     ):
+        if batch is not None:
+            source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)
         serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello)
     os.set_blocking(sys.stdout.fileno(), True)  # the parent may share the file

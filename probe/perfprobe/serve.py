@@ -1,9 +1,9 @@
 """The probe's main loop: it writes what a source yields to one descriptor until the reader leaves.
 
 A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
-from which the oldest frames are dropped and counted. The probe takes no orders. It ends when its
-stdin closes (its parent has ended), when a write fails, or on SIGTERM; the caller then closes the
-source, which gives back what it took.
+from which the oldest frames are dropped and counted. The probe takes one order from stdin, how
+often to write (orders.py). It ends when its stdin closes (its parent has ended), when a write
+fails, or on SIGTERM; the caller then closes the source, which gives back what it took.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from perfprobe import wire
+from perfprobe.orders import Orders
 from perfprobe.sources import Source
+from perfprobe.wire import Bytes
 
 FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that would end the probe before registers are given back."""
@@ -28,6 +31,8 @@ QUEUE_BYTES = 8 << 20
 """Limit of the queue for a slow reader; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
 """A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
+MOST_PARTS = 512
+"""Messages in one write; Linux takes 1024."""
 
 
 class Ended(Exception):  # noqa: N818 - an end, not an error
@@ -71,19 +76,24 @@ class Outbox:
             self.lost += 1
 
     def flush(self) -> None:
-        """Writes as much as possible without waiting."""
+        """Writes what is there, with one call unless the reader is slow."""
         while self._queue:
-            data = self._queue[0][1]
+            parts: list[Bytes] = [data for _, data in islice(self._queue, MOST_PARTS)]
+            parts[0] = memoryview(parts[0])[self._sent :]
             try:
-                self._sent += os.write(self.fd, memoryview(data)[self._sent :])
+                self._forget(os.writev(self.fd, parts))
             except BlockingIOError:
                 return
             except OSError as error:
                 raise Ended(f"the reader is gone ({error.strerror})") from None
-            if self._sent == len(data):
-                self._queue.popleft()
-                self._bytes -= len(data)
-                self._sent = 0
+
+    def _forget(self, written: int) -> None:
+        """Drops so many bytes from the queue."""
+        self._sent += written
+        while self._queue and self._sent >= (size := len(self._queue[0][1])):
+            self._queue.popleft()
+            self._bytes -= size
+            self._sent -= size
 
 
 def serve(
@@ -99,16 +109,19 @@ def serve(
     if _can_close(stdin):
         poller.register(stdin, select.POLLIN | select.POLLHUP)
     poller.register(stdout, 0)  # POLLERR: the reader closed its end
+    orders = Orders()
     while True:
         due = source.due()
         eager = due is None and not outbox  # a fast simulation: the reader sets the pace
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
-            _heed(fd, event, stdin, stdout)
-        if due is None and outbox:
-            outbox.flush()
-            continue
-        for message in source.poll():
-            outbox.put(message)
+            batch_ns = orders.read(_heed(fd, event, stdin, stdout))
+            if batch_ns is not None:
+                source.pace(batch_ns)
+        # An order, or a reader that goes on reading, is no reason to poll before it is time.
+        ready = not outbox if due is None else time.monotonic() >= due
+        if ready:
+            for message in source.poll():
+                outbox.put(message)
         outbox.flush()
         poller.modify(stdout, select.POLLOUT if outbox else 0)
 
@@ -121,13 +134,18 @@ def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:
     return max(0.0, due - time.monotonic()) * 1000
 
 
-def _heed(fd: int, event: int, stdin: int, stdout: int) -> None:
+def _heed(fd: int, event: int, stdin: int, stdout: int) -> bytes:
+    """What has come on stdin. Raises Ended if nobody wants more frames."""
     if fd not in {stdin, stdout}:
         raise Ended("a signal")
-    if fd == stdin and not os.read(stdin, 4096):
+    if fd == stdout:
+        if event & (select.POLLERR | select.POLLNVAL):
+            raise Ended("the reader is gone")
+        return b""
+    words = os.read(stdin, 4096)
+    if not words:
         raise Ended("stdin closed")
-    if fd == stdout and event & (select.POLLERR | select.POLLNVAL):
-        raise Ended("the reader is gone")
+    return words
 
 
 def asked_to_end(stop: int) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+import select
 import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import made
 import pytest
 from waiting import wait
 
 from perfprobe import serve, wire
+from perfprobe.sources.sim import source as sim
 from perfprobe.wire import Frame, Hello, Note
 
 BIG = bytes(200_000)
@@ -24,7 +28,8 @@ class Fake:
 
     def __init__(self, frames: int = 10**9, size: int = 1000) -> None:
         self.hello: Hello = made.hello([made.REF], threads=1)
-        self.given = 0
+        self.given = self.polls = 0
+        self.paces: list[int] = []
         self._frames = frames
         self._pad = bytes(size)
 
@@ -32,11 +37,15 @@ class Fake:
         return time.monotonic() + (3600 if self.given >= self._frames else 0)
 
     def poll(self) -> list[Frame | Note]:
+        self.polls += 1
         if self.given >= self._frames:
             return []
         self.given += 1
         plain = made.frame(self.hello, self.given, {"ref": [self.given]})
         return [dataclasses.replace(plain, records={"pad": self._pad})]
+
+    def pace(self, batch_ns: int) -> None:
+        self.paces.append(batch_ns)
 
     def close(self) -> None:
         pass
@@ -124,13 +133,101 @@ def test_a_parent_at_the_other_end_of_a_socket_may_go_too() -> None:
     ours.close()
 
 
-def test_words_on_stdin_are_no_orders() -> None:
+def test_of_what_comes_on_stdin_only_orders_are_heeded() -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
-    os.write(reader.stdin_w, b"quit\n" * 100)
+    os.write(reader.stdin_w, b"quit\n" * 100 + b"batch 200000000\n" + b"batch x\n" * 5000)
     wait(lambda: reader.source.given == 3, "3 frames")
+    wait(lambda: reader.source.paces, "the order")
     os.close(reader.stdin_w)
     assert len(messages(reader.rest())) == 4
+    assert reader.source.paces == [200_000_000]
+
+
+def test_bytes_on_stdin_make_nothing_due() -> None:
+    source = Fake(frames=0)
+    reader = Reader(source)
+    reader.start()
+    for _ in range(20):
+        os.write(reader.stdin_w, b"x" * 5000)
+        os.write(reader.stdin_w, b"\nbatch 1\n")
+    wait(lambda: len(source.paces) == 20, "all was read")
+    os.close(reader.stdin_w)
+    reader.join(timeout=20)
+    assert source.polls == 0
+
+
+class Clock:
+    """The time of a loop that never waits: a poll lets it pass. It counts what the loop does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = time.monotonic_ns()
+        self.polls = self.writes = 0
+        self.until_ns = 0
+        writev = os.writev
+
+        def written(fd: int, parts: list[bytes]) -> int:
+            self.writes += 1
+            return writev(fd, parts)
+
+        monkeypatch.setattr(serve, "time", self)
+        monkeypatch.setattr(sim, "time", self)
+        monkeypatch.setattr(select, "poll", lambda: self)
+        monkeypatch.setattr(os, "writev", written)
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
+    def process_time_ns(self) -> int:
+        return 0
+
+    def register(self, *_: int) -> None:
+        pass
+
+    modify = register
+
+    def poll(self, wait_ms: float) -> list[tuple[int, int]]:
+        """Poll of select.poll()."""
+        self.now_ns += math.ceil(wait_ms) * 1_000_000
+        if self.now_ns > self.until_ns:
+            raise serve.Ended
+        self.polls += 1
+        return []
+
+
+@pytest.mark.parametrize("cpus", [2, 256])
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_it_wakes_and_writes_once_a_batch(
+    rounds: int, cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample_ns = 100_000_000
+    source = sim.open_sim(f"sim:smt-mix,cpus={cpus}", sample_ns)
+    source.pace(rounds * sample_ns)
+    clock = Clock(monkeypatch)
+    clock.until_ns = clock.now_ns + 21 * sample_ns // 2  # the first round, and ten after it
+    asked: list[int] = []
+    poll = source.poll
+
+    def watched() -> list[Frame | Note]:
+        asked.append(1)
+        return poll()
+
+    monkeypatch.setattr(source, "poll", watched)
+    readable, writable = os.pipe()
+    with pytest.raises(serve.Ended):
+        serve.serve(source, readable, writable, readable)
+    batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
+    assert clock.polls == len(asked) == batches
+    assert clock.writes == batches + 1  # and the hello
+    os.close(writable)
+    data = Reader.rest(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]
+    frames = [m for m in messages(data) if isinstance(m, Frame)]
+    assert [frame.seq for frame in frames] == list(range(11))
+    whole = [frame.seq for frame in frames if {"stat", "machine"} <= frame.blocks.keys()]
+    assert whole == (list(range(11)) if rounds == 1 else [0, 1, 5, 10])
 
 
 def test_signals_become_readable_and_are_given_back() -> None:
