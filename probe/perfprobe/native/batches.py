@@ -36,6 +36,11 @@ class Batches:
         # Both lengths may have been rounded, so a whole multiple may seem to be a bit less.
         return int(batch_ns / self._period_ns + 0.01)
 
+    @property
+    def at_once(self) -> int:
+        """Upper bound of rounds that are taken together, also if more are waiting."""
+        return 1 if self._early else self._rounds
+
     def end(self, first: int) -> int:
         """The round to wake for if `first` is the next to be taken."""
         if self._early:

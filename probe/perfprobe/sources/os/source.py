@@ -203,7 +203,10 @@ class Native:
     def _rounds(self) -> list[_Round]:
         """The rounds that are complete, as copies: the sampler has room for one."""
         rounds: list[_Round] = []
-        while len(rounds) < self._batches.most and (drained := self._sampler.drain()) is not None:
+        for _ in range(self._batches.at_once):
+            drained = self._sampler.drain()
+            if drained is None:
+                break
             data = bytearray(self._sampler.frame[: self._read_bytes])
             rounds.append(_Round(drained, self._sampler.late, data))
         return rounds
