@@ -29,6 +29,8 @@ __all__ = [
 # Some hundred commands are started, from the same source each time: it is compiled once.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# numpy would start a thread a CPU in each of them, for products of matrices that nobody forms.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

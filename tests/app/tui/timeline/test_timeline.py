@@ -365,17 +365,23 @@ def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
 # --- sizes, ASCII
 
 
-@pytest.mark.parametrize(
-    "size", [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), (24, 12)]
-)
+SIZES = [(80, 24), (120, 30), (160, 50), (240, 70), (40, 10), (30, 6), (20, 5), (24, 12)]
+
+
 @pytest.mark.parametrize("cores", [1, 8, 64])
-def test_every_line_is_as_wide_as_the_screen_at_most(size: tuple[int, int], cores: int) -> None:
-    view = look(many(cores), size=size)
-    for line in [*view.heads, *view.rows]:
-        assert len(line) <= size[0]
-    if size[0] >= 80:
-        assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
-        assert "22:13:2" in view.heads[1]
+def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
+    async def act(view: View) -> None:
+        for size in SIZES:
+            await view.run.pilot.resize_terminal(*size)
+            await view.run.pilot.pause()
+            assert view.past.size.width == size[0]
+            for line in [*view.heads, *view.rows]:
+                assert len(line) <= size[0]
+            if size[0] >= 80:
+                assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
+                assert "22:13:2" in view.heads[1]
+
+    look(many(cores), act)
 
 
 def test_the_lowest_screens_have_rows_only() -> None:
