@@ -50,9 +50,7 @@ def lasting(session: Session) -> list[wire.Missing]:
     found = [*session.hello.missing, *_rates(session, why), *_metrics(session, why)]
     columns, named = session.counters.columns, {m.what for m in found}
     found += [
-        wire.Missing(key, f"no counter {key} on this source")
-        for key in COUNTS
-        if key not in columns and key not in named
+        wire.Missing(key, UNCOUNTED) for key in COUNTS if key not in columns and key not in named
     ]
     for name, counter in (machine_totals.NAMES | SUMMED).items():
         if counter not in columns and name not in why:
@@ -145,8 +143,6 @@ class Reasons:
             found = (_why(self.for_good(name, cpu)) for name in (key, *needs))
             return next((text for text in found if text), "not counted on this CPU")
         for_good = _why(self.for_good(key, cpu))
-        if count and key not in interval.counts:
-            return for_good or f"no counter {key} on this source"
         return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
