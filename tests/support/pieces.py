@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import BLOCK, Recorder
@@ -29,11 +31,15 @@ class Pieces:
         self.ends.append(len(self.data))
 
 
-def recorded(hello: wire.Hello, found: list[wire.Frame | wire.Note]) -> Pieces:
+def recorded(
+    hello: wire.Hello, found: Sequence[wire.Frame | wire.Note], *, end: bool = False
+) -> Pieces:
     out = Pieces()
     recorder = Recorder(out, hello)
     for message in found:
         recorder.write(message)
+    if end:
+        recorder.end()
     assert recorder.bytes == len(out.data)
     return out
 

@@ -36,7 +36,8 @@ class _ProbeStream:
                         raise Failed(message.reason, message.status)
                     yield message
         except wire.WireError as error:
-            raise Failed(f"the probe sent what cannot be read: {error}") from None
+            text = f"the probe sent what cannot be read: {error}, at byte {decoder.offset}"
+            raise Failed(text) from None
         if not decoder.ended:
             failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
             self._probe.told = True  # not if we were cancelled meanwhile

@@ -13,8 +13,6 @@ from array import array
 from collections.abc import Iterator
 from typing import Protocol
 
-import msgpack
-
 from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
 
@@ -24,11 +22,9 @@ LEVEL = 1
 """Compression level. The next one takes two times as long and saves a twentieth."""
 
 Timed = wire.Frame | wire.Note
-_BROKEN = (
-    wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error,
-    msgpack.UnpackException,
-)  # fmt: skip
-
+_BROKEN = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
+MAX_BESIDE = 1 << 22
+"""Bytes of a packed message beside its blocks."""
 
 INDEX = "index"
 """A note, the last of a file; its data has the offset of each block and its first time, and in the
@@ -81,22 +77,26 @@ class Unpacking:
     def __init__(self, hello: wire.Hello) -> None:
         self._layouts = Layouts(hello)
         self._packer: Packer | None = None
+        self._most = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_BESIDE)
 
     def message(self, packed: wire.Packed) -> Timed:
         """Raises WireError: it is damaged, or what it needs was not there."""
         if packed.first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
-            self._crc = 0
+            self._crc = self._time_ns = 0
         if self._packer is None:
             raise wire.WireError("a packed message whose block has no beginning")
         try:
-            data = self._inflate.decompress(packed.data, wire.MAX_MESSAGE)
+            data = self._inflate.decompress(packed.data, self._most)
             if self._inflate.unconsumed_tail:
                 raise wire.WireError("a packed message that is longer than any can be")
             self._crc = zlib.crc32(data, self._crc)
             if self._crc != packed.crc:
                 raise ValueError("its checksum is wrong")
             found = _checked(self._packer.unpack(data))
+            if not max(self._time_ns, found.time_ns) <= packed.time_ns:
+                raise ValueError("its time is wrong")
+            self._time_ns = packed.time_ns
         except _BROKEN as error:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
@@ -113,7 +113,10 @@ def _checked(found: Timed) -> Timed:
         named, kinds = (found.kind, found.time_ns, found.author, found.data), (str, int, str, dict)
     if tuple(map(type, named)) != kinds:
         raise ValueError("its fields are not what they should be")
-    wire.check_time(found)
+    if isinstance(found, wire.Frame):
+        wire.check_frame(found)
+    else:
+        wire.check_note(found)
     return found
 
 
@@ -122,10 +125,14 @@ class Reader:
 
     def __init__(self) -> None:
         self.decoder = wire.Decoder()
+        self.ended = False
+        """The last message was one with which a stream or a recording ends."""
         self._unpacking: Unpacking | None = None
 
     def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
         for message in self.decoder.feed(data):
+            index = isinstance(message, wire.Note) and message.kind == INDEX
+            self.ended = index or isinstance(message, wire.Bye)
             if isinstance(message, wire.Hello):
                 self._unpacking = Unpacking(message)
             if isinstance(message, wire.Packed):

@@ -9,8 +9,6 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO, Self
 
-import msgpack
-
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.base.format import many
@@ -19,6 +17,10 @@ from perftop.recording.codec import INDEX, Timed, Unpacking
 WINDOW = 1 << 20
 PREFIX = 64
 """Bytes of a message that say what it is and when it was."""
+UNCHECKED = "older, without a checksum of its beginning: damage there would not be noticed"
+"""What is to be said of a recording that is not `checked`."""
+TAIL = 32
+"""Bytes at the end of an index that hold its offset and its checksum."""
 
 
 class Recording:
@@ -33,6 +35,8 @@ class Recording:
         decoder = wire.Decoder()
         try:
             self.hello = self._greeting(decoder, path)
+            self.checked = decoder.checked
+            """Whether damage to its hello and its index would be noticed."""
             self._begin = decoder.offset
             self._blocks = self._indexed() or self._scanned()
         except OSError as error:
@@ -85,8 +89,7 @@ class Recording:
 
     def _until_damage(self, at: int) -> Generator[Timed, None, int | None]:
         """From the block there on. Returns where the next one is, None: that was all."""
-        unpacking, decoder = Unpacking(self.hello), wire.Decoder()
-        decoder.hello = self.hello
+        unpacking, decoder = Unpacking(self.hello), self._decoder()
         try:
             while (length := self._length(at)) is not None:
                 (message,) = [*decoder.feed(self._bytes(at, length))] or (None,)
@@ -101,6 +104,9 @@ class Recording:
             self._damages[at] = f"damaged at byte {at}: {error}"
             return next((block for block in self._blocks[::2] if block > at), None)
         return None
+
+    def _decoder(self) -> wire.Decoder:
+        return wire.Decoder(self.hello, checked=self.checked)
 
     # --- where messages are
 
@@ -137,12 +143,12 @@ class Recording:
         return self._window[start : start + count]
 
     def _indexed(self) -> array[int] | None:
-        """The file's own index, if it has one that fits it."""
-        at = int.from_bytes(self._bytes(max(0, self._size - 8), 8), "little")
+        """The file's own index. None: it has none, or one that does not fit it, which is told."""
+        end = wire.without_check(self._bytes(max(0, self._size - TAIL), TAIL))
+        at = int.from_bytes(end[-8:], "little")
         if not self._begin <= at < self._size:
             return None
-        decoder = wire.Decoder()
-        decoder.hello = self.hello
+        decoder = self._decoder()
         try:
             found = list(decoder.feed(self._bytes(at, self._size - at)))
         except wire.WireError:
@@ -151,24 +157,40 @@ class Recording:
         if not isinstance(note, wire.Note) or note.kind != INDEX:
             return None
         blocks, data = array("Q"), note.data.get("blocks")
-        if not isinstance(data, bytes) or len(data) % 16:
-            return None
-        blocks.frombytes(data)
-        offsets = blocks[::2]
-        fits = all(self._begin <= offset < at for offset in offsets)
-        return blocks if fits and list(offsets) == sorted(offsets) else None
+        if isinstance(data, bytes) and len(data) % 16 == 0:
+            blocks.frombytes(data)
+            if self._fits(blocks, at):
+                return blocks
+        self._damages[at] = f"damaged at byte {at}: its index does not fit it"
+        return None
+
+    def _fits(self, blocks: array[int], end: int) -> bool:
+        """Whether a block begins wherever the index says, from the first message on."""
+        before = self._begin - 1
+        for at, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
+            if not before < at < end or _begins(self._prefix(at)) != time_ns:
+                return False
+            before = at
+        return (blocks[0] if blocks else end) == self._begin
+
+    def _prefix(self, at: int) -> bytes:
+        return os.pread(self._file.fileno(), PREFIX, at)
 
     def _scanned(self) -> array[int]:
-        """What an index would say. Without one the file was cut, and ends anywhere."""
-        blocks, at = array("Q"), self._begin
+        """What an index would say. Tells where the file was cut, or that it has no end."""
+        blocks, at, last = array("Q"), self._begin, b""
         try:
             while (length := self._length(at)) is not None:
-                time_ns = _begins(self._bytes(at, min(length, PREFIX)))
+                last = self._bytes(at, min(length, PREFIX))
+                time_ns = _begins(last)
                 if time_ns is not None:
                     blocks.extend((at, time_ns))
                 at += length
         except wire.WireError as error:
             self._damages[at] = f"damaged at byte {at}: {error}"
+        else:
+            if at == self._size and not _ends(last):
+                self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
 
 
@@ -185,17 +207,21 @@ def _cannot(path: Path, error: OSError) -> Failed:
     return Failed(f"cannot read {path}: {error.strerror or error}")
 
 
+def _fields(prefix: bytes) -> dict[str, object]:
+    """Those of a message, as far as its first bytes have them."""
+    width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(prefix[0]) if prefix else None
+    return {} if width is None else wire.first_fields(prefix, 1 + width)
+
+
 def _begins(prefix: bytes) -> int | None:
     """The time of a message that needs none before it; None: it does, or has no time."""
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(prefix[{0xC4: 2, 0xC5: 3, 0xC6: 5}[prefix[0]] :])
-    found: dict[object, object] = {}
-    try:
-        for _ in range(unpacker.read_map_header()):
-            key = unpacker.unpack()
-            found[key] = unpacker.unpack()
-    except (msgpack.OutOfData, ValueError):
-        pass
+    found = _fields(prefix)
     time_ns = found.get("time_ns")
     alone = found.get("type") == "frame" or found.get("first") is True
     return time_ns if alone and isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None
+
+
+def _ends(prefix: bytes) -> bool:
+    """Whether a message is one with which a stream or a recording ends."""
+    found = _fields(prefix)
+    return found.get("type") == "bye" or found.get("kind") == INDEX

@@ -22,6 +22,8 @@ class Source(Protocol):
     hello: wire.Hello
     damage: str | None
     """Why not all of it was read, if something was wrong with it."""
+    checked: bool
+    """Whether it has checksums everywhere."""
     size: int | None
     """In bytes; None: nobody knows yet."""
 
@@ -48,7 +50,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._recording = Recording(path)
-        self.hello = self._recording.hello
+        self.hello, self.checked = self._recording.hello, self._recording.checked
         self.size: int | None = path.stat().st_size
         self.damage: str | None = None
 
@@ -85,7 +87,7 @@ class _Pipe:
             why = self.damage or "it ends before it has begun"
             raise Failed(f"{name} is no recording: {why}", DAMAGED)
         assert isinstance(first, wire.Hello)
-        self.hello = first
+        self.hello, self.checked = first, self._reader.decoder.checked
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +113,8 @@ class _Pipe:
         else:
             if self._reader.decoder.cut:
                 self.damage = f"cut behind byte {self._whole}: the last message is not all there"
+            elif not self._reader.ended:
+                self.damage = f"cut behind byte {self._whole}: it has no end"
 
 
 def same(source: Path | None, path: Path) -> bool:

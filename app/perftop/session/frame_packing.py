@@ -22,6 +22,9 @@ _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _ONE = np.uint64(1)
 MOST_LAYOUTS = 64
 """Kept: no probe leaves its blocks out in so many ways."""
+MOST_WORDS = 1 << 22
+"""Words of all forms together of which the newest are kept, half as many for the layouts: the
+largest frame has 1 << 21."""
 
 
 class Layout:
@@ -79,6 +82,8 @@ class Layouts:
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
         self._made: dict[bytes, Layout] = {}
+        self.most_elements = wire.most_elements(len(hello.topology))
+        """Of a message."""
 
     @property
     def nbytes(self) -> int:
@@ -96,9 +101,12 @@ class Layouts:
     def of(self, form: bytes) -> Layout:
         layout = self._made.get(form)
         if layout is None:
-            if len(self._made) >= MOST_LAYOUTS:
+            shapes = self._shapes(form)
+            words = sum(rows * width for rows, width in shapes)
+            kept = sum(made.words for made in self._made.values())
+            if len(self._made) >= MOST_LAYOUTS or kept + words > MOST_WORDS // 2:
                 self._made.clear()
-            layout = self._made[form] = Layout(self._shapes(form))
+            layout = self._made[form] = Layout(shapes)
         return layout
 
     def words(self, frame: wire.Frame) -> Words:
@@ -122,6 +130,8 @@ class Layouts:
         }
 
     def _shapes(self, form: bytes) -> list[tuple[int, int]]:
+        if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
+            raise ValueError("a frame of no form")
         shapes = []
         for (block, n), there in zip(self._blocks, form, strict=True):
             if there:
@@ -149,20 +159,28 @@ class Packer:
         layout = self._layouts.of(form)
         new = self._layouts.words(message)[layout.order]
         packed = pack(layout, self._old(form, layout), new)
-        self._last[form] = new
+        self._keep(form, new)
         head = message.seq, message.time_ns, message.lost, message.late
         return _bytes((*head, message.records, form, packed))
 
     def unpack(self, data: bytes) -> wire.Frame | wire.Note:
-        body = msgpack.unpackb(data)
+        body = wire.unpacked(data, self._layouts.most_elements)
         if isinstance(body[0], str):
             return wire.Note(*body)
         *head, records, form, packed = body
         layout = self._layouts.of(form)
-        new = self._last[form] = unpack(layout, self._old(form, layout), packed)
+        new = unpack(layout, self._old(form, layout), packed)
+        self._keep(form, new)
         seq, time_ns, lost, late = head
         blocks = self._layouts.blocks(form, new[layout.back])
         return wire.Frame(seq, time_ns, blocks, lost, late, records)
+
+    def _keep(self, form: bytes, new: Words) -> None:
+        """Packing and unpacking forget alike."""
+        others = sum(len(words) for kept, words in self._last.items() if kept != form)
+        if others + len(new) > MOST_WORDS:
+            self._last.clear()
+        self._last[form] = new
 
     def _old(self, form: bytes, layout: Layout) -> Words:
         old = self._last.get(form)

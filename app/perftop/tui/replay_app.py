@@ -20,7 +20,7 @@ from textual.worker import Worker
 
 from perfprobe import wire
 from perftop.base.text import utf8
-from perftop.recording.file import Recording
+from perftop.recording.file import UNCHECKED, Recording
 from perftop.recording.player import END_NS, Pace, Passage, reach
 from perftop.recording.search import BATCH_S, BREATH_S, Search
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
@@ -61,6 +61,8 @@ class ReplayApp(PerfTopApp):
         """Raw ns that the seek has come to."""
         self._named: list[wire.Note] = []
         """The user's marks; they are not written to the file."""
+        self._unchecked = not recording.checked
+        """That is to be said still."""
         self._damage: str | None = None
         """The damage that was last reported."""
         self._until_s = 0.0
@@ -84,6 +86,9 @@ class ReplayApp(PerfTopApp):
         if damage != self._damage and damage is not None:
             self._damage = damage
             self._say(f"the recording is {damage}")
+        elif self._unchecked:
+            self._unchecked = False
+            self._say(f"the recording is {UNCHECKED}")
         elif self.status.notice and self._clock() >= self._until_s:
             self.status = replace(self.status, notice="")
             self._tell()

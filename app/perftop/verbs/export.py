@@ -21,6 +21,7 @@ from perftop.output.export.form import Form, Out
 from perftop.output.export.json_lines import JsonLines
 from perftop.output.export.openmetrics import OpenMetrics
 from perftop.output.export.parquet import Parquet, pyarrow
+from perftop.recording.file import UNCHECKED
 from perftop.recording.source import Source, opened, same
 from perftop.session.session import Session
 
@@ -73,6 +74,8 @@ def run(options: Options) -> int:
             name, why = options.output or "stdout", error.strerror or error
             text = f"cannot write all of {name}: {why}; what is there is only the beginning"
             raise Failed(text) from None
+    if not source.checked:
+        print(f"perftop: {options.source or 'stdin'}: {UNCHECKED}", file=sys.stderr)
     if source.damage is not None:
         print(f"perftop: {options.source or 'stdin'}: {source.damage}", file=sys.stderr)
         return DAMAGED

@@ -4,8 +4,13 @@ bytes are the same everywhere.
 **Framing.** A stream is a sequence of msgpack `bin` objects. Each holds one message: a msgpack map
 with string keys and a `type`. The outer `bin` gives the length, so a reader can skip a message that
 it does not understand and knows where the last whole one ended. A message has at most MAX_MESSAGE
-bytes. The first message is a `hello`; `frame`s and `note`s follow in any order; if the probe ended
-on purpose, the last message is a `bye`. A stream without a bye was cut.
+bytes and a limited number of elements (`unpacking.py`). The first message is a `hello`; `frame`s
+and `note`s follow in any order; if the probe ended on purpose, the last message is a `bye`. A
+stream without a bye was cut.
+
+**Checksums.** The last key of a message is `check`, the CRC-32 of all bytes of the map before this
+value, which is a msgpack uint 32 in 5 bytes. If the hello has one, every message must have one but
+`packed`, which has its own. of older probes and of strangers may do without, and cannot be checked.
 
 **Growth.** Readers skip unknown keys, message types, note kinds, counters of blocks and records;
 adding them does not raise the version. Only a hello with another `wire` number is refused.
@@ -89,10 +94,12 @@ from perfprobe.wire.check import (
     MAX_COLUMNS,
     MAX_MESSAGE,
     WireError,
-    check_time,
+    check_frame,
+    check_note,
+    frame_bytes,
     topology_row,
 )
-from perfprobe.wire.encoding import MAX_ELEMENTS, Decoder, encode
+from perfprobe.wire.encoding import Decoder, encode, without_check
 from perfprobe.wire.messages import (
     HEAD,
     ROW_ELSEWHERE,
@@ -121,11 +128,13 @@ from perfprobe.wire.messages import (
     Step,
     Turbo,
 )
+from perfprobe.wire.unpacking import MAX_ELEMENTS, first_fields, most_elements, unpacked
 
 __all__ = [
     "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "Frame", "Hello", "Identity", "Message", "Missing",
     "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope", "Step", "Turbo", "WireError",
-    "check_time", "encode", "topology_row",
+    "check_frame", "check_note", "encode", "first_fields", "frame_bytes", "most_elements",
+    "topology_row", "unpacked", "without_check",
 ]  # fmt: skip

@@ -16,9 +16,19 @@ MAX_COLUMNS = 512  # in one block
 LATEST_NS = 1 << 62
 """Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""
 
+MAX_DEPTH = 32
+"""Lists and maps in each other, in what is kept or handed on as it came."""
+
+
+MOST_TOLD = 160
+"""Characters of an error."""
+
 
 class WireError(Exception):
     """The bytes are not a stream of this version; the text is one line for the user."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text[:MOST_TOLD])  # names from outside may be in it
 
 
 def check_hello(hello: Hello) -> None:
@@ -62,10 +72,16 @@ def _check_blocks(hello: Hello) -> None:
                 raise WireError(f"hello: {c.key} has a scale of {c.scale}")
         if block.columns > MAX_COLUMNS:
             raise WireError(f"hello: block {block.name} claims {block.columns} columns")
-        if 8 * hello.rows(block.scope) * (block.columns + HEAD) > MAX_MESSAGE:
-            raise WireError(f"hello: block {block.name} would not fit into a message")
+    if frame_bytes(hello) > MAX_MESSAGE:
+        raise WireError("hello: a frame of its blocks would not fit into a message")
     if not any(block.name == block.scope == "cpu" for block in hello.blocks):
         raise WireError("hello: no block cpu")
+
+
+def frame_bytes(hello: Hello) -> int:
+    """Size of all blocks in a frame."""
+    each = ((block, hello.rows(block.scope)) for block in hello.blocks)
+    return sum(8 * n * (HEAD + block.valid_words + block.columns) for block, n in each)
 
 
 def _check_cpu(row: Cpu) -> None:
@@ -84,6 +100,28 @@ def topology_row(value: object) -> Cpu:
 def check_time(message: Frame | Note) -> None:
     if not 0 <= message.time_ns < LATEST_NS:
         raise WireError(f"a time of {message.time_ns} ns")
+
+
+def check_note(note: Note) -> None:
+    check_time(note)
+    check_depth(note.data)
+
+
+def check_frame(frame: Frame) -> None:
+    check_time(frame)
+    if frame.records:
+        check_depth(frame.records)
+
+
+def check_depth(value: object) -> None:
+    """Raises WireError for more than MAX_DEPTH lists and maps in each other."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if type(each) is dict else each for each in level)
+        level = [v for values in inner for v in values if type(v) is dict or type(v) is list]
+        if not level:
+            return
+    raise WireError("a message whose lists and maps are nested too deep")
 
 
 def load_frame(hello: Hello, body: dict[str, Any]) -> Frame:
@@ -116,7 +154,7 @@ def load_frame(hello: Hello, body: dict[str, Any]) -> Frame:
             raise WireError(f"frame {seq}: block {block.name} has not the size hello gave it")
         blocks[block.name] = Rows(*parts)
     frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
-    check_time(frame)
+    check_frame(frame)
     return frame
 
 
@@ -173,4 +211,5 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             return float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
-    raise WireError(f"{where}: {str(value)[:40]!r} was not expected")
+    told = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
+    raise WireError(f"{where[:80]}: {told!r} was not expected")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from perfprobe.wire.check import (
     MAX_MESSAGE,
     WireError,
     check_hello,
-    check_time,
+    check_note,
     load,
     load_frame,
 )
@@ -26,13 +27,20 @@ from perfprobe.wire.messages import (
     Note,
     Packed,
 )
-
-MAX_ELEMENTS = 1 << 15  # in one array or map: bounds what a wrong length can reserve
+from perfprobe.wire.unpacking import MAX_HELLO, most_elements, unpacked
 
 _TYPES: dict[str, type[Any]] = {
     "hello": Hello, "frame": Frame, "note": Note, "packed": Packed, "bye": Bye,
 }  # fmt: skip
 _NAMES = {cls: name for name, cls in _TYPES.items()}
+
+CRC_BYTES = 4
+_WIDE = 0xFFFF_FFFF
+"""Stands for a checksum until that is known: packed, it takes CRC_BYTES behind its first byte."""
+_TAIL = b"\xa5check\xce"
+"""What comes before the checksum, which is the last of a message."""
+_BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+"""First byte of a bin, and bytes of its length."""
 
 
 def encode(message: Message) -> bytes:
@@ -53,20 +61,55 @@ def encode(message: Message) -> bytes:
         }
     else:
         body = {"type": _NAMES[type(message)], **dataclasses.asdict(message)}
-    packed = msgpack.packb(msgpack.packb(body))
+    if isinstance(message, Packed):  # has its own, and there are very many
+        whole = msgpack.packb(msgpack.packb(body))
+        assert isinstance(whole, bytes)
+        return whole
+    packed = msgpack.packb({**body, "check": _WIDE})
     assert isinstance(packed, bytes)
-    return packed
+    covered = memoryview(packed)[:-CRC_BYTES]
+    return b"".join((_head(len(packed)), covered, _crc(covered)))
+
+
+def _head(length: int) -> bytes:
+    """The head of a msgpack bin of this length."""
+    for first, width in _BIN_HEADS.items():
+        if length < 1 << (8 * width):
+            return bytes([first]) + length.to_bytes(width, "big")
+    raise ValueError("a message of 4 GB")
+
+
+def _crc(covered: Bytes) -> bytes:
+    return zlib.crc32(covered).to_bytes(CRC_BYTES, "big")
+
+
+def without_check(end: bytes) -> bytes:
+    """The end of a message, up to its checksum if it has one."""
+    length = len(_TAIL) + CRC_BYTES
+    return end[:-length] if end[-length:-CRC_BYTES] == _TAIL else end
+
+
+def _summed(packed: bytes) -> bool:
+    """Whether a message ends with its checksum. Raises WireError if that is wrong."""
+    if without_check(packed) is packed:
+        return False
+    if _crc(memoryview(packed)[:-CRC_BYTES]) != packed[-CRC_BYTES:]:
+        raise WireError("a damaged message (its checksum is wrong)")
+    return True
 
 
 class Decoder:
     """Turns bytes into messages. Memory is bounded by MAX_MESSAGE whatever arrives."""
 
-    def __init__(self) -> None:
-        self.hello: Hello | None = None
+    def __init__(self, hello: Hello | None = None, *, checked: bool = False) -> None:
+        """`hello`, and whether it had a checksum: what was read of the stream before."""
+        self.hello = hello
+        self.checked = checked
+        """Whether hello had a checksum; then all messages must have one."""
         self.ended = False
         """A bye was read."""
         self.offset = 0
-        """Where the last whole message ended."""
+        """Where the last whole message ended, also when the next one is damaged."""
         self._rest = bytearray()
 
     @property
@@ -91,60 +134,58 @@ class Decoder:
         rest = self._rest
         if not rest:
             return None
-        width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(rest[0])
+        width = _BIN_HEADS.get(rest[0])
         if width is None:
-            raise WireError(self._damage("not a perftop stream"))
+            raise WireError("not a perftop stream")
         start = 1 + width
         if len(rest) < start:
             return None
         length = int.from_bytes(rest[1:start], "big")
         if length > MAX_MESSAGE:
-            raise WireError(self._damage(f"not a perftop stream (a message of {length} bytes)"))
+            raise WireError(f"not a perftop stream (a message of {length} bytes)")
         return (start, start + length) if len(rest) >= start + length else None
 
     def _decode(self, packed: bytes) -> Message | None:
-        try:
-            body = msgpack.unpackb(
-                packed, max_array_len=MAX_ELEMENTS, max_map_len=MAX_ELEMENTS, max_ext_len=0
-            )
-        except (ValueError, msgpack.UnpackException) as error:
-            text = str(error) or type(error).__name__
-            raise WireError(self._damage(f"a damaged message ({text})")) from None
+        summed = _summed(packed)
+        most = MAX_HELLO if self.hello is None else most_elements(len(self.hello.topology))
+        body = unpacked(packed, most)
         if not isinstance(body, dict):
-            raise WireError(self._damage("a message that is not a map"))
+            raise WireError("a message that is not a map")
         kind = body.get("type")
         if self.hello is None and kind != "hello":
-            raise WireError(self._damage("no hello at the start"))
+            raise WireError("no hello at the start")
         cls = _TYPES.get(kind) if isinstance(kind, str) else None
+        if self.checked and not summed and cls is not Packed:
+            raise WireError("a damaged message (its checksum is missing)")
         if cls is None:
             return None
         if cls is Hello:
             self._check_start(body)
-        try:
-            if cls is Frame:
-                assert self.hello is not None
-                return load_frame(self.hello, body)
-            message: Message = load(cls, body, _NAMES[cls])
-            if isinstance(message, Hello):
-                check_hello(message)
-                self.hello = message
-            elif isinstance(message, Note):
-                check_time(message)
-        except WireError as error:
-            raise WireError(self._damage(str(error))) from None
+        message = self._loaded(cls, body)
+        if isinstance(message, Hello):
+            self.hello, self.checked = message, summed
         self.ended |= isinstance(message, Bye)
+        return message
+
+    def _loaded(self, cls: type[Any], body: dict[Any, Any]) -> Message:
+        if cls is Frame:
+            assert self.hello is not None
+            return load_frame(self.hello, body)
+        message: Message = load(cls, body, _NAMES[cls])
+        if isinstance(message, Hello):
+            check_hello(message)
+        elif isinstance(message, Note):
+            check_note(message)
         return message
 
     def _check_start(self, body: dict[Any, Any]) -> None:
         """Raises WireError for a second hello or another version."""
         version = body.get("wire")
         if version != VERSION:
+            told = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
             raise WireError(
-                f"wire version {version!r} is not one this perftop reads ({VERSION}): "
+                f"wire version {told} is not one this perftop reads ({VERSION}): "
                 "use the same perftop at both ends"
             )
         if self.hello is not None:
-            raise WireError(self._damage("a second hello"))
-
-    def _damage(self, what: str) -> str:
-        return f"{what}, at byte {self.offset}"
+            raise WireError("a second hello")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pieces import FOUND, HELLO, Pieces, plain
+from pieces import FOUND, HELLO, Pieces, plain, recorded
 from roots import DATA
 
 from perfprobe import wire
@@ -40,6 +43,23 @@ def test_it_is_all_there(tmp_path: Path, data: bytes) -> None:
     with opened(tmp_path, data) as recording:
         assert recording.hello == HELLO
         assert list(recording.messages()) == [plain(message) for message in FOUND]
+        assert recording.checked
+        if b"index" in data:
+            assert recording.damage is None
+        else:
+            assert recording.damage == f"cut at byte {len(data)}: it has no end"
+
+
+@pytest.mark.parametrize("end", ["bye", "index"])
+def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str) -> None:
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    if end == "index":
+        recorder.end()
+    else:
+        out.write(wire.encode(wire.Bye("done")))
+    with opened(tmp_path, out.data) as recording:
+        assert list(recording.messages()) == []
         assert recording.damage is None
 
 
@@ -77,7 +97,8 @@ def test_one_that_grows_is_as_it_was_when_it_was_opened(tmp_path: Path) -> None:
         recorder.write(FOUND[-1])
         (tmp_path / "recording").write_bytes(out.data)
         assert list(recording.messages()) == [plain(message) for message in FOUND[:-1]]
-        assert recording.damage is None
+        assert recording.damage is not None
+        assert "it has no end" in recording.damage
 
 
 def test_torn_in_the_middle_it_ends_there_unless_an_index_tells_where_to_go_on(
@@ -144,6 +165,17 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, text: bytes, why: str) 
     assert refused.value.status == DAMAGED
 
 
+def test_a_damaged_place_has_one_position(tmp_path: Path) -> None:
+    out = recorded(HELLO, FOUND, end=True)
+    at = out.ends[BLOCK + 3]
+    data = out.data[: at + 80] + bytes([out.data[at + 80] ^ 1]) + out.data[at + 81 :]
+    with opened(tmp_path, data) as recording:
+        list(recording.messages())
+        assert recording.damage is not None
+        assert recording.damage.startswith(f"damaged at byte {at}: ")
+        assert recording.damage.count("at byte") == 1
+
+
 def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="No such file"):
         Recording(tmp_path / "nothing")
@@ -160,29 +192,64 @@ def test_a_disk_that_does_not_read_is_told() -> None:
         Recording(Path("/proc/self/mem"))
 
 
-def test_an_index_that_lies_is_not_believed(tmp_path: Path) -> None:
-    out = Pieces()
-    recorder = Recorder(out, HELLO)
-    for message in FOUND:
-        recorder.write(message)
-    recorder._blocks[2] = 2**63  # an offset beyond the file
-    recorder.end()
-    with opened(tmp_path, out.data) as recording:
-        assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK
-        assert recording.damage is None
+def first_is_missing(blocks: array[int]) -> None:
+    del blocks[:2]
 
 
-def test_an_index_that_is_out_of_order_is_not_believed(tmp_path: Path) -> None:
-    """Its first block would be the second of the file, and all before it never be seen."""
-    out = Pieces()
-    recorder = Recorder(out, HELLO)
-    for message in FOUND:
-        recorder.write(message)
-    blocks = recorder._blocks
+def beyond_the_file(blocks: array[int]) -> None:
+    blocks[2] = 2**63
+
+
+def out_of_order(blocks: array[int]) -> None:
     blocks[:4] = blocks[2:4] + blocks[:2]
+
+
+def between_messages(blocks: array[int]) -> None:
+    blocks[2] += 1
+
+
+def another_time(blocks: array[int]) -> None:
+    blocks[3] += 1
+
+
+LIES = [first_is_missing, beyond_the_file, out_of_order, between_messages, another_time]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_index_that_lies_is_told_and_not_believed(
+    tmp_path: Path, lie: Callable[[array[int]], None]
+) -> None:
+    out = Pieces()
+    recorder = Recorder(out, HELLO)
+    for message in FOUND:
+        recorder.write(message)
+    lie(recorder._blocks)
+    at = recorder.bytes
     recorder.end()
     with opened(tmp_path, out.data) as recording:
+        assert recording.damage == f"damaged at byte {at}: its index does not fit it"
         assert list(recording.messages()) == [plain(message) for message in FOUND]
+        assert len(list(recording.messages(FOUND[-1].time_ns))) <= BLOCK
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
+    """Hello, messages and index: what is read is what was there, or damage is told; a recording
+    whose hello seems to have no checksum says so."""
+    rng, data = random.Random(seed), recorded(HELLO, FOUND[:4], end=True).data
+    told = [plain(message) for message in FOUND[:4]]
+    for _ in range(250):
+        flipped = bytearray(data)
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        try:
+            with opened(tmp_path, bytes(flipped)) as recording:
+                found = list(recording.messages())
+                assert recording.hello == HELLO
+                assert found == told or recording.damage is not None
+                assert recording.checked or found == told
+                assert all(message in told for message in found)
+        except Failed as failed:
+            assert failed.status == DAMAGED
 
 
 def test_a_mark_of_the_past_does_not_move_its_block_there(tmp_path: Path) -> None:
@@ -227,6 +294,7 @@ def test_a_recording_of_wire_1_says_what_it_always_said() -> None:
     with Recording(GOLDEN) as recording:
         hello, found = recording.hello, list(recording.messages())
         assert recording.damage is None
+        assert not recording.checked
         late = list(recording.messages(found[-1].time_ns))
     assert (hello.wire, hello.host, hello.source) == (1, "golden", "sim:hotplug")
     frames = [message for message in found if isinstance(message, wire.Frame)]

@@ -32,6 +32,11 @@ def read(path: Path) -> tuple[list[Timed], str | None]:
         return found, recording.damage
 
 
+def no_end(path: Path) -> str:
+    """What is said of a recording whose messages are whole, and that was not ended."""
+    return f"cut at byte {path.stat().st_size}: it has no end"
+
+
 def frames(found: Sequence[Timed]) -> list[wire.Frame]:
     return [message for message in found if isinstance(message, wire.Frame)]
 
@@ -157,7 +162,7 @@ def test_no_room_left_costs_nothing_that_was_there(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=MOST_S, check=False
     )
     found, damage = read(path)
-    assert damage is None
+    assert damage == no_end(path)
     assert most - 2_000 < path.stat().st_size < most
     assert done.returncode == 1
     assert done.stderr.startswith("perftop: cannot go on recording: File too large; ")
@@ -185,7 +190,7 @@ def test_a_disk_that_runs_full(small: Path) -> None:
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     found, damage = read(path)
-    assert damage is None
+    assert damage == no_end(path)
     assert f" {len(frames(found))} frames, " in done.stderr
     assert len(frames(found)) > 50
 
@@ -221,7 +226,7 @@ def test_killed_at_any_moment_it_opens_to_its_last_whole_message(tmp_path: Path)
             process.kill()
             assert ended(process)[0] == -signal.SIGKILL
         found, damage = read(path)
-        assert damage is None  # each message is one write
+        assert damage == no_end(path)  # each message is one write
         assert [frame.seq for frame in frames(found)] == list(range(len(frames(found))))
         assert len(frames(found)) > 20
 

@@ -255,6 +255,7 @@ def test_a_flipped_bit_costs_one_block(path: Path, tmp_path: Path) -> None:
 def test_one_of_wire_1_is_played(path: Path) -> None:
     async def act(viewer: Viewer) -> None:
         assert "golden" in viewer.header
+        await viewer.sees("the recording is older, without a checksum")
         await viewer.press("n")
         await viewer.comes_to(5.0)
         await viewer.press("dollar_sign")
@@ -277,7 +278,7 @@ def test_without_a_sample_there_is_nothing_to_show(
 ) -> None:
     machine = Machine(cores=1)
     messages: list[Timed] = [machine.frame(seq) for seq in range(frames)]
-    path = written(tmp_path / "short", machine.hello, messages, end=False)
+    path = written(tmp_path / "short", machine.hello, messages, end=not cut)
     path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     with pytest.raises(Failed, match=why) as failed:
         replay_app.run(path, INTERVAL_NS, Config())

@@ -13,6 +13,7 @@ from pathlib import Path
 import command
 import pytest
 from exported import SAMPLE_NS, export, hello, messages, record, rows, stream
+from roots import DATA
 
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets
@@ -192,8 +193,10 @@ def test_the_ending_tells_the_format(path: Path) -> None:
 def test_pipes(path: Path) -> None:
     """A stream as a probe writes it, in and out; and a reader that has seen enough."""
     argv = command.argv("export", "-", "--format", "jsonl")
-    done = subprocess.run(argv, input=stream(FOUND), capture_output=True, check=True, timeout=60)
+    whole = stream([*FOUND, wire.Bye("done")])
+    done = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=60)
     assert done.stdout == export(path, "jsonl")
+    assert done.stderr == b""
     with subprocess.Popen(
         command.argv("export", str(path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -202,6 +205,21 @@ def test_pipes(path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
+    argv, data = command.argv("export", "-", "--format", "jsonl"), stream(FOUND)
+    done = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=60)
+    assert done.stdout == export(path, "jsonl")
+    assert done.returncode == 4
+    assert done.stderr.decode() == f"perftop: stdin: cut behind byte {len(data)}: it has no end\n"
+
+
+def test_one_without_checksums_says_so(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_bytes((DATA / "recording-1").read_bytes())
+    assert len(rows(export(path))) == 44
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "without a checksum" in line
 
 
 def test_a_pipe_is_told_of_each_interval_at_once(path: Path) -> None:
@@ -305,7 +323,7 @@ def test_what_is_no_recording_is_refused(path: Path, data: bytes, why: str) -> N
 
 
 def test_no_frame_is_an_empty_table(path: Path) -> None:
-    path.write_bytes(wire.encode(HELLO))
+    path.write_bytes(stream([HELLO, wire.Bye("done")]))
     assert rows(export(path)) == []
     assert [x["type"] for x in command.lines(export(path, "jsonl").decode())] == ["hello"]
     assert export(path, "openmetrics").endswith(b"# EOF\n")

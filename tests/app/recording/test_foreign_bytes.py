@@ -1,0 +1,144 @@
+"""What is made to take memory or time, or to raise what nobody expects: refused in words, soon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import command
+import made
+import msgpack
+import pytest
+from pieces import FOUND, HELLO, recorded
+
+from perfprobe import wire
+
+MOST_BYTES = 200 << 20
+"""Beyond what the export of a small recording takes."""
+MOST_S = 2.0
+MILLIONS = b"\xdc\x01\xfe" + 510 * (b"\xdc\x7f\xff" + b"\x80" * 0x7FFF)
+"""Lists of 16.7 million empty maps, each list not too long."""
+NESTED = b"\x81\xa0" * (1 << 20) + b"\xc0"
+"""A million maps, each in the one before it."""
+
+
+def foreign(body: bytes) -> bytes:
+    """A message with this body, whose checksum fits."""
+    packed = msgpack.packb(body)
+    assert isinstance(packed, bytes)
+    return packed
+
+
+def checked(pairs: bytes, count: int) -> bytes:
+    """A message of these keys and values, with a checksum that fits."""
+    body = bytes([0x80 | (count + 1)]) + pairs + b"\xa5check\xce"
+    return foreign(body + zlib.crc32(body).to_bytes(4, "big"))
+
+
+def deflated(plain: bytes) -> bytes:
+    """A packed message of this, with a checksum that fits."""
+    data = zlib.compress(plain, 9)
+    return wire.encode(wire.Packed(HELLO.raw_ns, first=True, crc=zlib.crc32(plain), data=data))
+
+
+def note(data: bytes) -> bytes:
+    """As it is packed in a recording, with this for its data."""
+    head = msgpack.packb(["strange", HELLO.raw_ns + 1, "probe"])
+    assert isinstance(head, bytes)
+    return b"\x94" + head[1:] + data
+
+
+def map_of(value: bytes) -> bytes:
+    return b"\x81\xa1x" + value
+
+
+def frame_of_many_forms() -> bytes:
+    """Each with blocks that another one lacks, as big as hello allows."""
+    counter = made.counter("many")
+    blocks = [
+        wire.Block("cpu" if i == 0 else f"b{i}", "cpu", [counter] * (100 if i else 1))
+        for i in range(9)
+    ]
+    hello = made.hello(threads=1, cores=1024)
+    hello = wire.Hello(**{**{f: getattr(hello, f) for f in hello.__slots__}, "blocks": blocks})
+    out = wire.encode(hello)
+    for i in range(1, 24):
+        form = bytes([1, *(1 + (i >> bit & 1) for bit in range(8))])
+        plain = msgpack.packb([i, hello.raw_ns + i, 0, 0, {}, form, bytes(1 << 15)])
+        assert isinstance(plain, bytes)
+        data = zlib.compress(plain)
+        out += wire.encode(wire.Packed(hello.raw_ns + i, True, zlib.crc32(plain), data))
+    return out
+
+
+START = wire.encode(HELLO)
+ATTACKS: dict[str, Callable[[], bytes]] = {
+    "packed note of millions": lambda: START + deflated(note(map_of(MILLIONS))),
+    "forty of them": lambda: START + 40 * deflated(note(map_of(MILLIONS))),
+    "packed note of zeros": lambda: START + deflated(note(map_of(bytes(1 << 24)))),
+    "frame of millions": lambda: START + checked(b"\xa4type\xa5frame\xa1x" + MILLIONS, 2),
+    "nested maps": lambda: START + checked(b"\xa4type\xa5frame\xa1x" + NESTED, 2),
+    "unknown type": lambda: START + checked(b"\xa4type\xa5novel\xa1x" + MILLIONS, 2),
+    "hello of millions": lambda: checked(b"\xa4type\xa5hello\xa1x" + MILLIONS, 2),
+    "a key that is a list": lambda: START + foreign(b"\x82\x91\x01\x01\xa4type\xa5frame"),
+    "claims in claims": lambda: START + foreign(b"\xdc\x7f\xff" * 1000 + bytes(2000)),
+    "a claim of a prefix": lambda: START + foreign(b"\x81\xa1x\xdd\x7f\xff\xff\xff"),
+}
+
+
+def measured(path: Path) -> tuple[int, str, float, int]:
+    """Status and errors of an export, the CPU time in s and the most memory in bytes it took."""
+    with subprocess.Popen(
+        command.argv("export", str(path)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        told = process.stderr.read().decode()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, told, used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
+    """CPU time and memory of an export of next to nothing."""
+    path = tmp_path_factory.mktemp("plain") / "recording"
+    path.write_bytes(recorded(HELLO, FOUND[:3], end=True).data)
+    status, told, seconds, memory = measured(path)
+    assert (status, told) == (0, "")
+    return seconds, memory
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_it_is_refused_in_words(kind: str, tmp_path: Path, plain: tuple[float, int]) -> None:
+    path = tmp_path / "recording"
+    path.write_bytes(ATTACKS[kind]())
+    status, told, seconds, memory = measured(path)
+    assert status == 4
+    assert told.count("\n") == 1
+    assert told.startswith("perftop: ")
+    assert memory - plain[1] < MOST_BYTES
+    assert seconds - plain[0] < MOST_S
+
+
+def test_frames_of_many_forms_are_read_in_bounded_memory(
+    tmp_path: Path, plain: tuple[float, int]
+) -> None:
+    path = tmp_path / "recording"
+    path.write_bytes(frame_of_many_forms())
+    _, told, _, memory = measured(path)
+    assert told.endswith("it has no end\n")
+    assert memory - plain[1] < MOST_BYTES
+
+
+def test_the_same_in_a_pipe(tmp_path: Path) -> None:
+    for attack in ("a key that is a list", "nested maps"):
+        done = subprocess.run(
+            [sys.executable, "-m", "perftop", "export", "-"],
+            input=ATTACKS[attack](), capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 4
+        assert done.stderr.decode().startswith("perftop: stdin: damaged behind byte ")
