@@ -23,7 +23,7 @@ from textual.strip import Strip
 
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.draw.strips import Run, merged
+from perftop.draw.strips import Run, grounded, merged, width
 
 _RESET = "\x1b[0m"
 
@@ -44,29 +44,37 @@ class Ink:
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
         self.styles = _Styles(styles)
         self.system = system
-        self._switches: dict[str, tuple[object, str, str]] = {}
+        self._switches: dict[str, _Switch] = {}
 
-    def write(self, runs: Iterable[Run]) -> str:
-        """The runs with their escape sequences. Only the letter colour is switched where the
-        background stays the same, as it mostly does."""
+    def write(self, runs: Iterable[Run], size: int) -> str:
+        """The runs with their escape sequences, and blanks up to `size` cells. Runs of one style
+        share a sequence, blanks need none where the background stays the same, and only the
+        letter colour is switched where nothing else changes, as it mostly does."""
         parts: list[str] = []
-        switches, ground = self._switches, None
-        for text, key in runs:
-            mine, whole, fore = switches.get(key) or self._switch(key)
-            parts += (fore if mine == ground else whole, text)
-            ground = mine
-        parts.append(_RESET)
+        append, switches = parts.append, self._switches
+        last, ground, field = "", None, False
+        for text, key in (*runs, (" " * size, "text")) if size else runs:
+            if key != last:
+                mine, whole, fore, own = switches.get(key) or self._switch(key)
+                if own or field or ground is None or not text.isspace():
+                    append(fore if mine == ground else whole)
+                    last, ground, field = key, mine, own
+            append(text)
+        append(_RESET)
         return "".join(parts)
 
-    def _switch(self, key: str) -> tuple[object, str, str]:
-        """All of a style but its letter colour, the sequence that switches to the whole style, and
-        the sequence that switches to the letter colour alone."""
+    def _switch(self, key: str) -> _Switch:
         style = self.styles[key]
         whole = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
         fore = _codes(Style(color=style.color), self.system)
         ground = style.bgcolor, style.bold, style.dim, style.reverse
-        made = self._switches[key] = ground, whole, fore
+        made = self._switches[key] = ground, whole, fore, grounded(key)
         return made
+
+
+_Switch = tuple[object, str, str, bool]
+"""All of a style but its letter colour, the sequence that switches to the whole style, the one that
+switches to the letter colour alone, and whether the style has a background of its own."""
 
 
 def _codes(style: Style, system: ColorSystem) -> str:
@@ -91,13 +99,14 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
 
 
 class Ready(Strip):
-    """A line of exactly `size` cells."""
+    """A line of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of an ordinary strip are made when they are first read.
     __slots__ = ["_ink", "_ready", "_runs"]
 
     def __init__(self, runs: Sequence[Run], ink: Ink, size: int) -> None:
         self._runs = runs
+        """At most `size` cells."""
         self._ink = ink
         self._cell_length = size
         self._ready: str | None = None
@@ -107,7 +116,8 @@ class Ready(Strip):
             raise AttributeError(name)
         styles = self._ink.styles
         super().__init__(
-            [Segment(text, styles[key]) for text, key in self._runs], self._cell_length
+            [Segment(text, styles[key]) for text, key in merged(self._runs, self.cell_length)],
+            self._cell_length,
         )
         return object.__getattribute__(self, name)
 
@@ -115,7 +125,8 @@ class Ready(Strip):
         if console._color_system is not self._ink.system:  # noqa: SLF001 - a screenshot, say
             return super().render(console)
         if self._ready is None:
-            self._ready = self._ink.write(self._runs)
+            left = self.cell_length - width(self._runs)
+            self._ready = self._ink.write(self._runs, left)
         return self._ready
 
     def crop(self, start: int, end: int | None = None) -> Strip:
@@ -137,7 +148,7 @@ class Ready(Strip):
     def _parts(self, cuts: Sequence[int]) -> list[Ready]:
         """The parts of the line before each cut. Every character is one cell wide."""
         parts: list[Ready] = []
-        runs = iter(self._runs)
+        runs = iter(merged(self._runs, self.cell_length))
         text, key, done = "", "text", 0
         for cut in cuts:
             part: list[Run] = []
@@ -155,8 +166,10 @@ class Ready(Strip):
 
 
 def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
-    """Runs as a line; neighbouring runs of one style are merged."""
-    joined = merged(runs, size)
+    """Runs as a line, cut to `size` cells."""
+    kept = list(runs)
+    if width(kept) > size:
+        kept = merged(kept, size)
     if ascii_:
-        joined = [(plain(text), key) for text, key in joined]
-    return Ready(joined, ink_, size)
+        kept = [(plain(text), key) for text, key in kept]
+    return Ready(kept, ink_, size)

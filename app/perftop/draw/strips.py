@@ -19,7 +19,8 @@ _GROUNDED = frozenset({"badge", "paused", "lost"})
 """Styles with a background of their own; every `upper/lower` has one too."""
 
 
-def _grounded(key: str) -> bool:
+def grounded(key: str) -> bool:
+    """Whether the style has a background that is not the line's."""
     return key in _GROUNDED or "/" in key
 
 
@@ -28,7 +29,7 @@ def text(runs: Iterable[Run]) -> str:
 
 
 def width(runs: Iterable[Run]) -> int:
-    return sum(len(part) for part, _ in runs)
+    return sum([len(part) for part, _ in runs])
 
 
 def merged(runs: Iterable[Run], size: int) -> list[Run]:
@@ -37,14 +38,14 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
     held, key = "", "text"
     for part, style in runs:
         # A space looks the same in all styles with the same background.
-        if style == key or (part.isspace() and not (_grounded(key) or _grounded(style))):
+        if style == key or (part.isspace() and not (grounded(key) or grounded(style))):
             held += part
         elif part:
             if held:
                 done.append((held, key))
             held, key = part, style
     left = size - sum(len(part) for part, _ in done) - len(held)
-    if _grounded(key):
+    if grounded(key):
         done.append((held, key))
         held, key = "", "text"
     done.append((held + " " * left, key))

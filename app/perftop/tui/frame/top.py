@@ -16,6 +16,7 @@ from perftop.draw.ansi_strip import ink, line
 from perftop.draw.strips import Run, foreign, shed, spread
 from perftop.tui.frame import alert, machine_line
 from perftop.tui.frame.status import STARTING, Replay, Status
+from perftop.tui.shared.direct import repaint
 
 if TYPE_CHECKING:
     from perftop.session.interval import Interval
@@ -56,7 +57,7 @@ class Top(Widget):
             self._runs = lines
             self._strips = [self._strip(runs, y, width) if y in changed else self._strips[y]
                             for y, runs in enumerate(lines)]  # fmt: skip
-            self.refresh(*(Region(0, y, width, 1) for y in changed))
+            repaint(self, changed, width)
 
     def _strip(self, runs: list[Run], y: int, width: int) -> Strip:
         # The first and the alert line keep their colours when the rest turns grey.

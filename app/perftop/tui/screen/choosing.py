@@ -3,18 +3,17 @@ to the next or previous episode."""
 
 from __future__ import annotations
 
-from textual.screen import Screen
-
 from perftop.session import episode_navigation
 from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.screen.menu import columns, ordered, sorting
 from perftop.tui.screen.messages import Jumped, Refreshed, Sought
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
+from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.fields import fields
 
 
-class Choosing(Screen[None]):
+class Choosing(Direct):
     choice: Choice
     view: Canvas
     """The visible view."""

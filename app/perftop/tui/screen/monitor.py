@@ -88,15 +88,16 @@ class Monitor(Paned):
 
     def on_refreshed(self, message: Refreshed) -> None:
         before, self.last = self.last, message
-        self._top.show(message.session, message.interval, message.status)
-        stale = message.status.failed is not None
-        if stale != self.choice.stale:
-            self.choice.stale = stale
-            self.view.lay_out()
-        if message.interval is not before.interval:
-            self._narrowing.sift(message.session, message.interval)
-            self._show()
-        self._tell_keys()
+        with self.together():
+            self._top.show(message.session, message.interval, message.status)
+            stale = message.status.failed is not None
+            if stale != self.choice.stale:
+                self.choice.stale = stale
+                self.view.lay_out()
+            if message.interval is not before.interval:
+                self._narrowing.sift(message.session, message.interval)
+                self._show()
+            self._tell_keys()
 
     def _show(self) -> None:
         session, interval = self.last.session, self.last.interval

@@ -13,11 +13,12 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ready, ink, line
+from perftop.draw.ansi_strip import Ink, Ready, ink, line
 from perftop.draw.strips import Run, foreign
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
+from perftop.tui.shared.direct import repaint
 from perftop.tui.shared.places import ORDERS, Places
 
 Line = tuple[list[Run], theme.Mood]
@@ -45,6 +46,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         self._head_strips: list[tuple[list[Run], Strip]] = []
         self._foot: tuple[list[Run], Strip] | None = None
         self._empty: Strip | None = None
+        self._inks: dict[theme.Mood, Ink] = {}
+        """Inks by mood, looked up once a paint: the theme may change between two."""
         self._area = Size(0, 0)
         self.places: Places
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
@@ -115,6 +118,7 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     def redraw(self) -> None:
         """Drops all strips and paints the whole canvas."""
         self._made.clear()
+        self._inks.clear()
         self._head_strips.clear()
         self._foot = self._empty = None
         self.paint()
@@ -122,17 +126,13 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
 
     def paint(self) -> None:
         """Paints the lines whose runs have changed."""
-        wide, high = self._area = self.size  # Textual computes `size` at each access
+        wide, _ = self._area = self.size  # Textual computes `size` at each access
         if not wide:
             return
         size = Size(self.width, self.count + self._fixed)
         if size != self.virtual_size:
             self.virtual_size = size
-        regions = [Region(0, y, wide, 1) for y in self._changed()]
-        if len(regions) >= high:
-            self.refresh()
-        elif regions:
-            self.refresh(*regions)
+        repaint(self, self._changed(), wide)
 
     def reveal(self, first: int, last: int) -> None:
         """Scrolls no more than needed to show lines `first` to `last`; if they do not all fit, the
@@ -152,12 +152,13 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _changed(self) -> list[int]:
         """Makes the strips of lines that changed; returns their heights in the widget."""
-        heights = []
+        heights: list[int] = []
         for y, runs in enumerate(self.heads):
             if y >= len(self._head_strips) or self._head_strips[y][0] != runs:
                 self._head_strips[y : y + 1] = [(runs, self._strip(runs, "calm"))]
                 heights.append(y)
         top, first = self.top, len(self.heads)
+        self._inks.clear()
         made: dict[int, tuple[Line, Strip]] = {}
         for y in range(top, min(top + self._area.height - self._fixed, self.count)):
             fresh, held = self.line(y), self._made.get(y)
@@ -176,7 +177,10 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     def _strip(self, runs: list[Run], mood: theme.Mood) -> Ready:
         self.built += 1
         mood = "stale" if self.choice.stale else mood
-        return line(runs, ink(self.app, mood), self._area.width, ascii_=self.choice.ascii)
+        inked = self._inks.get(mood)
+        if inked is None:
+            inked = self._inks[mood] = ink(self.app, mood)
+        return line(runs, inked, self._area.width, ascii_=self.choice.ascii)
 
     def _go(self, y: int) -> None:
         self.scroll_to(y=max(0, y), animate=False, immediate=True)
