@@ -56,6 +56,8 @@ class Ink:
         for text, key in (*runs, (" " * size, "text")) if size else runs:
             if key != last:
                 mine, whole, fore, own = switches.get(key) or self._switch(key)
+                if not text:
+                    continue
                 if own or field or ground is None or not text.isspace():
                     append(fore if mine == ground else whole)
                     last, ground, field = key, mine, own

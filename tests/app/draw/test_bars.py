@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from perftop.draw import bars, strips
+from perftop.draw.charts import history_cells
 
 NAN = math.nan
 
@@ -41,11 +43,16 @@ def test_a_clock_is_drawn_against_its_ceiling(hz: float, ceiling: float, text: s
     assert strips.text(bars.clock(hz, ceiling, 4e9, 9, "clock")) == text
 
 
+def past(*shares: float, high: int = 1) -> bytes:
+    return history_cells(np.array(shares), high).tobytes()
+
+
 def test_history_ends_now_and_leaves_gaps() -> None:
-    runs = bars.history([0.0, NAN, 1.0], 5, 0, 1, ascii_=False)
+    runs = bars.history(past(0.0, NAN, 1.0), 5, 0, 1, ascii_=False)
     assert strips.text(runs) == "  ▁ █"
 
 
 def test_a_tall_history_fills_from_below() -> None:
-    graph = [strips.text(bars.history([0.25, 0.75, 1.0], 3, y, 2, ascii_=False)) for y in (0, 1)]
+    heights = past(0.25, 0.75, 1.0, high=2)
+    graph = [strips.text(bars.history(heights, 3, y, 2, ascii_=False)) for y in (0, 1)]
     assert graph == [" ▄█", "▄██"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isnan, nan
+from weakref import WeakKeyDictionary
 
-from perftop.base.arrays import Floats
+import numpy as np
+
+from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.strips import Run, number, shed
@@ -22,11 +26,39 @@ LEAST = 12
 """Minimum cells of a bar with words beside it; a shorter one shows too little."""
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The CPUs asked for and their cores. They change so seldom that they are not listed at every
+    refresh."""
+
+    of: tuple[object, ...]
+    """The session's lists from which this was made."""
+    cores: list[int]
+    pairs: Ints
+    """Positions of the cores with siblings."""
+    cpus: list[int] | slice
+    """Positions of the CPUs, as `Values.group` takes them."""
+
+
+_EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
+
+
+def extent(session: Session) -> Extent:
+    held, of = _EXTENTS.get(session), (session.cores, session.shown)
+    if held is None or any(a is not b for a, b in zip(held.of, of, strict=True)):
+        cores = session.shown_cores()
+        pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
+        every = session.shown == list(range(len(session.topology)))
+        held = Extent(of, cores, pairs, slice(None) if every else session.shown)
+        _EXTENTS[session] = held
+    return held
+
+
 def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
     """Line 2: the metrics that this source has."""
     pieces: list[tuple[int, list[Run]]] = []
-    values = dict(zip(session.evaluator.chosen, interval.values.group(session.shown).tolist(),
-                      strict=True))  # fmt: skip
+    found = interval.values.group(extent(session).cpus).tolist()
+    values = dict(zip(session.evaluator.chosen, found, strict=True))
 
     def add(rank: int, key: str, name: str = "") -> None:
         if not session.evaluator.chosen[key]:
@@ -77,17 +109,17 @@ def _whole(numbers: dict[str, float]) -> list[list[Run]]:
 
 
 def _of_ceiling(session: Session, interval: Interval, pieces: list[tuple[int, list[Run]]]) -> None:
-    ceiling = [hz for hz in interval.ceiling_hz.tolist() if not isnan(hz)]
-    if ceiling and session.evaluator.chosen["busy_hz"]:
+    ceiling_hz = float(np.fmax.reduce(interval.ceiling_hz, initial=nan))
+    if not isnan(ceiling_hz) and session.evaluator.chosen["busy_hz"]:
         rank, runs = pieces[-1]
-        top = f"{max(ceiling) / 1e9:.2f}"
+        top = f"{ceiling_hz / 1e9:.2f}"
         pieces[-1] = rank, [*runs[:-1], (" of ", "dim"), (top, "text"), (" GHz", "dim")]
 
 
 def bar(session: Session, interval: Interval, width: int) -> list[Run]:
     """Line 3: the SMT states of all cores together; without siblings, the busy and idle shares."""
-    cores = [i for i in session.shown_cores() if len(session.cores[i]) > 1]
-    if not cores:
+    cores = extent(session).pairs
+    if not len(cores):
         return _busy(session, interval, width)
     known = _mean(interval.split.states[cores])
     if known:
@@ -105,7 +137,7 @@ def bar(session: Session, interval: Interval, width: int) -> list[Run]:
     return [(" SMT  ", "dim"), *bars.possible(low, room), *words]
 
 
-def _neither(session: Session, interval: Interval, cores: list[int], width: int) -> list[Run]:
+def _neither(session: Session, interval: Interval, cores: Ints, width: int) -> list[Run]:
     """The bar for cores with more than two threads: whether any is active, and how many are."""
     split, name = interval.split, (" SMT  ", "dim")
     share = _mean(split.states[cores][:, :1])
@@ -130,13 +162,14 @@ def _neither(session: Session, interval: Interval, cores: list[int], width: int)
 def _mean(shares: Floats) -> list[float]:
     """Mean shares over the cores whose shares are all known; empty if there is no such core."""
     total = shares.sum(axis=1)
-    known = shares[total == total]  # noqa: PLR0124 - not NaN, without numpy for one function
+    known = shares[~np.isnan(total)]
     found: list[float] = known.mean(axis=0).tolist() if len(known) else []
     return found
 
 
 def _busy(session: Session, interval: Interval, width: int) -> list[Run]:
-    busy, steal = (interval.values.over(key, session.shown) for key in ("util", "steal"))
+    every = extent(session).cpus
+    busy, steal = (interval.values.over(key, every) for key in ("util", "steal"))
     if isnan(busy):
         return []
     stolen = 0.0 if isnan(steal) else steal

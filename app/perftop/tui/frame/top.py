@@ -3,6 +3,7 @@ bar, and one line for what is wrong or missing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from math import isinf, isnan
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def identity(
     right = _right(session, interval, status, width)
     room = width - sum(len(text) for text, _ in right) - 2
     hello = session.hello
-    cores, cpus = len(session.shown_cores()), len(session.shown)
+    cores, cpus = len(machine_line.extent(session).cores), len(session.shown)
     shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
     running = alert.badge(alert.told(session, interval, status))
     pieces: list[tuple[int, list[Run]]] = [
@@ -122,8 +123,11 @@ def _method(interval: Interval | None) -> list[Run]:
     """The method that finds the SMT states of most cores; empty if no core has one."""
     if interval is None:
         return []
-    names = [name for name in interval.split.method if name is not None and name != "single"]
-    return [(max(set(names), key=names.count), "text")] if names else []
+    names = Counter(interval.split.method)
+    names.pop("single", None)
+    names.pop(None, None)
+    found = names.most_common(1)
+    return [(name, "text") for name, _ in found if name is not None]
 
 
 def _right(session: Session, interval: Interval | None, status: Status, width: int) -> list[Run]:

@@ -8,6 +8,7 @@ from math import isnan, nan
 from typing import ClassVar, Literal
 
 from perftop.base.format import GHZ, clock_unit
+from perftop.draw import charts
 from perftop.samples.metrics import METRICS
 from perftop.session.history import edges
 from perftop.session.interval import Interval
@@ -28,28 +29,34 @@ TALLEST = 12
 
 
 class Recent:
-    """Utilisation (0 to 1) in the last `bins` spans, each as long as an interval, oldest first."""
+    """Utilisation in the last `bins` spans, each as long as an interval, oldest first, as cells of
+    a graph that is `high` lines high."""
 
-    def __init__(self, session: Session, interval: Interval, bins: int) -> None:
+    def __init__(self, session: Session, interval: Interval, bins: int, high: int) -> None:
         sample_ns = session.hello.sample_ns
         span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-        self._history = session.history
+        self._history, self._high = session.history, high
         self._edges = edges(interval.time_ns, span_ns, bins)
-        self._bins = bins
-        self._known: dict[int, list[float]] = {}
+        self._unknown = bytes(2 * bins)
+        self._known: dict[int, bytes] = {}
 
     def fetch(self, rows: Iterable[int]) -> None:
         """Look up these CPUs (by position) together, which costs little more than one alone."""
         wanted = [row for row in rows if row not in self._known]
         if self._history is None or not wanted:
             return
-        field = self._history.field("util", wanted, self._edges)
-        self._known.update(zip(wanted, field.T.tolist(), strict=True))
+        found = charts.history_cells(self._history.field("util", wanted, self._edges).T, self._high)
+        size = found.itemsize * found.shape[1]
+        data = found.tobytes()
+        self._known.update(
+            (row, data[at : at + size])
+            for row, at in zip(wanted, range(0, len(data), size), strict=True)
+        )
 
-    def of(self, row: int) -> list[float]:
+    def of(self, row: int) -> bytes:
         if row not in self._known:
             self.fetch([row])
-        return self._known.get(row) or [nan] * self._bins
+        return self._known.get(row, self._unknown)
 
 
 class CoreGrid(Cursor):
@@ -86,20 +93,25 @@ class CoreGrid(Cursor):
         self._recall()
         self.paint()
 
+    def _sight(self) -> list[int]:
+        """The rows in sight."""
+        top = self.top
+        lines = self._lines[top : top + self.height]
+        return [line.row for line in lines if line.kind == "row"]
+
     def _recall(self) -> None:
-        """Load the history of the rows in sight, if a column shows it."""
+        """Load the numbers of the rows in sight, and their history if a column shows it."""
         picture, session, interval = self._picture, self._session, self._interval
         assert picture is not None
+        picture.sheet.fetch(self._sight())
         wide = max((c.width for c in picture.columns if c.key == "history"), default=0)
         if not wide or session is None or interval is None:
             picture.recent = None
             return
-        recent = Recent(session, interval, wide)
+        recent = Recent(session, interval, wide, picture.high)
         picture.recent = recent.of
-        lines = self._lines[self.top : self.top + self.height]
-        recent.fetch(
-            row for line in lines if line.kind == "row" for row in self.places.places[line.row].rows
-        )
+        places = self.places.places
+        recent.fetch([row for i in self._sight() for row in places[i].rows])
 
     def _begin(self, session: Session) -> None:
         self._session = session
@@ -112,9 +124,10 @@ class CoreGrid(Cursor):
         was added."""
         who = self._seen_who or bool(interval.tasks)
         steal = self._seen_steal or session.hello.virtualisation is not None
-        if not steal:
+        least = METRICS["steal"].stands_out / 10
+        if not steal and bool((interval.values["steal"] >= least).any()):
             share = interval.values.over("steal", session.shown)
-            steal = not isnan(share) and share >= METRICS["steal"].stands_out / 10
+            steal = not isnan(share) and share >= least
         changed = (who, steal) != (self._seen_who, self._seen_steal)
         self._seen_who, self._seen_steal = who, steal
         return changed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import isnan, nan
 
+import numpy as np
+
+from perftop.base.arrays import Ints
 from perftop.base.format import many
 from perftop.base.text import ranges
 from perftop.draw import bars, theme
@@ -20,10 +23,10 @@ def heading(picture: Picture, line: Line, width: int, *, chosen: bool = False) -
         return [(f" off   CPUs {ranges(picture.places.strays)}", "dim")]
     place = picture.places.places[line.row]
     if line.kind == "l3":
-        rows = picture.places.groups[place.package, place.l3]
+        rows = picture.rows(place.package, place.l3)
         runs: list[Run] = [(f"   L3 {place.l3} ", "dim")]
     else:
-        rows = picture.places.of_package(place.package)
+        rows = picture.rows(place.package)
         name = "package " + ("?" if place.package is None else str(place.package))
         mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
         runs = [mark, (name, "bright"), *_size(picture, rows)]
@@ -39,40 +42,36 @@ def heading(picture: Picture, line: Line, width: int, *, chosen: bool = False) -
     return [*runs, *(bar or [(" " + theme.RULE * room, "rule")])]
 
 
-def _differing(picture: Picture, rows: list[int]) -> list[Run]:
+def _differing(picture: Picture, rows: Ints) -> list[Run]:
     """Number of cores of a folded package that would be red in their hidden rows."""
-    alone = sum(picture.sheet.alone[row] for row in rows)
+    alone = int(picture.sheet.alone[rows].sum())
     return [(f"  {alone} slower than the others", "alarm")] if alone else []
 
 
-def _states(picture: Picture, rows: list[int], width: int) -> list[Run]:
+def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
     """Bar of SMT states, averaged over these rows."""
-    known = [picture.sheet.states[row] for row in rows if not isnan(picture.sheet.states[row][3])]
-    if not known or width < LEAST:
+    states = picture.sheet.states(rows)
+    known = states[~np.isnan(states[:, 3])]
+    if not len(known) or width < LEAST:
         return []
-    mean = [sum(parts) / len(known) for parts in zip(*known, strict=True)]
-    return [("  ", "text"), *bars.smt(mean, width - 2)]
+    return [("  ", "text"), *bars.smt(known.mean(axis=0).tolist(), width - 2)]
 
 
-def _size(picture: Picture, rows: list[int]) -> list[Run]:
+def _size(picture: Picture, rows: Ints) -> list[Run]:
     what = "core" if picture.places.pairs else "CPU"
     return [("  " + many(len(rows), what), "dim")]
 
 
-def _work(picture: Picture, rows: list[int]) -> list[Run]:
-    shown, sheet, places = picture.places.shown, picture.sheet, picture.places.places
-    util = [
-        share
-        for i in rows
-        for row, share in zip(places[i].rows, sheet.util[i], strict=True)
-        if row in shown and not isnan(share)
-    ]
-    if not util:
+def _work(picture: Picture, rows: Ints) -> list[Run]:
+    sheet = picture.sheet
+    util = sheet.util[rows][sheet.reader.asked[rows]]
+    util = util[np.isfinite(util)]
+    if not len(util):
         return []
-    return [("  util ", "dim"), (f"{100 * sum(util) / len(util):5.1f}", "text"), (" %", "dim")]
+    return [("  util ", "dim"), (f"{100 * float(util.mean()):5.1f}", "text"), (" %", "dim")]
 
 
-def _clock(picture: Picture, package: int | None, rows: list[int]) -> list[Run]:
+def _clock(picture: Picture, package: int | None, rows: Ints) -> list[Run]:
     """Mean clock of the busy cores, and a mark if most of them miss their ceiling."""
     mean = busy_hz(picture, rows)
     if isnan(mean):
@@ -88,17 +87,15 @@ def _clock(picture: Picture, package: int | None, rows: list[int]) -> list[Run]:
     return [*runs, (f" {theme.DROPPED}", "alarm")] if limited else runs
 
 
-def busy_hz(picture: Picture, rows: list[int]) -> float:
+def busy_hz(picture: Picture, rows: Ints) -> float:
     """Mean clock of these rows while they ran, weighted by utilisation; NaN if none is known."""
     sheet = picture.sheet
-    parts = [
-        (sheet.busy[i], sum(u for u in sheet.util[i] if not isnan(u)))
-        for i in rows
-        if not isnan(sheet.busy[i])
-    ]
-    total = sum(weight for _, weight in parts)
-    return sum(hz * weight for hz, weight in parts) / total if total else float("nan")
+    busy = sheet.busy[rows]
+    known = np.isfinite(busy)
+    weights = np.nansum(sheet.util[rows][known], axis=1)
+    total = float(weights.sum())
+    return float((busy[known] * weights).sum()) / total if total else nan
 
 
-def ceiling_hz(picture: Picture, rows: list[int]) -> float:
-    return max((c for i in rows if not isnan(c := picture.sheet.ceiling[i])), default=float("nan"))
+def ceiling_hz(picture: Picture, rows: Ints) -> float:
+    return float(np.fmax.reduce(picture.sheet.ceiling[rows], initial=nan))

@@ -21,7 +21,7 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
     if choice.order == "CPU number":
         rows.sort(key=lambda row: places.places[row].cpus[0])
     elif choice.order == "worst first":
-        rows.sort(key=Reader(session, places).read(interval).score)
+        rows.sort(key=Reader(session, places).read(interval).scores().__getitem__)
     elif choice.order == "task":
         names = [_name(place.cpus, interval) for place in places.places]
         named = sorted((row for row in rows if names[row]), key=names.__getitem__)

@@ -148,8 +148,8 @@ class Table(Cursor):
     def _scores(self) -> dict[int, float]:
         """Score of each CPU's core, by position of the CPU."""
         assert self._reader is not None
-        sheet, places = self._reader.read(self._interval), self.places.places
-        return {row: sheet.score(i) for i, place in enumerate(places) for row in place.rows}
+        scores, places = self._reader.read(self._interval).scores(), self.places.places
+        return {row: scores[i] for i, place in enumerate(places) for row in place.rows}
 
     def line(self, y: int) -> canvas.Line:
         assert self._tabular is not None
