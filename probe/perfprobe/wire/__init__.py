@@ -15,13 +15,45 @@ value, which is a msgpack uint 32 in 5 bytes. If the hello has one, every messag
 **Growth.** Readers skip unknown keys, message types, note kinds, counters of blocks and records;
 adding them does not raise the version. Only a hello with another `wire` number is refused.
 
-**hello** describes all that is needed to read the frames. Its keys are the fields of `Hello`
-in `messages.py`: topology rows (one per CPU of the machine), `cores` and `packages` (lists of CPU
-numbers, in the order of their rows in frames), and `blocks`. Times: `wall_ns` is Unix time,
-`raw_ns` is CLOCK_MONOTONIC_RAW and `tsc` the time-stamp counter, all taken at one moment; later
-times are raw only.
-`stamp` says what the stamps in row heads count: `tsc` (ticks of `tsc_hz`) or `raw` (ns, where the
-TSC must not be read). `tsc_hz` and `base_hz` are null where unknown.
+**hello** describes all that is needed to read the frames. `?` marks keys that may be left out.
+
+| hello | value |
+|---|---|
+| perftop, source, host, kernel | text: version of the sender, name of the source, machine |
+| wire | 1; without it no reader knows the version |
+| wall_ns, raw_ns, tsc? | one moment: Unix, CLOCK_MONOTONIC_RAW, TSC; later times are raw only |
+| sample_ns | time between frames |
+| topology | a row for each CPU of the machine |
+| cores, packages | lists of CPU numbers, in the order of their rows in frames |
+| blocks | what is read together, see below |
+| stamp? | what the stamps in row heads count: tsc (ticks of tsc_hz), or raw (ns, no TSC is read) |
+| tsc_hz?, base_hz? | a rate; null: unknown |
+| multipliers?, smt_methods? | see below |
+| turbo? | tables of the clock by number of active cores |
+| missing? | what is absent, and why |
+| selected? | the CPUs that the user asked for; null: all |
+| identity?, virtualisation?, boot_id? | which CPU, which hypervisor (null: none), which boot |
+| watch? | the job that is watched: a PID or a name |
+
+| topology row | value |
+|---|---|
+| cpu, online | its number, and whether it is on |
+| package?, die?, core?, thread?, l3?, node?, type?, siblings? | null: not told |
+
+| block | value |
+|---|---|
+| name, scope, counters | scope: cpu, core, package or machine |
+
+| counter | value |
+|---|---|
+| key, name, unit, origin | text |
+| kind?, bits?, scale?, columns?, parts?, cpus? | default: counter, 64, 1.0, 1, [], null |
+
+A rate is {"hz", "origin", "error"?: relative}, a multiplier {"counter", "factor": ticks of the TSC
+in one tick, "why", "type"?: core type}, a turbo table {"steps": [{"cores": up to how many are
+active, "hz"}, ...], "origin", "cpus"?: null for all}, a missing thing {"what": key, "why", "fix"?,
+"cpus"?}, identity {"vendor", "family", "model", "stepping", "name", "microcode"}, all of them
+optional.
 
 **Blocks.** A block is a table of u64 that is read together. Its `scope` says what its rows are: one
 row for each CPU (in the order of `topology`), core or package, or one row for the machine. A block
@@ -34,6 +66,87 @@ are raw and cumulative:
   `parts` names the bits.
 `cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
 block. Rates, shares and verdicts are never on the wire.
+
+**Counters that mean something.** perftop understands the keys of this table. A counter with another
+key is recorded and shown nowhere. None is required: a number whose counters are absent is absent,
+and `missing` in hello may say why. Each stands in a block of the scope given; the block's name is
+free, but for the block `cpu`. `name` and `origin` are words for people.
+
+| key | scope | kind | unit | what it counts |
+|---|---|---|---|---|
+| tsc | cpu | counter | cycles | TSC; only where stamps are raw, tsc_hz is its rate |
+| ref | cpu | counter | cycles | TSC ticks while not halted: utilisation is ref / TSC |
+| cycles | cpu | counter | cycles | core cycles while not halted: the clock is cycles / ref |
+| instructions | cpu | counter | instructions | instructions retired |
+| kernel_cycles | cpu | counter | cycles | the part of cycles in ring 0 |
+| kernel_instructions | cpu | counter | instructions | the part of instructions in ring 0 |
+| aperf, mperf | cpu | counter | cycles | APERF, MPERF; witnesses of cycles and ref |
+| one_thread | cpu | counter | 1 | reference ticks with the sibling halted |
+| any_thread | cpu | counter | 1 | reference ticks with any thread of the core unhalted |
+| distributed | cpu | counter | 1 | reference ticks, shared out among unhalted threads |
+| smi | cpu | counter | 1 | system management interrupts |
+| license_1, license_2, license_3 | cpu | counter | cycles | core cycles at that SIMD level |
+| license_throttle | cpu | counter | cycles | core cycles throttled until a level is granted |
+| perf_enabled_s | cpu | counter | s | for how long the other counters of the block were to count |
+| perf_running_s | cpu | counter | s | for how long they did |
+| busy_s | cpu | counter | s | not idle by the kernel's idle transitions |
+| idle_s | cpu | counter | s | idle in states that halt; a column a state |
+| poll_s | cpu | counter | s | idle in states that poll |
+| idle_entries | cpu | counter | 1 | times that the CPU went idle |
+| stat_user_s, stat_nice_s, stat_system_s | cpu | counter | s | /proc/stat |
+| stat_idle_s, stat_iowait_s | cpu | counter | s | /proc/stat |
+| stat_irq_s, stat_softirq_s, stat_steal_s | cpu | counter | s | /proc/stat |
+| base_hz | cpu | gauge | Hz | base clock, of hybrids and Speed Select |
+| max_hz | cpu | gauge | Hz | highest clock that policy allows now |
+| modulation | cpu | gauge | 1 | register 19AH bits 4:0: clock modulation |
+| hwp_epp | cpu | gauge | 1 | HWP energy preference, 0 to 255 |
+| hwp_max, hwp_highest | cpu | gauge | 1 | HWP level: highest asked for, highest there is |
+| neither_s, lp0_s, lp1_s, both_s | core | counter | s | time with these of two threads not idle |
+| core_c3, core_c6, core_c7 | core | counter | cycles | TSC ticks in it; small cores: c6 with c7 |
+| core_thermal | core | flags | 1 | thermal status bits |
+| core_throttles, core_power_limits | core | counter | 1 | thermal_throttle: its events |
+| core_throttled_s | core | counter | s | thermal_throttle: its time |
+| package_thermal | package | flags | 1 | thermal status bits |
+| package_throttles, package_power_limits | package | counter | 1 | thermal_throttle: its events |
+| package_throttled_s | package | counter | s | thermal_throttle: its time |
+| limit_reasons | package | flags | 1 | what limits the clock |
+| power_throttled_s | package | counter | s | held back by power limits |
+| energy_j | package | counter | J | energy of the package |
+| power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
+| temperature_c | package | gauge | °C | temperature |
+| ceiling_hz, e_ceiling_hz | package | gauge | Hz | highest clock of P and E cores now |
+| turbo_disabled | package | gauge | 1 | 1: firmware has switched turbo off |
+| tdp_base_hz | package | gauge | Hz | base clock of the config-TDP level in use |
+| hsmp_limits | package | flags | 1 | sources of the clock limit (AMD) |
+| hsmp_prochot | package | gauge | 1 | 1: PROCHOT is asserted (AMD) |
+| pcu_ticks | package | counter | 1 | ticks of the power unit's clock; the others are shares of it |
+| pcu_transition, pcu_os, pcu_power, pcu_vr | package | counter | 1 | ticks limited by that |
+| pcu_thermal, pcu_current | package | counter | 1 | ticks limited by that |
+| pcu_prochot_internal, pcu_prochot_external | package | counter | 1 | ticks limited by that |
+| pcu_avx256, pcu_avx512 | package | counter | 1 | ticks limited by that |
+| turbo_off | machine | gauge | 1 | 1: the kernel has switched turbo off |
+| max_perf_pct | machine | gauge | % | share of the highest clock that is allowed |
+| pressure_cpu_s, pressure_io_s, pressure_memory_s | machine | counter | s | some task waited |
+| probe_cpu_s | machine | counter | s | CPU time of the probe itself |
+
+What follows from a unit, for counters in a block of scope `cpu`: more than this in a second of the
+span is not believed, whoever sends it. A counter of 64 bits may also step back a little; a narrower
+one has wrapped.
+
+| unit | most a second |
+|---|---|
+| cycles | 1e10 |
+| instructions | 1.6e11 |
+| s | 1 |
+
+What follows from an origin:
+- it begins with `perf`, and the block has perf_enabled_s and perf_running_s: the counter is scaled
+  by enabled / running, and unknown where running stood still.
+- of a `turbo` table in hello, it begins with `cpufreq`: an upper bound, whatever its steps say.
+
+one_thread, any_thread and distributed count slower than the TSC. `multipliers` in hello has the
+candidates for their factor, likeliest first; frames decide. `smt_methods` names those to use:
+`one-thread`, `any-thread`, `distributed`, `traced` (neither_s … both_s), `bounds`, `single`.
 
 **frame**: `seq` (counts the frames that the probe made), `time_ns` (raw time at which the sample
 was due), `lost` (frames so far that a slow reader did not get), `late` (deadlines so far that every

@@ -42,14 +42,20 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
             "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9
         ),
         _sim("cycles", "core cycles", "cycles", lambda t: t[Row.CYCLES] // 1000, 5e9),
-        _sim("instructions", "instructions", "1", lambda t: t[Row.INSTRUCTIONS] // 1000, 3e9),
+        _sim(
+            "instructions",
+            "instructions",
+            "instructions",
+            lambda t: t[Row.INSTRUCTIONS] // 1000,
+            3e9,
+        ),
         _sim(
             "kernel_cycles", "kernel cycles", "cycles", lambda t: t[Row.KERNEL_CYCLES] // 1000, 5e7
         ),
         _sim(
             "kernel_instructions",
             "kernel instructions",
-            "1",
+            "instructions",
             lambda t: t[Row.KERNEL_INSTRUCTIONS] // 1000,
             2e7,
         ),

@@ -1,0 +1,247 @@
+"""The docstring of the wire is enough to write a stream: its tables say what the code says, and a
+stream made from them alone is read with the numbers that went into it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+import struct
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgpack
+import pytest
+from command import argv
+
+from perfprobe import wire
+from perfprobe.sources.msr import parts as msr
+from perfprobe.sources.os import cpufreq, hsmp, powercap, throttle
+from perfprobe.sources.perf import parts as perf
+from perfprobe.sources.perf import plan
+from perfprobe.sources.sim.source import open_sim
+from perftop.samples import counter_limits, counters
+from perftop.samples.metrics import METRICS
+from perftop.session.history import History
+from perftop.session.session import Session
+
+Row = tuple[str, ...]
+
+
+def _tables() -> dict[str, list[Row]]:
+    """Rows of the docstring's tables, by the first word of their heading."""
+    tables: dict[str, list[Row]] = {}
+    for lines in re.findall(r"(?:^\|.*\n)+", wire.__doc__ or "", re.MULTILINE):
+        rows = [tuple(cell.strip() for cell in line[1:-2].split("|")) for line in lines.split("\n")]
+        tables[rows[0][0]] = rows[2:-1]
+    return tables
+
+
+TABLES = _tables()
+KEYS = {key: row[1:4] for row in TABLES["key"] for key in row[0].split(", ")}
+"""Scope, kind and unit by key."""
+
+
+# --- the tables and the code ----------------------------------------------------------------------
+
+
+class _Asked(dict[str, counters.BlockCounter]):
+    """Counters of a stream, which note what the app asks for."""
+
+    keys_asked: ClassVar[set[str]] = set()
+
+    def __getitem__(self, key: str) -> counters.BlockCounter:
+        self.keys_asked.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.keys_asked.add(str(key))
+        return super().__contains__(key)
+
+
+@pytest.fixture(scope="module")
+def asked() -> set[str]:
+    """Keys that the app asks for, over streams in which something happens."""
+    plain = counters.Counters.__init__
+
+    def noting(self: counters.Counters, hello: wire.Hello) -> None:
+        plain(self, hello)
+        self.columns = _Asked(self.columns)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(counters.Counters, "__init__", noting)
+        for scenario in ("turbo-drop", "throttle", "halts"):
+            _played(scenario, "one-thread", 20.0)
+        for method in ("any-thread", "distributed"):
+            _played("steady", method, 1.0)
+    needs = {key for m in METRICS.values() for v in m.variants for key in v.needs}
+    return (_Asked.keys_asked | needs) - {""}
+
+
+def _played(scenario: str, method: str, seconds: float) -> None:
+    source = open_sim(f"sim:{scenario},cpus=4,speed=max", 50_000_000, None, None)
+    hello = dataclasses.replace(source.hello, smt_methods=[method])
+    session = Session(hello, History(hello))
+    while session.now_ns - hello.raw_ns < seconds * 1e9:
+        for message in source.poll():
+            if isinstance(message, wire.Frame | wire.Note):
+                session.apply(message)
+    session.take()
+
+
+def test_every_key_that_the_app_asks_for_is_in_the_table(asked: set[str]) -> None:
+    assert asked - KEYS.keys() == set()
+
+
+def test_every_key_of_the_table_is_asked_for(asked: set[str]) -> None:
+    literals = set()
+    for folder in ("samples", "detect", "session", "output"):
+        for path in (Path(counters.__file__).parents[1] / folder).rglob("*.py"):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            literals |= {n.value for n in nodes if isinstance(n, ast.Constant)}
+    assert KEYS.keys() - asked - literals == set()
+
+
+def test_sources_send_what_the_table_says() -> None:
+    sent: dict[str, set[Row]] = defaultdict(set)
+    for scenario in ("steady", "license", "throttle", "hybrid"):
+        for block in open_sim(f"sim:{scenario}", 50_000_000, None, None).hello.blocks:
+            for c in block.counters:
+                sent[c.key].add((block.scope, c.kind, c.unit))
+    loose = [*plan.CORE, *plan.MSR, *perf.TIMES, *hsmp.COUNTERS[hsmp.PROCHOT], hsmp.LIMITS]
+    loose += [*cpufreq.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
+    loose += [c for scope in ("core", "package") for c in throttle._files(scope).values()]
+    for c in loose:
+        if c.key in KEYS:
+            sent[c.key].add((KEYS[c.key][0], c.kind, c.unit))
+    assert {key: rows for key, rows in sent.items() if rows != {KEYS[key]}} == {}
+    assert len(sent) > 40
+
+
+def test_what_units_and_origins_imply() -> None:
+    said = {unit: float(most) for unit, most in TABLES["unit"]}
+    for unit, most in said.items():
+        limits = counter_limits.Limits(
+            wire.Block("b", "cpu", [wire.Counter("k", "", unit, "", bits=48)])
+        )
+        assert limits._limit.tolist() == [most]
+    assert {unit for _, _, unit in KEYS.values()} - said.keys() == {
+        *("1", "J", "W", "Hz", "°C", "%")
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "made"),
+    [
+        ("hello", wire.Hello),
+        ("topology row", wire.Cpu),
+        ("block", wire.Block),
+        ("counter", wire.Counter),
+    ],
+)
+def test_the_keys_of_a_message(table: str, made: type[Any]) -> None:
+    told = {key for row in TABLES[table] for key in row[0].split(", ")}
+    fields = {
+        field.name
+        + "?"
+        * (
+            field.default is not dataclasses.MISSING
+            or field.default_factory is not dataclasses.MISSING
+        )
+        for field in dataclasses.fields(made)
+    }
+    if made is wire.Hello:  # readers refuse a hello without it
+        fields = fields - {"wire?"} | {"wire"}
+    assert told == fields
+
+
+# --- a stream by hand -----------------------------------------------------------------------------
+
+TSC_HZ, SAMPLE_NS = 2_000_000_000, 100_000_000
+COUNTED = [("ref", "cycles"), ("cycles", "cycles"), ("instructions", "instructions"),
+           ("one_thread", "1")]  # fmt: skip
+SHARES = [0.5, 0.25]
+"""How much of the time each thread is not halted; they overlap for 0.125 of it."""
+K = 80
+"""Ticks of the TSC in a tick of one_thread."""
+
+
+def _sent(message: dict[str, Any]) -> bytes:
+    packed: bytes = msgpack.packb(msgpack.packb(message), use_bin_type=True)
+    return packed
+
+
+def _hello() -> dict[str, Any]:
+    return {
+        "type": "hello", "wire": 1, "perftop": "by hand", "source": "pencil", "host": "paper",
+        "kernel": "-",
+        "wall_ns": 1_700_000_000_000_000_000, "raw_ns": 0, "sample_ns": SAMPLE_NS,
+        "topology": [
+            {"cpu": cpu, "online": True, "package": 0, "core": 0, "siblings": [0, 1]}
+            for cpu in (0, 1)
+        ],
+        "cores": [[0, 1]], "packages": [[0, 1]],
+        "blocks": [
+            {"name": "cpu", "scope": "cpu", "counters": [
+                {"key": key, "name": key, "unit": unit, "origin": "pencil", "bits": 48}
+                for key, unit in COUNTED
+            ]},
+            {"name": "sockets", "scope": "package", "counters": [
+                {"key": "energy_j", "name": "energy", "unit": "J", "origin": "pencil", "bits": 32,
+                 "scale": 0.001},
+            ]},
+        ],
+        "tsc_hz": {"hz": TSC_HZ, "origin": "pencil"},
+        "multipliers": [{"counter": "one_thread", "factor": K, "why": "pencil"}],
+        "smt_methods": ["one-thread"],
+    }  # fmt: skip
+
+
+def _frame(seq: int) -> dict[str, Any]:
+    def rows(stamp: int, table: list[list[int]]) -> dict[str, bytes]:
+        head = [stamp, stamp, 0, 0, 1]  # before, after, lateness, lost, ROW_SAMPLED
+        columns = len(table[0])
+        return {
+            "head": struct.pack("<5Q", *head),  # one for all rows
+            "valid": struct.pack(f"<{len(table)}Q", *[(1 << columns) - 1] * len(table)),
+            "values": b"".join(struct.pack(f"<{columns}Q", *row) for row in table),
+        }
+
+    tsc = seq * TSC_HZ // 10
+    cpus = []
+    for share in SHARES:
+        ref = int(tsc * share)
+        cycles = ref * 3 // 2  # 3 GHz
+        cpus.append([ref, cycles, cycles * 2, int(tsc * (share - 0.125)) // K])
+    return {
+        "type": "frame", "seq": seq, "time_ns": seq * SAMPLE_NS, "lost": 0, "late": 0,
+        "blocks": {"cpu": rows(tsc, cpus), "sockets": rows(tsc, [[seq * 5000]])}, "records": {},
+    }  # fmt: skip
+
+
+def test_a_stream_by_hand_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "by-hand"
+    messages = [_hello(), *map(_frame, range(41)), {"type": "bye", "reason": "done", "status": 0}]
+    file.write_bytes(b"".join(map(_sent, messages)))
+    command = argv("export", str(file), "--format", "jsonl", "--every", "1s")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    intervals = [line for line in lines if line["type"] == "interval"]
+    assert len(intervals) == 4
+    for line in intervals:
+        for row, share in zip(line["cpus"], SHARES, strict=True):
+            assert row["util"] == pytest.approx(share, abs=1e-6)
+            assert row["busy_hz"] == pytest.approx(3e9, rel=1e-6)
+            assert row["ipc"] == pytest.approx(2, rel=1e-6)
+            assert row["suspect"] == []
+        (core,) = line["cores"]
+        states = {"neither": 0.375, "lp0": 0.375, "lp1": 0.125, "both": 0.125}
+        assert core["smt"] == pytest.approx(states, abs=1e-5)
+        assert core["smt_method"] == "one-thread"
