@@ -18,8 +18,10 @@ MOST_S = 30.0
 """Limit of a wait in s. It is long because other programs may keep all CPUs busy, and a wait in
 vain is rare."""
 OFTEN_S = 0.005
+FRAMES_HZ = 60
+"""Times a second that Textual lays out and paints."""
 SOON_S = 0.035
-"""Two frames of Textual, in s: it lays out and paints 60 times a second, and may skip one frame."""
+"""Two frames of Textual, in s: it may skip one."""
 
 
 class WaitError(AssertionError):
@@ -50,15 +52,19 @@ async def until(condition: Callable[[], object], what: str, most_s: float = MOST
 async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
     """Wait until nothing in this loop is due within SOON_S. It replaces Textual's own wait, which
     takes a process for idle if it used little CPU time in 20 ms; that is slow, and wrong on a busy
-    machine."""
+    machine.
+
+    A screen that never rests is waited for until so many timers have gone off as Textual has frames
+    in `most_s`: a busy machine may need longer than that for a single one."""
     loop: Any = asyncio.get_running_loop()
-    end = time.monotonic() + most_s
+    end, waits = time.monotonic() + MOST_S, int(most_s * FRAMES_HZ)
     await asyncio.sleep(0)
-    while time.monotonic() < end:
+    while waits and time.monotonic() < end:
         timers = [timer.when() for timer in loop._scheduled if not timer.cancelled()]
         left_s = min(timers, default=end) - loop.time()
         if not loop._ready and left_s > SOON_S:
             break
+        waits -= not loop._ready
         await asyncio.sleep(0 if loop._ready else max(0.0, left_s))
 
 
