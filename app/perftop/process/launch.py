@@ -65,6 +65,13 @@ class Probe:
             while data := stderr.read(STDERR_BYTES):
                 self._words = (self._words + data)[-STDERR_BYTES:]
 
+    def pace(self, batch_ns: int) -> None:
+        """Ask for frames once in this time, counted from the last that it wrote; it bounds the time
+        to a sample and to a second. It may be called often, and from any thread."""
+        if self.process.stdin is not None:
+            with suppress(OSError, ValueError):  # it has ended, or is told to
+                self.process.stdin.write(b"batch %d\n" % batch_ns)
+
     # --- how it ended
 
     def ended(self, cut: int = 0) -> Failed:

@@ -13,6 +13,7 @@ import made
 import pytest
 
 from perfprobe import wire
+from perfprobe.orders import Orders
 from perftop.base.errors import Failed
 from perftop.process import launch, probe_stream
 
@@ -73,6 +74,18 @@ def test_a_probe_that_goes_wrong(
 def test_a_bye_is_a_good_end() -> None:
     found = asyncio.run(read(child("", GOOD + wire.encode(wire.Bye("done")))))
     assert [type(m).__name__ for m in found] == ["Hello", "Frame", "Frame", "Frame", "Bye"]
+
+
+def test_a_probe_can_be_told_how_often_to_write(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    code = f"open({str(heard)!r}, 'wb').write(sys.stdin.buffer.read())"
+    with launch.launched(child(code)) as probe:
+        probe.pace(500_000_000)
+        probe.pace(1_000_000_000)
+    probe.pace(5)  # it has ended: nobody minds
+    orders = Orders()
+    lines = heard.read_bytes().splitlines(keepends=True)
+    assert [orders.read(line) for line in lines] == [500_000_000, 1_000_000_000]
 
 
 def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:

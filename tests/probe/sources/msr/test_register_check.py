@@ -44,7 +44,7 @@ def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None
         for row, cpu in enumerate(hello.topology):
             if not head[row * wire.HEAD + 4] & wire.ROW_SAMPLED:
                 continue
-            read |= cpu.cpu == CPU
+            read |= (block.name, cpu.cpu) == ("cpu", CPU)  # /proc/stat tells of CPUs not read
             first = 0
             for counter in block.counters:
                 if not valid[row * block.valid_words + first // 64] >> first % 64 & 1:
