@@ -96,15 +96,19 @@ def interval_line(session: Session, interval: Interval) -> Line:
         },
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
-        "multipliers": {
-            key: {"factor": number(found.factor), "state": found.state}
-            for key, found in session.calibrations.items()
-        },
+        "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
         "lost": session.lost,
         "late": session.late,
     }
     why = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
     return line | {"why": why} if why else line
+
+
+def _multiplier(session: Session, key: str) -> Line:
+    """What a tick of the counter is worth; `before`: what was settled, wrongly, before that."""
+    found, before = session.calibrations[key], session.factor_before(key)
+    line: Line = {"factor": number(found.factor), "state": found.state}
+    return line if before is None else line | {"before": before}
 
 
 def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:

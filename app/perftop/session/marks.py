@@ -35,6 +35,14 @@ def warning(note: wire.Note) -> str:
     return str(note.data.get("text", ""))[:MOST_WARNING]
 
 
+def recalibrated(key: str, before: float, now: float) -> str:
+    """What a user has to know whose counter turned out to count in another unit."""
+    return (
+        f"a tick of {key} is {now:g} TSC ticks, not {before:g} as taken until now: "
+        "the SMT states told before this are wrong"
+    )
+
+
 def numbered(there: Iterable[Episode]) -> str:
     """A label for one that got no name."""
     own = [m for m in there if not str(m.evidence["label"]).startswith((BEGUN, ENDED, ASLEEP))]

@@ -68,6 +68,8 @@ class Session:
         self.warnings: list[str] = []
         """What the probe had to say, newest last."""
         self.warned_ns = 0
+        self._factors: dict[str, list[float]] = {}
+        """By counter of the SMT states, the last two factors that were settled."""
         self.frames = 0
         self.tasks: Tasks = {}
         """The latest record of who runs where."""
@@ -121,6 +123,12 @@ class Session:
         """By counter of the SMT states, what its unit was found to be."""
         return self.sieve.splitter.calibrations
 
+    def factor_before(self, key: str) -> float | None:
+        """The factor of that counter that was settled before the present one; None: there was
+        none."""
+        factors = self._factors.get(key, [])
+        return factors[0] if len(factors) > 1 else None
+
     def take(self) -> Interval:
         """The interval since the last call, and the start of the next."""
         span, self._span = self._span, nothing(self.sieve, self.now_ns)
@@ -166,6 +174,7 @@ class Session:
         self._wake(frame)
         kept = self.history is not None and self.history.keep(frame, self.sieve)
         sample = self.sieve.sample(frame, learn=True)
+        self._settle()
         if self.history is not None and kept:
             self.history.trace(sample, self.sieve)
         if sample is None:
@@ -180,6 +189,17 @@ class Session:
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
+
+    def _settle(self) -> None:
+        """Says it once when a settled factor has moved."""
+        for key, calibration in self.calibrations.items():
+            if calibration.state != "settled":
+                continue
+            factors = self._factors.setdefault(key, [calibration.factor])
+            if factors[-1] != calibration.factor:
+                text = marks.recalibrated(key, factors[-1], calibration.factor)
+                self._warn(wire.Note("warning", self.now_ns, data={"text": text}))
+                self._factors[key] = [factors[-1], calibration.factor]
 
     def _records(self, frame: wire.Frame) -> None:
         """Who runs where, and what is new of them. All of it comes from outside."""

@@ -59,9 +59,10 @@ class Stat:
             if isinstance(message, wire.Hello):
                 self._begin(message)
             elif self._session is not None and not self._measurement.early(message):
+                before = self._session.warnings
                 self._session.apply(message)
                 self._episodes(self._session)
-                if isinstance(message, wire.Note) and message.kind == "warning":
+                if self._session.warnings is not before:  # it is another list with each
                     print(f"perftop: {self._session.warnings[-1]}", file=sys.stderr)
                 if isinstance(message, wire.Frame) and self._frame(self._session, message):
                     return

@@ -1,0 +1,78 @@
+"""A factor that was settled wrongly and moves later is told once, with both factors."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+
+import made
+import pytest
+
+from perfprobe import wire
+from perftop.output import stat_json
+from perftop.session import marks
+from perftop.session.session import Session
+from perftop.verbs.stat import Options, Stat
+
+HELLO = made.hello(
+    [made.REF, made.CYCLES, made.ONE_THREAD],
+    smt_methods=["one-thread"],
+    multipliers=[wire.Multiplier("one_thread", k, "made") for k in (96.0, 24.0)],
+)
+TICKS = int(made.TSC_HZ / 10)
+
+
+def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
+    """One thread works half the time, the other sleeps; for so many samples its ticks are worth so
+    much."""
+    found: list[wire.Frame] = []
+    ref, one = 0, 0.0
+    for k, count in [(96.0, 1), *spans]:
+        for _ in range(count):
+            ref += TICKS // 2
+            one += TICKS / 2 / k
+            values = {"ref": [ref, 0], "cycles": [ref, 0], "one_thread": [int(one), 0]}
+            found.append(made.frame(HELLO, len(found), values))
+    return found
+
+
+def test_it_is_told_once() -> None:
+    session, told = Session(HELLO), []
+    for message in frames([(24.0, 10), (96.0, 60)]):
+        session.apply(message)
+        told.append((session.calibrations["one_thread"].factor, len(session.warnings)))
+        if len(told) == 11:
+            assert multiplier(session) == {"factor": 24.0, "state": "settled"}
+    assert told[10] == (24.0, 0)
+    assert told[-1] == (96.0, 1)
+    (text,) = session.warnings
+    assert "one_thread is 96 TSC ticks, not 24" in text
+    assert len(text) < marks.MOST_WARNING
+    assert multiplier(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
+
+
+def multiplier(session: Session) -> dict[str, object]:
+    found: dict[str, object] = stat_json.interval_line(session, session.take())["multipliers"]
+    return found["one_thread"]  # type: ignore[return-value]
+
+
+def test_one_that_stays_is_not_told() -> None:
+    session = Session(HELLO)
+    for message in frames([(96.0, 60)]):
+        session.apply(message)
+    assert session.warnings == []
+    assert multiplier(session) == {"factor": 96.0, "state": "settled"}
+
+
+def test_stat_says_it_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    async def stream() -> AsyncIterator[wire.Message]:
+        yield HELLO
+        for message in frames([(24.0, 10), (96.0, 60)]):
+            yield message
+
+    out = io.StringIO()
+    stat = Stat(Options([], 1_000_000_000, made.SAMPLE_NS, json=True), out)
+    asyncio.run(stat.consume(stream()))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("perftop: a tick of one_thread is 96 TSC ticks, not 24")
