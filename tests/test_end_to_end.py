@@ -27,7 +27,7 @@ SCENARIOS = ["steady", "smt-mix", "turbo-drop", "license", "throttle", "neighbou
 def test_what_stat_says_is_what_the_simulated_machine_did(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=8,seed=3,speed=max"
     found = command.stat("--source", spec, "-i", "1s", "--sample", "100ms", "-n", "6")
-    true = truth(spec, 6.0)
+    true = list(truth(spec, 6.0))
     intervals = [line for line in found if line["type"] == "interval"]
     assert len(intervals) == 6
     checked = 0
@@ -260,6 +260,50 @@ def test_a_full_disk_is_said() -> None:
     done = command.run("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize("limit", [14, 16])
+def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
+    argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *argv],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Too many open files" in done.stderr
+    assert "cannot write" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stream", ["stderr", "output"])
+def test_the_status_of_a_command_outlives_a_full_disk(stream: str) -> None:
+    more = ["-o", "/dev/full"] if stream == "output" else []
+    argv = command.argv("stat", "--source", "sim", *more, "--", "sh", "-c", "exit 5")
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            argv, stderr=full if stream == "stderr" else subprocess.DEVNULL,
+            check=False, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize("verb", [["stat", "--source", "sim:idle,speed=max", "-n", "1"], ["ramp"]])
+def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
+    out = tmp_path / "out.svg"
+    out.write_text("precious", encoding="utf-8")
+    done = command.run(*verb, "-o", str(out))
+    assert done.returncode == 1
+    assert done.stderr == f"perftop: {out} is there already; --force replaces it\n"
+    assert out.read_text(encoding="utf-8") == "precious"
+    if verb[0] == "stat":
+        assert command.run(*verb, "-o", str(out), "--force").returncode == 0
+        assert "own cost" in out.read_text(encoding="utf-8")
+
+
+def test_a_recording_that_is_not_there_is_told_before_the_terminal(tmp_path: Path) -> None:
+    done = command.run("replay", str(tmp_path / "nosuch"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("nosuch: No such file or directory\n")
 
 
 def test_output_goes_to_the_file(tmp_path: Path) -> None:

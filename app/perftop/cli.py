@@ -24,7 +24,7 @@ from perftop.arguments import (
     span_ns,
     split,
 )
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in general):
         arguments.insert(0, "live")
     if sys.stdout is None:
-        print("perftop: stdout is closed: there is nowhere to write to", file=sys.stderr)
+        complain("stdout is closed: there is nowhere to write to")
         return 1
     try:
         options = _parsed(arguments)
@@ -53,24 +53,18 @@ def main(argv: list[str] | None = None) -> int:
         status: int = options.verb(options)
         sys.stdout.flush()
     except Failed as failed:
-        for line in str(failed).splitlines():
-            print(f"perftop: {line}", file=sys.stderr)
+        complain(str(failed))
         return failed.status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # A closed stdout is a normal end: flushing it later must not fail.
-        _discard()
+        discard(sys.stdout.fileno())  # a closed stdout is a normal end
         return 0
     except OSError as error:
-        _discard()
-        print(f"perftop: cannot write stdout: {error.strerror or error}", file=sys.stderr)
+        discard(sys.stdout.fileno())
+        complain(str(unwritten("stdout", error)))
         return 1
     return status
-
-
-def _discard() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
@@ -127,6 +121,7 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
     stat.add_argument("--json", action="store_true", help="one JSON object a line")
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
+    stat.add_argument("--force", action="store_true", help="replace a file that is there")
     stat.set_defaults(verb=_stat, runs=True)
 
 
@@ -227,8 +222,6 @@ def _live(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failed("the screen needs a terminal; for pipes and files: perftop export", USAGE)
     from perftop.tui import config, replay_app
 
     settings = config.load(options.config)
@@ -250,6 +243,7 @@ def _stat(options: argparse.Namespace) -> int:
                 options.duration,
                 options.json,
                 options.output,
+                options.force,
                 job,
                 intervals=job is None or options.interval is not None,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import sys
@@ -36,12 +37,19 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains at exit
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains at exit
         if isinstance(error, BrokenPipeError):
             return 0
-        print(f"perfprobe: cannot write stdout: {error.strerror or error}", file=sys.stderr)
+        print(f"perfprobe: {_told(error)}", file=sys.stderr)
         return FAILED
     return status
+
+
+def _told(error: OSError) -> str:
+    if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
+        return f"{error.strerror}: more files must be allowed to be open at once (ulimit -n)"
+    return f"cannot write stdout: {error.strerror or error}"
 
 
 def _parser() -> argparse.ArgumentParser:

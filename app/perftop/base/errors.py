@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import sys
 from pathlib import Path
 
 USAGE = 2
@@ -17,6 +20,31 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
         self.status = status
+
+
+def unwritten(name: str, error: OSError) -> Failed:
+    """What an error means that came up while `name` was written."""
+    if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
+        text = f"{error.strerror}: more files must be allowed to be open at once (ulimit -n)"
+        return Failed(text)
+    return Failed(f"cannot write {name}: {error.strerror or error}")
+
+
+def complain(text: str) -> None:
+    """Write lines to stderr. If nobody takes them the exit status still tells."""
+    try:
+        for line in text.splitlines():
+            print(f"perftop: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        discard(2)
+
+
+def discard(fd: int) -> None:
+    """Let what is still to be written there come to nothing: flushing it later must not fail."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, fd)
+        os.close(null)
 
 
 def report(error: BaseException) -> str:

@@ -7,6 +7,7 @@ moment, and begins elsewhere when the user goes to a moment that is not in the h
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -19,6 +20,7 @@ from textual.binding import BindingType
 from textual.worker import Worker
 
 from perfprobe import wire
+from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
 from perftop.recording.file import UNCHECKED, Recording
 from perftop.recording.player import END_NS, Pace, Passage, reach
@@ -295,6 +297,9 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with Recording(path) as recording:
         app = ReplayApp(recording, interval_ns, config, ascii_=not utf8())
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # told after what the file lacks
+            text = "the screen needs a terminal; for pipes and files: perftop export"
+            raise Failed(text, USAGE)
         with drawing_on_stdout():
             app.run(mouse=mouse)
     if app.failure is not None and app.failure.status:

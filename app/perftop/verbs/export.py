@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
+from perftop.base import new_file
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
@@ -114,13 +115,7 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
         return contextlib.nullcontext(sys.stdout.buffer)
     if same(options.source, path):
         raise Failed(f"{path} is what is read: it cannot be written as well", USAGE)
-    try:
-        taken = path.exists() and not path.is_file()  # /dev/stdout or a pipe: nothing is replaced
-        return path.open("wb" if options.force or taken else "xb")
-    except FileExistsError:
-        raise Failed(f"{path} is there already; --force replaces it") from None
-    except OSError as error:
-        raise Failed(f"cannot write {path}: {error.strerror or error}") from None
+    return new_file.create(path, force=options.force)
 
 
 QUIET_S = 2.0

@@ -76,6 +76,7 @@ def _add_ramp(verbs: Any) -> None:
         "--seconds", type=float, default=5.0, metavar="S", help="for each CPU, all runs: 1 to 60"
     )
     ramp.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="a picture as well")
+    ramp.add_argument("--force", action="store_true", help="replace a file that is there")
     ramp.set_defaults(verb=_ramp)
 
 
@@ -110,7 +111,9 @@ def _timers(options: argparse.Namespace) -> int:
 def _ramp(options: argparse.Namespace) -> int:
     from perftop.verbs.ramp import command
 
-    asked = command.Options(options.cpu, options.isa, options.seconds, options.json, options.output)
+    asked = command.Options(
+        options.cpu, options.isa, options.seconds, options.json, options.output, options.force
+    )
     return command.run(asked, lambda verb, *more: _ask(options, verb, *more))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
+from perftop.base import errors, new_file
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
 from perftop.output import stat_json, stat_text
@@ -34,6 +36,8 @@ class Options:
     duration_ns: int | None = None
     json: bool = False
     output: Path | None = None
+    force: bool = False
+    """Replace the output if it is there."""
     job: Job | None = None
     """The command to measure, waiting for its start; None: none. Stdout then belongs to it."""
     intervals: bool = True
@@ -159,7 +163,7 @@ def run(options: Options) -> int:
         return stat.run.status
     except OSError as error:
         name = options.output or ("stdout" if options.job is None else "stderr")
-        failed = Failed(f"cannot write {name}: {error.strerror or error}")
+        failed = errors.unwritten(str(name), error)
     run = None if stat is None else stat.run
     raise Failed(str(failed), (run and run.status) or failed.status)
 
@@ -167,7 +171,8 @@ def run(options: Options) -> int:
 def _open(options: Options) -> contextlib.AbstractContextManager[TextIO]:
     to_stdout = options.output == Path("-")
     if options.output is not None and not to_stdout:
-        return options.output.open("w", encoding="utf-8")
+        out = new_file.create(options.output, force=options.force)
+        return io.TextIOWrapper(out, encoding="utf-8")
     standard = sys.stdout if options.job is None or to_stdout else sys.stderr
     if standard is None:  # it was closed; the job must run nevertheless
         return Path(os.devnull).open("w", encoding="utf-8")

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, utf8
 from perftop.verbs.ramp import clock_source, picture, plot, words
@@ -35,6 +36,7 @@ class Options:
     seconds: float
     json: bool
     output: Path | None
+    force: bool = False
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ def run(options: Options, ask: Ask) -> int:
     measured = _measure(options, _cpus(options.cpu, ask), ask)
     answer, ramp = measured.slowest()
     if options.output is not None:
-        _picture(options.output, answer, ramp)
+        _picture(options, options.output, answer, ramp)
     if options.json:
         _print_json(options, measured)
     else:
@@ -74,6 +76,7 @@ def _check(options: Options) -> None:
         return
     if path.suffix != ".svg":
         raise Failed(f"{path}: the picture is an SVG; give a name that ends in .svg", USAGE)
+    new_file.refuse(path, force=options.force)
     if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
         raise Failed(f"cannot write {path}: there is no such directory, or no right to", 1)
 
@@ -156,14 +159,15 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     return [*lines, "", *facts, "", *said]
 
 
-def _picture(path: Path, answer: Answer, ramp: Ramp) -> None:
+def _picture(options: Options, path: Path, answer: Answer, ramp: Ramp) -> None:
     runs = [traces(answer, run) for run in answer["runs"]]
     text = picture.draw(
         words.title(answer), words.sentence(answer, ramp),
         f"{clock_source.name(answer)}, {clock_source.unit(answer)}", ramp, runs, middle(ramp),
     )  # fmt: skip
     try:
-        path.write_text(text, encoding="utf-8")
+        with new_file.create(path, force=options.force) as file:
+            file.write(text.encode())
     except OSError as error:
         raise Failed(f"cannot write {path}: {error.strerror}") from error
 
