@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -154,6 +153,8 @@ class Journal:
 
 
 def _name(root: Path) -> str:
+    import hashlib  # it loads OpenSSL, and only a source that programs registers needs it
+
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
     return f"msr-{digest[:16]}{SUFFIX}"
 

@@ -102,10 +102,7 @@ def test_a_source_that_is_not_due_in_between_does_not_wake(root: Path) -> None:
         told = batches(source)
         for _ in range(2):
             next(told)
-        for _ in range(3):
-            source._tasks.work(10**12)
-        while source._tasks.scanning:
-            source._tasks.work()
+        source._tasks._next_ns = time.monotonic_ns() + 200 * MS  # a scan is due before the batch
         assert source.due() - time.monotonic() > 0.3
 
 
@@ -154,8 +151,10 @@ def test_a_suspend_in_a_batch_costs_the_rounds_of_which_nobody_knows(
         after = next(told)
         frames = [*before, woken, *after]
         passed = rounds(source, frames)
+        told_of = rounds(source, [*before, woken])
     assert not any("asleep_ns" in frame.records for frame in before)
     assert all(frame.records["asleep_ns"] == slept_ns for frame in (woken, *after))
+    assert woken.late - frames[0].late == told_of[-1] + 1 - len(told_of)
     assert frames[-1].late - frames[0].late == passed[-1] + 1 - len(frames)
 
 
@@ -174,7 +173,7 @@ def test_a_cpu_that_goes_is_off_from_the_end_of_its_batch_on(root: Path, tmp_pat
         assert isinstance(note, wire.Note)
         assert (note.kind, note.data["cpu"], note.time_ns) == ("hotplug", 1, last.time_ns)
         assert flags(last, 1) == wire.ROW_OFFLINE
-        after = next(frames for frames in batches(source))
+        after = next(frames for frames in batches(source) if len(frames) > 1)
         assert {flags(frame, 1) for frame in after} == {wire.ROW_OFFLINE}
 
 
