@@ -134,6 +134,8 @@ class Ready(Strip):
     def crop(self, start: int, end: int | None = None) -> Strip:
         size = self.cell_length
         end = size if end is None else min(end, size)
+        if start == 0 and width(self._runs) <= end:
+            return self if end == size else Ready(self._runs, self._ink, end)
         return self if (start, end) == (0, size) else self._parts([start, end])[1]
 
     def crop_extend(self, start: int, end: int, style: Style | None) -> Strip:

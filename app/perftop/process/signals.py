@@ -8,7 +8,6 @@ they are removed, and a loop that closes removes them, the signal is deadly agai
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,6 +20,8 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def heed(numbers: Iterable[int], take: Callable[[Any], None]) -> None:
     """Calls `take(number)` in the running loop when a signal comes; when the loop has closed the
     signal is ignored."""
+    import asyncio  # not before the probe has been started
+
     loop = asyncio.get_running_loop()
     # asyncio lets signals wake the loop once it handles one itself. This one is harmless without
     # a handler, too.

@@ -132,7 +132,7 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         size = Size(self.width, self.count + self._fixed)
         if size != self.virtual_size:
             self.virtual_size = size
-        repaint(self, self._changed(), wide)
+        repaint(self, self._changed(), size.width)
 
     def reveal(self, first: int, last: int) -> None:
         """Scrolls no more than needed to show lines `first` to `last`; if they do not all fit, the

@@ -34,8 +34,8 @@ class Lines(CompositorUpdate):
 
 
 def repaint(widget: Widget, heights: Sequence[int], wide: int) -> None:
-    """Paints these lines of the widget, each `wide` cells long, together with those of other
-    widgets if its screen collects them."""
+    """Paints these lines of the widget, the first `wide` cells of each, together with those of
+    other widgets if its screen collects them."""
     screen = widget.screen
     if isinstance(screen, Direct) and screen.collected is not None:
         screen.collected.append((widget, heights, wide))
@@ -76,10 +76,14 @@ class Direct(Screen[None]):
         lines: list[tuple[int, int, Strip]] = []
         for widget, heights, wide in collected:
             place = self._alone.get(widget)
-            if place is None or wide != widget.size.width or place.width < wide:
+            if place is None or place.width < wide:
                 return False
             x, y = place.offset
-            lines += [(x, y + at, widget.render_line(at)) for at in heights if at < place.height]
+            lines += [
+                (x, y + at, widget.render_line(at).crop(0, wide))  # a scrollbar may be behind it
+                for at in heights
+                if at < place.height
+            ]
         if lines:
             app._display(self, Lines(lines))  # noqa: SLF001
         return True

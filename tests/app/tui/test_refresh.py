@@ -1,0 +1,143 @@
+"""What a refresh does: what it calls, makes and writes. Nothing is timed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from painted import Told, messages, shown
+from textual import events
+from waiting import until
+
+from perftop.tui.screen.messages import Refreshed
+from perftop.tui.screen.monitor import Monitor
+
+SAMPLES = 30
+
+
+def same(app: Told) -> Refreshed:
+    """A message with an interval that is new, but says the same."""
+    assert app.interval is not None
+    return Refreshed(app._session, dataclasses.replace(app.interval), app.status)
+
+
+def calls(cpus: int) -> int:
+    """Functions called, of Python and C, while the screen takes a new interval."""
+    feed = messages(cpus, SAMPLES + 1)
+
+    async def count() -> int:
+        async with shown(feed[:-1]) as app:
+            app.terminal.keeps = False
+            screen = app.screen_stack[0]
+            assert isinstance(screen, Monitor)
+            assert app._session is not None
+            app._session.apply(feed[-1])
+            news = Refreshed(app._session, app._session.take(), app.status)
+            counted = 0
+
+            def called(_: FrameType, event: str, __: Any) -> None:
+                nonlocal counted
+                counted += event in {"call", "c_call"}
+
+            sys.setprofile(called)
+            try:
+                screen.on_refreshed(news)
+            finally:
+                sys.setprofile(None)
+            return counted
+
+    return asyncio.run(count())
+
+
+def test_a_refresh_costs_rows_in_sight_not_cpus() -> None:
+    few, full, many = (calls(cpus) for cpus in (2, 128, 1024))
+    assert many < 1.2 * full
+    assert many < 9 * few
+
+
+def test_what_says_the_same_is_neither_made_nor_written() -> None:
+    async def act() -> tuple[int, int]:
+        async with shown(messages(64, SAMPLES)) as app:
+            screen = app.screen_stack[0]
+            assert isinstance(screen, Monitor)
+            written, built = app.terminal.written, screen.view.built
+            screen.on_refreshed(same(app))
+            await asyncio.sleep(0.1)
+            return app.terminal.written - written, screen.view.built - built
+
+    assert asyncio.run(act()) == (0, 0)
+
+
+def test_a_refresh_is_written_without_waiting_for_textual() -> None:
+    feed = messages(64, SAMPLES + 1)
+
+    async def act() -> bool:
+        async with shown(feed[:-1]) as app:
+            before = app.terminal.written
+            assert app._session is not None
+            app._session.apply(feed[-1])
+            screen = app.screen_stack[0]
+            assert isinstance(screen, Monitor)
+            screen.on_refreshed(Refreshed(app._session, app._session.take(), app.status))
+            return app.terminal.written > before
+
+    assert asyncio.run(act())
+
+
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "enter"])
+def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> None:
+    feed = messages(64, SAMPLES + 6)
+
+    async def act() -> None:
+        async with shown(feed[:SAMPLES]) as app:
+            for message, keys in zip(
+                feed[SAMPLES:], [[view], [], ["j"], [], ["k"], []], strict=True
+            ):
+                for key in keys:
+                    app.post_message(events.Key(key, None))
+                await asyncio.sleep(0.1)
+                app._take(message)
+                await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+
+    asyncio.run(act())
+
+
+def test_a_refresh_does_not_write_over_what_covers_it() -> None:
+    feed = messages(64, SAMPLES + 2)
+
+    async def act() -> None:
+        async with shown(feed[:SAMPLES]) as app:
+            app.post_message(events.Key("question_mark", "?"))
+            title = app.terminal.lines()[0]
+            await until(lambda: app.terminal.lines()[0] != title, "the help")
+            await asyncio.sleep(0.5)
+            helped = app.terminal.lines()
+            app._take(feed[-2])
+            await asyncio.sleep(0.2)
+            assert app.terminal.lines() == helped
+            app.post_message(events.Key("escape", None))
+            await until(lambda: len(app.screen_stack) == 1, "the monitor")
+            app._take(feed[-1])
+            await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
+
+    asyncio.run(act())
+
+
+def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
+    feed = messages(64, SAMPLES + 2)
+
+    async def act() -> None:
+        async with shown(feed[:SAMPLES]) as app:
+            app.notify("a notice in the corner", timeout=60)
+            await until(lambda: any("in the corner" in line for line in app.composed()), "a toast")
+            for message in feed[SAMPLES:]:
+                app._take(message)
+                await asyncio.sleep(0.2)
+            assert app.terminal.lines() == app.composed()
+            assert any("in the corner" in line for line in app.terminal.lines())
+
+    asyncio.run(act())

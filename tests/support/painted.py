@@ -1,0 +1,110 @@
+"""An app on a simulated machine and a terminal that keeps what is written to it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.color import ColorSystem
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Size
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perftop.process.probe_stream import Stream
+from perftop.tui import app
+from perftop.tui.app import PerfTopApp
+
+SAMPLE_NS = 100_000_000
+_PIECES = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)")
+
+
+class Terminal(HeadlessDriver):
+    """Textual renders for it as for any terminal. A new app gets the size of `Terminal.size`."""
+
+    size = (160, 50)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "size": Terminal.size})
+        self.written = 0
+        """Characters so far."""
+        self.keeps = True
+        """Whether the text is kept, which takes time."""
+        self._cells: dict[tuple[int, int], str] = {}
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    def write(self, data: str) -> None:
+        self.written += len(data)
+        x = y = 0
+        for found in _PIECES.finditer(data) if self.keeps else ():
+            if found[1]:
+                y, x = int(found[1]) - 1, int(found[2]) - 1
+            for sign in found[3] or "":
+                self._cells[y, x] = sign
+                x += 1
+
+    def lines(self) -> list[str]:
+        columns, lines = Terminal.size
+        return ["".join(self._cells.get((y, x), " ") for x in range(columns)) for y in range(lines)]
+
+
+class Told(PerfTopApp):
+    """The app, which is told messages instead of reading a stream."""
+
+    CSS_PATH = str(Path(app.__file__).with_name(PerfTopApp.CSS_PATH))
+
+    def __init__(self) -> None:
+        super().__init__(_silent, SAMPLE_NS, cpu_clock=lambda: 0.0)
+        self.driver_class = Terminal
+        # As in all tests: rich's styles remember the codes of the first system that they meet.
+        self.console._color_system = ColorSystem.TRUECOLOR
+
+    @property
+    def terminal(self) -> Terminal:
+        assert isinstance(self._driver, Terminal)
+        return self._driver
+
+    def composed(self) -> list[str]:
+        """What Textual's compositor would draw on the whole screen."""
+        strips = self.screen._compositor.render_strips(Size(*Terminal.size))
+        return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+@asynccontextmanager
+async def _silent() -> AsyncIterator[Stream]:
+    async def nothing() -> AsyncIterator[wire.Message]:
+        await asyncio.Event().wait()
+        yield wire.Note("never", 0)
+
+    yield nothing()
+
+
+def messages(cpus: int, count: int) -> list[wire.Message]:
+    source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
+    found: list[wire.Message] = [source.hello]
+    while len(found) < count:
+        found += source.poll()
+    source.close()
+    return found[:count]
+
+
+@asynccontextmanager
+async def shown(feed: list[wire.Message]) -> AsyncIterator[Told]:
+    """The app, once it has shown these messages."""
+    told = Told()
+    run = asyncio.ensure_future(told.run_async())
+    while told.current_mode != "monitor":  # noqa: ASYNC110 - nothing announces it
+        await asyncio.sleep(0.02)
+    for message in feed:
+        told._take(message)
+    await asyncio.sleep(0.3)
+    yield told
+    told.exit()
+    await run
