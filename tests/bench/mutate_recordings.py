@@ -1,0 +1,179 @@
+"""Sends bytes through the reader: recordings that were damaged, and messages made by grammar.
+
+Every input must be read or refused by the one error, in bounded memory and time. A line for each
+way, with the largest memory beyond the start and the longest time of one input; faults are kept as
+files. Run by hand: python tests/bench/mutate_recordings.py [bytes] [seed]
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import tempfile
+import time
+import traceback
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import msgpack
+from pieces import messages, recorded
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.recording.codec import Reader
+from perftop.recording.file import Recording
+
+MOST_BYTES, MOST_S = 200 << 20, 2.0
+SPECS = ("hotplug,cpus=2", "smt-mix,cpus=4,smt=2", "hybrid,cpus=8", "throttle,cpus=16")
+KEYS = ("type", "time_ns", "first", "crc", "data", "kind", "author", "seq", "blocks", "records",
+        "lost", "late", "reason", "status", "wire", "topology", "cores", "check", "blocks", "at",
+        "tasks", "details", "head", "valid", "values", "cpu")  # fmt: skip
+TYPES = ("hello", "frame", "note", "packed", "bye", "novel")
+
+
+# --- damaged recordings
+
+
+def mutant(data: bytes, rng: random.Random) -> bytes:
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8, 40))):
+        at, length = rng.randrange(len(found)), rng.choice((1, 2, 4, 40, 4000))
+        match rng.randrange(6):
+            case 0:
+                found[at] ^= 1 << rng.randrange(8)
+            case 1:
+                found[at : at + length] = rng.randbytes(length)
+            case 2:
+                del found[at : at + length]
+            case 3:
+                found[at:at] = found[at - length : at]
+            case 4:
+                found[at : at + 1] = rng.choice((b"\xdd\xff\xff\xff\xff", b"\xc6\0\xff\xff\xff"))
+            case 5:
+                del found[max(1, at) :]
+        found = found or bytearray(b"\xc4")
+    return bytes(found)
+
+
+# --- messages by grammar
+
+
+def value(rng: random.Random, depth: int) -> bytes:
+    """A msgpack value; a claim of a length may be too large."""
+    match rng.randrange(12 if depth < 40 else 9):
+        case 0 | 1:
+            return bytes([rng.randrange(128)])
+        case 2:
+            return b"\xcf" + rng.randbytes(8)
+        case 3:
+            return b"\xcb" + rng.randbytes(8)
+        case 4 | 5:
+            return bytes(msgpack.packb(rng.choice((*KEYS, *TYPES, "x" * rng.choice((40, 70_000))))))
+        case 6 | 7:
+            return bytes(msgpack.packb(rng.randbytes(rng.choice((0, 8, 40, 400, 20_000)))))
+        case 8:
+            return rng.choice((b"\xc0", b"\xc2", b"\xc3", b"\xc1", b"\xd4\1\2", b"\xa2\xff\xff"))
+        case 9:
+            many, inner = rng.choice((1, 30, 300, rng.choice((1, 30_000)))), value(rng, 40)
+            inner = inner if len(inner) < 50 else b"\x80"
+            return b"\xdc" + many.to_bytes(2, "big") + inner * many
+        case 10:
+            claimed = rng.choice((None, 32767, 1 << 31))
+            head = b"\x93" if claimed is None else b"\xdd" + claimed.to_bytes(4, "big")
+            return head + b"".join(value(rng, depth + 1) for _ in range(3))
+        case _:
+            return mapped(rng, depth + 1)
+
+
+def mapped(rng: random.Random, depth: int) -> bytes:
+    pairs = [bytes(msgpack.packb(rng.choice(KEYS))) if rng.random() < 0.95 else value(rng, 40)
+             for _ in range(rng.randrange(8))]  # fmt: skip
+    return bytes([0x80 | len(pairs)]) + b"".join(key + value(rng, depth + 1) for key in pairs)
+
+
+def grown(hello: wire.Hello, rng: random.Random) -> bytes:
+    """A hello, and messages behind it: whole ones of any content, and well packed ones of any."""
+    out = [wire.encode(hello)]
+    for _ in range(rng.randrange(1, 12)):
+        if rng.random() < 0.5:
+            kind = bytes(msgpack.packb("type")) + bytes(msgpack.packb(rng.choice(TYPES)))
+            inner = mapped(rng, 1)
+            body = bytes([inner[0] + 2]) + kind + inner[1:] + b"\xa5check\xce"
+            out.append(bytes(msgpack.packb(body + zlib.crc32(body).to_bytes(4, "big"))))
+        else:
+            parts = [value(rng, 1) for _ in range(rng.choice((4, 7)))]
+            if rng.random() < 0.5:
+                parts[1] = bytes(msgpack.packb(hello.raw_ns))
+            plain = bytes([0x90 | len(parts)]) + b"".join(parts)
+            many = rng.choice((1, 1, 1, 200))
+            data = zlib.compress(plain * many)
+            crc = zlib.crc32(plain * many)
+            out.append(wire.encode(wire.Packed(1 << 61, first=True, crc=crc, data=data)))
+    return b"".join(out)
+
+
+# --- reading
+
+
+def read(path: Path, data: bytes) -> str:
+    """How it ended, in a word."""
+    words = []
+    try:
+        for _ in Reader().feed(data):
+            pass
+    except wire.WireError:
+        words.append("refused")
+    path.write_bytes(data)
+    try:
+        with Recording(path) as recording:
+            for _ in recording.messages():
+                pass
+            words.append("damaged" if recording.damage else "read")
+    except Failed:
+        words.append("no recording")
+    return words[-1]
+
+
+def sent(name: str, make: Callable[[], bytes], count: int, into: Path) -> int:
+    """Faults of `count` bytes."""
+    outcomes, done, longest_s = Counter[str](), 0, 0.0
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    faults = 0
+    while done < count:
+        data = make()
+        done += len(data)
+        start_s = time.thread_time()
+        try:
+            outcomes[read(into / "input", data)] += 1
+        except Exception:  # noqa: BLE001 - that is what is looked for
+            outcomes["FAULT"] += 1
+            traceback.print_exc()
+        used_s = time.thread_time() - start_s
+        longest_s = max(longest_s, used_s)
+        if used_s > MOST_S or outcomes["FAULT"] > faults:
+            faults += 1
+            (into / f"fault-{name}-{faults}").write_bytes(data)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
+    print(f"{name}: {done} bytes in {sum(outcomes.values())} inputs, {dict(outcomes)}, "
+          f"{grown >> 20} MB more at most, {longest_s:.2f} s at most", flush=True)  # fmt: skip
+    return faults + (grown > MOST_BYTES)
+
+
+def main(count: int, seed: int) -> int:
+    rng, into = random.Random(seed), Path(tempfile.mkdtemp(prefix="mutated-"))
+    streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
+    whole = [recorded(*stream, end=True).data for stream in streams]
+    whole += [wire.encode(hello) + b"".join(map(wire.encode, told)) for hello, told in streams]
+    hellos = [hello for hello, _ in streams]
+    faults = sent("mutation", lambda: mutant(rng.choice(whole), rng), count // 2, into)
+    faults += sent("grammar", lambda: grown(rng.choice(hellos), rng), count // 2, into)
+    print(f"{faults} faults, in {into}" if faults else "no faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*[int(text) for text in sys.argv[1:]] + [10**8, 1][len(sys.argv) - 1 :]))
