@@ -38,10 +38,13 @@ TYPES = ("hello", "frame", "note", "packed", "bye", "novel")
 # --- damaged recordings
 
 
-def mutant(data: bytes, rng: random.Random) -> bytes:
+def mutant(data: bytes, end: int, rng: random.Random) -> bytes:
+    """Mostly behind the hello, which ends at `end`: nothing is read if that is damaged."""
+    begin = 0 if rng.random() < 0.1 else end
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8, 40))):
-        at, length = rng.randrange(len(found)), rng.choice((1, 2, 4, 40, 4000))
+        at = rng.randrange(min(begin, len(found) - 1), len(found))
+        length = rng.choice((1, 2, 4, 40, 4000))
         match rng.randrange(6):
             case 0:
                 found[at] ^= 1 << rng.randrange(8)
@@ -72,13 +75,13 @@ def value(rng: random.Random, depth: int) -> bytes:
         case 3:
             return b"\xcb" + rng.randbytes(8)
         case 4 | 5:
-            return bytes(msgpack.packb(rng.choice((*KEYS, *TYPES, "x" * rng.choice((40, 70_000))))))
+            return bytes(msgpack.packb(rng.choice((*KEYS, *TYPES, "x" * rng.choice((4, 40, 400))))))
         case 6 | 7:
-            return bytes(msgpack.packb(rng.randbytes(rng.choice((0, 8, 40, 400, 20_000)))))
+            return bytes(msgpack.packb(rng.randbytes(rng.choice((0, 8, 40, 400, 2000)))))
         case 8:
             return rng.choice((b"\xc0", b"\xc2", b"\xc3", b"\xc1", b"\xd4\1\2", b"\xa2\xff\xff"))
         case 9:
-            many, inner = rng.choice((1, 30, 300, rng.choice((1, 30_000)))), value(rng, 40)
+            many, inner = rng.choice((1, 2, 30, rare(rng, 300), rare(rng, 30_000))), value(rng, 40)
             inner = inner if len(inner) < 50 else b"\x80"
             return b"\xdc" + many.to_bytes(2, "big") + inner * many
         case 10:
@@ -87,6 +90,10 @@ def value(rng: random.Random, depth: int) -> bytes:
             return head + b"".join(value(rng, depth + 1) for _ in range(3))
         case _:
             return mapped(rng, depth + 1)
+
+
+def rare(rng: random.Random, many: int) -> int:
+    return many if rng.random() < 0.02 else 1
 
 
 def mapped(rng: random.Random, depth: int) -> bytes:
@@ -166,10 +173,11 @@ def sent(name: str, make: Callable[[], bytes], count: int, into: Path) -> int:
 def main(count: int, seed: int) -> int:
     rng, into = random.Random(seed), Path(tempfile.mkdtemp(prefix="mutated-"))
     streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
+    hellos = [hello for hello, _ in streams]
     whole = [recorded(*stream, end=True).data for stream in streams]
     whole += [wire.encode(hello) + b"".join(map(wire.encode, told)) for hello, told in streams]
-    hellos = [hello for hello, _ in streams]
-    faults = sent("mutation", lambda: mutant(rng.choice(whole), rng), count // 2, into)
+    begun = [(data, len(wire.encode(hello))) for data, hello in zip(whole, 2 * hellos, strict=True)]
+    faults = sent("mutation", lambda: mutant(*rng.choice(begun), rng), count // 2, into)
     faults += sent("grammar", lambda: grown(rng.choice(hellos), rng), count // 2, into)
     print(f"{faults} faults, in {into}" if faults else "no faults")
     return 1 if faults else 0
