@@ -29,6 +29,8 @@ from perftop.recording.file import Recording
 
 MOST_BYTES, MOST_S = 200 << 20, 2.0
 SPECS = ("hotplug,cpus=2", "smt-mix,cpus=4,smt=2", "hybrid,cpus=8", "throttle,cpus=16")
+MOST_PLAIN = 1 << 25
+"""Bytes of a packed message; this script must not need the memory itself."""
 KEYS = ("type", "time_ns", "first", "crc", "data", "kind", "author", "seq", "blocks", "records",
         "lost", "late", "reason", "status", "wire", "topology", "cores", "check", "blocks", "at",
         "tasks", "details", "head", "valid", "values", "cpu")  # fmt: skip
@@ -116,7 +118,7 @@ def grown(hello: wire.Hello, rng: random.Random) -> bytes:
             if rng.random() < 0.5:
                 parts[1] = bytes(msgpack.packb(hello.raw_ns))
             plain = bytes([0x90 | len(parts)]) + b"".join(parts)
-            many = rng.choice((1, 1, 1, 200))
+            many = min(rng.choice((1, 1, 1, 200)), 1 + MOST_PLAIN // len(plain))
             data = zlib.compress(plain * many)
             crc = zlib.crc32(plain * many)
             out.append(wire.encode(wire.Packed(1 << 61, first=True, crc=crc, data=data)))

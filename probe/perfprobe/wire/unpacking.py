@@ -31,9 +31,9 @@ def unpacked(data: bytes, most: int) -> Any:
     try:
         if len(data) > SHORT:
             _count(data, most)
-        return msgpack.unpackb(
-            data, max_array_len=MAX_ELEMENTS, max_map_len=MAX_ELEMENTS, max_ext_len=0
-        )
+        # A list's room is taken when its length is read, a thousand times if they are nested.
+        most_each = min(MAX_ELEMENTS, len(data))
+        return msgpack.unpackb(data, max_array_len=most_each, max_map_len=most_each, max_ext_len=0)
     except WireError:
         raise
     except Exception as error:  # noqa: BLE001 - bytes from outside: every failure is theirs

@@ -86,6 +86,7 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     "hello of millions": lambda: checked(b"\xa4type\xa5hello\xa1x" + MILLIONS, 2),
     "a key that is a list": lambda: START + foreign(b"\x82\x91\x01\x01\xa4type\xa5frame"),
     "claims in claims": lambda: START + foreign(b"\xdc\x7f\xff" * 1000 + bytes(2000)),
+    "forty short ones": lambda: START + 40 * deflated(note(b"\xdc\x7f\xff" * 1000 + bytes(900))),
     "a claim of a prefix": lambda: START + foreign(b"\x81\xa1x\xdd\x7f\xff\xff\xff"),
 }
 
