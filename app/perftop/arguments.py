@@ -24,6 +24,11 @@ PANE = (
     "Ctrl-C is for the command, q leaves the screen and lets it run on; a summary on stderr at its "
     "end; the exit status is the command's."
 )
+COST = (
+    "What perftop itself costs, both processes with the kernel's work for them, stands at the "
+    "right of the first line, in percent of one CPU. A longer -i draws less often, a longer "
+    "--sample reads less often (-i 1s --sample 1s), and -c reads fewer CPUs. "
+)
 RECORDED = (
     "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
     "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfprobe import stream_options
 from perftop.arguments import (
     COMMAND,
+    COST,
     PANE,
     RECORDED,
     DefaultConfig,
@@ -79,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="perftop",
         description="Live counters of this machine: utilisation, true clock, halts, SMT states.",
-        epilog="Without a verb: live. `perftop VERB --help` tells a verb's options.",
+        epilog="Without a verb: live. `perftop VERB --help` tells a verb's options, "
+        "`perftop live --help` how to make its own cost less.",
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version")
     parser.add_argument(
@@ -100,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     text = "the terminal app (default)"
-    live = verbs.add_parser("live", parents=[watch], help=text, epilog=PANE)
+    live = verbs.add_parser("live", parents=[watch], help=text, epilog=COST + PANE)
     live.set_defaults(verb=_live, runs=True)
 
     replay = verbs.add_parser("replay", help="the terminal app on a recording")

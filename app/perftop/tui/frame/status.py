@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING
 
 from perftop.draw.strips import Run
@@ -56,19 +57,25 @@ class Status:
 
 SPAN_NS = 5_000_000_000
 """Span of the mean that is shown: the cost itself is small and jumps."""
+STEP_NS = 1_000_000_000
+"""The cost is read no more often than this, and its number moves no more often."""
 
 
 class Cost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        """Returns the CPU seconds that this process has used."""
+        """Returns the CPU seconds that this process has used, those in the kernel included."""
         self._told: deque[tuple[int, float]] = deque()
+        self._share = float("nan")
 
     def share(self, session: Session) -> float:
         """CPU seconds per second that probe and app use together, up to the newest sample."""
         told, now_ns = self._told, session.now_ns
+        if not isnan(self._share) and now_ns - told[-1][0] < STEP_NS:
+            return self._share
         told.append((now_ns, session.probe_cpu_s() + self._clock()))
         while len(told) > 2 and now_ns - told[0][0] > SPAN_NS:
             told.popleft()
         elapsed_s = (now_ns - told[0][0]) / 1e9
-        return (told[-1][1] - told[0][1]) / elapsed_s if elapsed_s else float("nan")
+        self._share = (told[-1][1] - told[0][1]) / elapsed_s if elapsed_s else float("nan")
+        return self._share
