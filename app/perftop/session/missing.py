@@ -10,7 +10,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.text import ranges
 from perftop.samples import machine_totals
-from perftop.samples.doubt import Doubt
+from perftop.samples.doubt import Doubt, listed
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -108,7 +108,7 @@ def doubt(key: str, why: Doubt) -> str:
 
 def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
     """What speaks against the counters of a CPU; of those that are needed, if so asked."""
-    found = sorted(interval.suspect.get(row, ()))
+    found = sorted(listed(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {why for _, why in found} == {Doubt.BACKWARDS}:  # a whole read, not a counter
         return [DOUBTS[Doubt.BACKWARDS]]
     return [doubt(key, why) for key, why in found if needs is None or key in needs]
