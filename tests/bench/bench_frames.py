@@ -70,7 +70,7 @@ def model(cpus: int) -> list[tuple[str, float, float]]:
         session.apply(next(queue))
 
     def subtract() -> None:
-        reader.step(found[0])
+        reader.steps(found[:1])
 
     repeat = 40
     mine, reference = timing.best_us(apply, repeat), timing.best_us(subtract, repeat)

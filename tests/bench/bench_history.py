@@ -50,9 +50,10 @@ def filling(cpus: int) -> list[tuple[str, float, float]]:
     for message in found:
         assert isinstance(message, wire.Frame)
         start = time.process_time_ns()
+        history.room(sieve)
         history.keep(message, sieve)
         kept = time.process_time_ns()
-        sample = sieve.sample(message)
+        sample = next(sieve.samples([message]))
         sampled = time.process_time_ns()
         history.trace(sample, sieve)
         ends = start, kept, sampled, time.process_time_ns()

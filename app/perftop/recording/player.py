@@ -15,7 +15,7 @@ from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.file import Recording
-from perftop.samples.counters import unpack
+from perftop.samples.readings import unpack
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -143,7 +143,7 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
     for block in hello.blocks:
         rows = blocks.get(block.name)
         if block.scope == "cpu" and rows is not None:
-            flags = unpack(block, rows, len(hello.topology))[0][:, 4]
+            flags = unpack(block, len(hello.topology), [rows]).flags[0]
             gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
             there = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [

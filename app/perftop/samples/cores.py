@@ -16,6 +16,11 @@ def packages(hello: wire.Hello) -> Ints:
     return np.array([package.get(row.cpu, -1) for row in hello.topology], np.int64)
 
 
+def extended(values: Floats, none: float) -> Floats:
+    """Values by row with `none` behind them, for row -1."""
+    return np.concatenate([values, np.full((*values.shape[:-1], 1), none)], axis=-1)
+
+
 class Cores:
     """The cores until a hotplug changes them; arrays are by position of the core."""
 
@@ -45,16 +50,18 @@ class Cores:
             self.of_cpu[row] = i
 
     def threads(self, values: Floats, none: float) -> Floats:
-        """Values by CPU as (cores, threads); `none` fills the places without a thread."""
-        return np.asarray(np.append(values, none)[self.rows])
+        """Values by CPU as (cores, threads); `none` fills the places without a thread. As below, a
+        leading axis of samples stays."""
+        return np.asarray(extended(values, none)[..., self.rows])
 
     def total(self, values: Floats) -> Floats:
         """The sum over the threads of each core; unknown values count as 0."""
-        return np.asarray(self.threads(np.where(np.isfinite(values), values, 0.0), 0.0).sum(axis=1))
+        known = np.where(np.isfinite(values), values, 0.0)
+        return np.asarray(self.threads(known, 0.0).sum(axis=-1))
 
     def most(self, values: Floats) -> Floats:
         """The maximum over the threads of each core; NaN if it is unknown for all of them."""
-        return np.asarray(np.fmax.reduce(self.threads(values, np.nan), axis=1))
+        return np.asarray(np.fmax.reduce(self.threads(values, np.nan), axis=-1))
 
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])

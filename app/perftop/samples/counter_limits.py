@@ -59,7 +59,7 @@ class Limits:
             signed = (new - old).view(np.int64).astype(np.float64)
             plain = np.where(self._full, signed, plain)
         if self._gauge.any():  # signed, and weighted with time
-            level = new.view(np.int64).astype(np.float64) * ticks[:, None]
+            level = new.view(np.int64).astype(np.float64) * ticks[..., None]
             plain = np.where(self._gauge, level, plain)
         result: Floats = plain * self._scale
         return result
@@ -68,7 +68,7 @@ class Limits:
         """The differences, scaled up to the whole span where perf multiplexed the counters."""
         if any(len(column) == 0 for column in self._times):
             return moved
-        enabled, running = (moved[:, column] for column in self._times)
+        enabled, running = (moved[..., column] for column in self._times)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(running > 0, enabled / running, np.nan)
         return np.where(self._turns, moved * factor, moved)
@@ -76,6 +76,6 @@ class Limits:
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
         """Mask of differences that cannot be true: somebody wrote the counter, or the read cannot
         be trusted."""
-        too_far = moved > self._limit * seconds[:, None] + self._slack
+        too_far = moved > self._limit * seconds[..., None] + self._slack
         result: Bools = too_far | (self._full & (moved < -self._slack))
         return result

@@ -14,25 +14,28 @@ of TIMES tells for how long each group was counted; its other columns whose orig
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Words
+from perftop.base.arrays import Bools, Floats, Ints, Words
 from perftop.samples.counter_limits import TIMES, Limits
 from perftop.samples.doubt import Codes, Doubt, listed, merged
+from perftop.samples.readings import USELESS, Baseline, Before, Readings, unpack
 
 WIDE_S, WIDE = 1e-3, 4
 """Seconds, and times the width of the next read: a first read that took longer than both was
 interrupted between its stamp and its values, so no difference is taken with it. The probe holds
 later reads against the widths of those before them, and flags them."""
-_USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 
 
 @dataclass(slots=True)
 class BlockDelta:
-    """One block over one span."""
+    """One block over one span, or, with a leading axis, over each of several samples."""
 
     ticks: Floats
     """(rows) stamp ticks covered; 0 where the row was not read."""
@@ -47,7 +50,8 @@ class BlockDelta:
 class Delta:
     tables: dict[str, BlockDelta]
     doubts: Codes
-    """(CPUs, counters): codes of doubt, 0 for none; counters are in the order of `keys`."""
+    """(CPUs, counters), with a leading axis for several samples: codes of doubt, 0 for none;
+    counters are in the order of `keys`."""
     keys: tuple[str, ...]
 
     def add(self, other: Delta) -> None:
@@ -63,59 +67,20 @@ class Delta:
         """The doubted counters with their doubts, by position of the CPU."""
         return listed(self.doubts, self.keys)
 
+    def __getitem__(self, samples: int | slice) -> Delta:
+        """One sample of several, or some of them. Their arrays are shared."""
+        tables = {
+            name: BlockDelta(table.ticks[samples], table.moved[samples], table.width[samples])
+            for name, table in self.tables.items()
+        }
+        return Delta(tables, self.doubts[samples], self.keys)
+
     def copy(self) -> Delta:
         tables = {
             name: BlockDelta(table.ticks.copy(), table.moved.copy(), table.width.copy())
             for name, table in self.tables.items()
         }
         return Delta(tables, self.doubts.copy(), self.keys)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """A block of one frame."""
-
-    head: Words
-    valid: Bools
-    values: Words
-    read: Bools
-    """(rows) the row was read in this frame and can be used for a difference."""
-    width: Floats
-    """(rows) stamp ticks that the read took, plus its distance from the read of the core's first
-    CPU."""
-
-
-@dataclass(slots=True)
-class _Baseline:
-    """What the next reading is compared with."""
-
-    stamp: Words
-    width: Floats
-    values: Words
-    valid: Bools
-    first: Bools
-    """(rows) nothing was read before it."""
-    known: Bools
-    """(rows) there is a reading to take a difference with."""
-
-    def advance(self, to: _Reading) -> None:
-        read = to.read
-        self.stamp[read] = to.head[read, 0]
-        self.width[read] = to.width[read]
-        self.values[read] = to.values[read]
-        self.valid[read] = to.valid[read]
-        self.first[read] = ~self.known[read]
-        self.known |= read
-        self.known &= to.head[:, 4] & np.uint64(wire.ROW_OFFLINE) == 0
-
-    def copy(self) -> _Baseline:
-        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
-        return _Baseline(*(part.copy() for part in parts))  # type: ignore[arg-type]
-
-    @property
-    def nbytes(self) -> int:
-        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
-        return sum(part.nbytes for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +99,7 @@ class Counters:
         self.hello = hello
         self.columns: dict[str, BlockCounter] = {}
         self._limits: dict[str, Limits] = {}
-        self._baselines: dict[str, _Baseline] = {}
+        self._baselines: dict[str, Baseline] = {}
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
         self._core_of = np.array([core.get(row.cpu, -1) for row in hello.topology], int)
         position = {row.cpu: at for at, row in enumerate(hello.topology)}
@@ -147,7 +112,8 @@ class Counters:
                 self.columns.setdefault(counter.key, BlockCounter(counter, block.name, first))
                 first += counter.columns
             self._limits[block.name] = Limits(block)
-            self._baselines[block.name] = self._no_baseline(block)
+            n = self.hello.rows(block.scope)
+            self._baselines[block.name] = Baseline.none(n, block.columns)
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be doubted."""
@@ -188,54 +154,46 @@ class Counters:
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
-        ticks: Floats = delta.tables[column.block].moved[:, column.first]
+        ticks: Floats = delta.tables[column.block].moved[..., column.first]
         return ticks
 
-    def nothing(self) -> Delta:
-        """An empty span, to add samples to."""
+    def nothing(self, *samples: int) -> Delta:
+        """An empty span, to add samples to; with a number, as many of them."""
         tables = {}
         for block in self.hello.blocks:
-            n = self.hello.rows(block.scope)
-            moved = np.zeros((n, block.columns))
-            tables[block.name] = BlockDelta(np.zeros(n), moved, np.zeros(n))
-        codes = np.zeros((len(self.hello.topology), len(self.keys)), np.uint8)
+            shape = (*samples, self.hello.rows(block.scope))
+            moved = np.zeros((*shape, block.columns))
+            tables[block.name] = BlockDelta(np.zeros(shape), moved, np.zeros(shape))
+        codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
         return Delta(tables, codes, self.keys)
 
     def disbelieve(self, delta: Delta) -> None:
         """Set doubted counters to NaN."""
-        for row, at in zip(*np.nonzero(delta.doubts), strict=True):
-            column = self.columns[self.keys[at]]
+        # Of a read that went backwards nothing is in the differences.
+        doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
+        if not doubted.any():
+            return
+        for at, key in enumerate(self.keys):
+            column, rows = self.columns[key], doubted[..., at]
             last = column.first + column.counter.columns
-            moved = delta.tables[column.block].moved
-            if delta.doubts[row, at] != Doubt.BACKWARDS:  # nothing of that read is in it
-                moved[row, column.first : last] = np.nan
+            delta.tables[column.block].moved[..., column.first : last][rows] = np.nan
 
     def without(self, delta: Delta, rows: list[int]) -> Delta:
         """A copy in which the CPUs at these positions count as not read."""
         result = delta.copy()
         for block in self.hello.blocks:
             if block.scope == "cpu":
-                result.tables[block.name].ticks[rows] = 0.0
-                result.tables[block.name].moved[rows] = 0.0
+                result.tables[block.name].ticks[..., rows] = 0.0
+                result.tables[block.name].moved[..., rows, :] = 0.0
         return result
 
-    def step(self, frame: wire.Frame) -> Delta:
-        """What moved since each row was last read."""
-        delta = self.nothing()
-        self._wake(frame)
+    def steps(self, frames: Sequence[wire.Frame]) -> Delta:
+        """What moved since each row was last read, with a leading axis of frames."""
+        delta = self.nothing(len(frames))
+        drop = [self._wakes(frame) for frame in frames]
         for block in self.hello.blocks:
-            rows = frame.blocks.get(block.name)
-            if rows is not None:
-                self._step_block(block, rows, delta)
+            self._step_block(block, frames, drop, delta)
         return delta
-
-    def skip(self, frame: wire.Frame) -> None:
-        """Take this frame as the baseline without a difference; the next step starts from it."""
-        self._wake(frame)
-        for block in self.hello.blocks:
-            rows = frame.blocks.get(block.name)
-            if rows is not None:
-                self._baselines[block.name].advance(self._read(block, rows))
 
     def moved(self, delta: Delta, key: str) -> Floats | None:
         """How far a counter moved, summed over its columns, by row; None: there is no such
@@ -244,8 +202,8 @@ class Counters:
         if column is None:
             return None
         last = column.first + column.counter.columns
-        parts: Floats = delta.tables[column.block].moved[:, column.first : last]
-        moved: Floats = parts[:, 0] if column.counter.columns == 1 else parts.sum(axis=1)
+        parts: Floats = delta.tables[column.block].moved[..., column.first : last]
+        moved: Floats = parts[..., 0] if column.counter.columns == 1 else parts.sum(axis=-1)
         return moved
 
     def counted(self, delta: Delta) -> Floats | None:
@@ -254,7 +212,7 @@ class Counters:
         columns = [self.columns.get(key) for key in TIMES]
         if None in columns:
             return None
-        enabled, running = (delta.tables[c.block].moved[:, c.first] for c in columns if c)
+        enabled, running = (delta.tables[c.block].moved[..., c.first] for c in columns if c)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = running / enabled
         return share
@@ -265,16 +223,14 @@ class Counters:
             if block.scope == "cpu":
                 self._baselines[block.name].known[cpu_row] = False
 
-    def _wake(self, frame: wire.Frame) -> None:
-        """Drop all baselines after a suspend: the counters may have been reset, and what they
-        counted meanwhile measures nothing."""
+    def _wakes(self, frame: wire.Frame) -> bool:
+        """Whether all baselines must go before this frame: after a suspend the counters may have
+        been reset, and what they counted meanwhile measures nothing."""
         slept_ns = asleep_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful = slept_ns, 2
-        if self._doubtful:
-            self._doubtful -= 1
-            for base in self._baselines.values():
-                base.known[:] = False
+        self._doubtful, wakes = max(0, self._doubtful - 1), self._doubtful > 0
+        return wakes
 
     def _held(self, known: Bools, sampled: Bools, flags: Words) -> Bools:
         """Rows to leave out because a sibling's read was interrupted or is missing. The next
@@ -287,68 +243,67 @@ class Counters:
         held: Bools = waits[self._core_of]
         return held
 
-    def _no_baseline(self, block: wire.Block) -> _Baseline:
-        n = self.hello.rows(block.scope)
-        shape = (n, block.columns)
-        return _Baseline(
-            np.zeros(n, np.uint64), np.zeros(n), np.zeros(shape, np.uint64),
-            np.zeros(shape, bool), np.zeros(n, bool), np.zeros(n, bool),
-        )  # fmt: skip
-
-    def _read(self, block: wire.Block, rows: wire.Rows) -> _Reading:
-        head, valid, values = unpack(block, rows, self.hello.rows(block.scope))
-        flags = head[:, 4]
-        sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
-        read = sampled & (flags & _USELESS == 0)
+    def _read(self, block: wire.Block, several: Sequence[wire.Rows]) -> tuple[Readings, Bools]:
+        """Some frames of a block, and which of their rows can be used for a difference."""
+        now = unpack(block, self.hello.rows(block.scope), several)
+        sampled = now.flagged(wire.ROW_SAMPLED)
+        read: Bools = sampled & (now.flags & USELESS == 0)
         if block.name != "cpu":  # rows of block `cpu` carry the stamps, also without values
-            read &= valid.any(axis=1)  # a CPU that is off has no line in /proc/stat
-        if block.scope == "cpu":
-            read &= ~self._held(self._baselines[block.name].known, sampled, flags)
-        width = (head[:, 1] - head[:, 0]).astype(np.float64)
-        if block.name == "cpu":
-            apart = (head[:, 0] - head[self._leader, 0]).astype(np.int64)
-            width += np.where(sampled & sampled[self._leader], np.abs(apart), 0)
-        return _Reading(head, valid, values, read, width)
+            read &= now.valid.any(axis=2)  # a CPU that is off has no line in /proc/stat
+        else:
+            stamps = now.head[..., 0]
+            apart = (stamps - stamps[:, self._leader]).astype(np.int64)
+            distance = np.where(sampled & sampled[:, self._leader], np.abs(apart), 0)
+            now = dataclasses.replace(now, width=now.width + distance)
+        return now, read
 
-    def _step_block(self, block: wire.Block, rows: wire.Rows, delta: Delta) -> None:
-        reading = self._read(block, rows)
-        head, values = reading.head, reading.values
+    def _step_block(self, block: wire.Block, frames: Sequence[wire.Frame], drop: list[bool],
+                    delta: Delta) -> None:  # fmt: skip
+        at = [i for i, frame in enumerate(frames) if block.name in frame.blocks]
         base = self._baselines[block.name]
-        limits = self._limits[block.name]
-        usable = reading.read & base.known & (head[:, 4] & np.uint64(wire.ROW_REBASED) == 0)
+        edges = [0, *(i + 1 for i in at)]
+        before_it = [any(drop[a:b]) for a, b in itertools.pairwise(edges)]
+        if at:
+            now, read = self._read(block, [frames[i].blocks[block.name] for i in at])
+            hold = self._held if block.scope == "cpu" else None
+            before = base.take(now, read, before_it, hold)
+            self._differences(block, at, now, read, before, delta)
+        if any(drop[edges[-1] :]):
+            base.known = base.known & False
+
+    def _differences(self, block: wire.Block, at: list[int], now: Readings, read: Bools,
+                     before: Before, delta: Delta) -> None:  # fmt: skip
+        """Write the differences of the frames at these places."""
+        usable = read & before.known & ~now.flagged(wire.ROW_REBASED)
         if block.name == "cpu":
-            usable &= ~(base.first & (base.width > WIDE * reading.width + WIDE_S * self.stamp_hz))
-        table = delta.tables[block.name]
-
-        ticks = (head[:, 0] - base.stamp).astype(np.float64)
-        backwards = usable & ((head[:, 0] < base.stamp) | (head[:, 1] < head[:, 0]))
-        both = reading.valid & base.valid
-        moved = limits.moved(base.values, values, ticks)
+            long = before.width > WIDE * now.width + WIDE_S * self.stamp_hz
+            usable &= ~(before.first & long)
+        limits, table = self._limits[block.name], delta.tables[block.name]
+        stamps = now.head[..., 0]
+        ticks = (stamps - before.stamp).astype(np.float64)
+        backwards = usable & ((stamps < before.stamp) | (now.head[..., 1] < stamps))
+        both = now.valid & before.valid
+        moved = limits.moved(before.values, now.values, ticks)
         wrong = limits.wrong(moved, ticks / self.stamp_hz) & both
-
         good = usable & ~backwards
         if block.scope != "cpu":  # no single counter can be doubted there, only a row left out
-            good &= ~wrong.any(axis=1)
-        table.ticks[good] = ticks[good]
-        table.width[good] = (base.width + reading.width)[good]
-        table.moved[good] = np.where(both & ~wrong, limits.scaled(moved), np.nan)[good]
-        if block.scope == "cpu" and (backwards.any() or (wrong[good]).any()):
-            at = np.array([self.key_at[key] for key in limits.keys.tolist()], int)
-            delta.doubts[np.ix_(backwards, at)] = Doubt.BACKWARDS
-            rows_, columns = np.nonzero(wrong & good[:, None])
-            delta.doubts[rows_, at[columns]] = Doubt.JUMPED
-        base.advance(reading)
+            good &= ~wrong.any(axis=2)
+        table.ticks[at] = np.where(good, ticks, 0.0)
+        table.width[at] = np.where(good, before.width + now.width, 0.0)
+        moved = np.where(both & ~wrong, limits.scaled(moved), np.nan)
+        table.moved[at] = np.where(good[..., None], moved, 0.0)
+        if block.scope == "cpu":
+            wrong &= good[..., None]
+            self._doubt(limits, np.array(at), backwards, wrong, delta)
 
-
-def unpack(block: wire.Block, rows: wire.Rows, n: int) -> tuple[Words, Bools, Words]:
-    """Heads (n, HEAD), validity (n, columns) and values (n, columns) of a block of n rows."""
-    head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD)
-    if len(head) != n:
-        head = np.broadcast_to(head, (n, wire.HEAD))
-    valid = np.frombuffer(rows.valid, np.uint8).reshape(n, 8 * block.valid_words)
-    bits = np.unpackbits(valid, axis=1, count=block.columns, bitorder="little").astype(bool)
-    values = np.frombuffer(rows.values, "<u8").reshape(n, block.columns)
-    return head, bits, values
+    def _doubt(self, limits: Limits, at: Ints, backwards: Bools, wrong: Bools,
+               delta: Delta) -> None:  # fmt: skip
+        if backwards.any() or wrong.any():
+            keys = np.array([self.key_at[key] for key in limits.keys.tolist()], int)
+            sample, row = np.nonzero(backwards)
+            delta.doubts[at[sample][:, None], row[:, None], keys] = Doubt.BACKWARDS
+            sample, row, column = np.nonzero(wrong)
+            delta.doubts[at[sample], row, keys[column]] = Doubt.JUMPED
 
 
 def asleep_ns(frame: wire.Frame) -> int:

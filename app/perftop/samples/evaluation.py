@@ -23,6 +23,11 @@ class Evaluator:
         """The variants of each metric with the CPUs that each serves (a mask by position)."""
         for metric in METRICS.values():
             self.chosen[metric.key] = self._choose(metric)
+        self._formulas = [
+            (INDEX[key], variant, None if mask.all() else mask)
+            for key, chosen in self.chosen.items()
+            for variant, mask in chosen
+        ]
 
     def _has(self, key: str) -> Bools:
         column = self._counters.columns.get(key)
@@ -73,30 +78,38 @@ class Evaluator:
         return next((k for k in needs if k not in self._counters.columns), "tsc")
 
     def evaluate(self, delta: Delta) -> Values:
-        """All metrics over a span."""
+        """All metrics over a span, or over each of several samples."""
         q = Quantities(self._counters, delta, self._base_hz)
-        top = np.full((len(METRICS), len(self._rows)), np.nan)
-        bottom = top.copy()
+        samples = delta.doubts.shape[:-2]
+        top, bottom = np.full((2, *samples, len(METRICS), len(self._rows)), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for key, chosen in self.chosen.items():
-                for variant, mask in chosen:
-                    top[INDEX[key], mask] = variant.numerator(q)[mask]
-                    bottom[INDEX[key], mask] = variant.denominator(q)[mask]
+            for i, variant, mask in self._formulas:
+                if mask is None:
+                    top[..., i, :] = variant.numerator(q)
+                    bottom[..., i, :] = variant.denominator(q)
+                else:
+                    top[..., i, mask] = variant.numerator(q)[..., mask]
+                    bottom[..., i, mask] = variant.denominator(q)[..., mask]
         return Values(top, bottom)
 
 
 class Values:
-    """Metrics over one span, by CPU, and over any group of CPUs."""
+    """Metrics over one span, by CPU, and over any group of CPUs; or, with a leading axis, over each
+    of several samples."""
 
-    def __init__(self, top: Floats, bottom: Floats) -> None:
+    def __init__(self, top: Floats, bottom: Floats, values: Floats | None = None) -> None:
         self.top, self.bottom = top, bottom
         """Numerators and denominators, (metrics, CPUs), in the order of METRICS."""
-        self.all = ratio(top, bottom, _LOW[:, None], _HIGH[:, None])
+        self.all = ratio(top, bottom, _LOW[:, None], _HIGH[:, None]) if values is None else values
 
     def __getitem__(self, key: str) -> Floats:
         """Values of a metric by position of the CPU; NaN where unknown, also where nothing ran."""
-        values: Floats = self.all[INDEX[key]]
+        values: Floats = self.all[..., INDEX[key], :]
         return values
+
+    def of(self, samples: int | slice) -> Values:
+        """One sample of several, or some of them. Their arrays are shared."""
+        return Values(self.top[samples], self.bottom[samples], self.all[samples])
 
     def over(self, key: str, rows: list[int] | slice) -> float:
         """One value for a group of CPUs, from those of them where it is known."""

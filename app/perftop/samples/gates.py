@@ -43,49 +43,56 @@ class Gates:
         self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
 
     def check(self, counters: Counters, delta: Delta) -> None:
-        """Write the doubts into `delta`."""
+        """Write the doubts into `delta`, which holds samples along its first axis."""
         if "cpu" not in delta.tables:
             return
         doubt = _Noted(counters, delta)
         _standstill(doubt)
-        self._clocks(doubt)
-        self._parts(doubt)
+        _parts(doubt, self._clocks(doubt))
 
-    def _clocks(self, doubt: _Noted) -> None:
-        """Compare reference cycles with the TSC and MPERF, and cycles with APERF."""
+    def _clocks(self, doubt: _Noted) -> Bools:
+        """Compare reference cycles with the TSC and MPERF, and cycles with APERF. Returns where
+        cycles have agreed by then."""
         ref = doubt.moved("ref")
         if ref is not None and doubt.counters.has_tsc:
             doubt.note("ref", Doubt.FAST, ref > doubt.ticks + doubt.slack)
+        shape = doubt.ticks.shape
+        agreed = {key: np.broadcast_to(held, shape) for key, held in self._agreed.items()}
         for key, witness in (("ref", "mperf"), ("cycles", "aperf")):
             mine, other = doubt.moved(key), doubt.moved(witness)
             if mine is None or other is None:
                 continue
-            agreed, apart = self._agreed[key], np.abs(mine - other)
+            apart = np.abs(mine - other)
             near = np.maximum(AGREED * np.maximum(mine, other), 4 * doubt.slack)
-            doubt.note(key, Doubt.UNLIKE, agreed & (apart > near))
-            agreed |= (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
+            agree = (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
+            by_now = np.logical_or.accumulate(np.concatenate([self._agreed[key][None], agree]))
+            doubt.note(key, Doubt.UNLIKE, by_now[:-1] & (apart > near))
+            self._agreed[key], agreed[key] = by_now[-1], by_now[1:]
+        return agreed["cycles"]
 
-    def _parts(self, doubt: _Noted) -> None:
-        """Compare instructions with cycles, and kernel counts with total counts."""
-        cycles, instructions = doubt.moved("cycles"), doubt.moved("instructions")
-        if cycles is not None and instructions is not None:
-            many = instructions > MAX_IPC * (cycles + doubt.slack)
-            doubt.note("instructions", Doubt.IPC, many)
-            doubt.note("cycles", Doubt.IPC, many & ~self._agreed["cycles"])
-        for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
-            moved = doubt.moved(part)
-            if moved is not None and whole is not None:
-                doubt.note(part, Doubt.ABOVE, moved > whole * (1 + SLACK) + doubt.slack)
+
+def _parts(doubt: _Noted, agreed: Bools) -> None:
+    """Compare instructions with cycles, and kernel counts with total counts. `agreed`: where cycles
+    have agreed with their witness."""
+    cycles, instructions = doubt.moved("cycles"), doubt.moved("instructions")
+    if cycles is not None and instructions is not None:
+        many = instructions > MAX_IPC * (cycles + doubt.slack)
+        doubt.note("instructions", Doubt.IPC, many)
+        doubt.note("cycles", Doubt.IPC, many & ~agreed)
+    for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
+        moved = doubt.moved(part)
+        if moved is not None and whole is not None:
+            doubt.note(part, Doubt.ABOVE, moved > whole * (1 + SLACK) + doubt.slack)
 
 
 class _Noted:
-    """A sample and its doubts so far."""
+    """Samples and their doubts so far; arrays are (samples, CPUs)."""
 
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
-        """TSC ticks of the span, by position of the CPU."""
+        """TSC ticks of each span."""
         with np.errstate(divide="ignore", invalid="ignore"):
             reads = np.where(table.ticks > 0, table.width / table.ticks, 0.0)
         self.slack: Floats = (SLACK + reads) * self.ticks
@@ -98,11 +105,11 @@ class _Noted:
         moved = self.counters.moved(self.delta, key)
         if moved is None or key not in self.counters.key_at:
             return moved
-        return np.where(self.delta.doubts[:, self.counters.key_at[key]] == 0, moved, np.nan)
+        return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, moved, np.nan)
 
     def note(self, key: str, why: Doubt, rows: Bools) -> None:
         """Doubt a counter on these rows; a reason noted earlier stays."""
-        codes = self.delta.doubts[:, self.counters.key_at[key]]
+        codes = self.delta.doubts[..., self.counters.key_at[key]]
         codes[rows & (codes == 0)] = why
 
 
@@ -120,7 +127,7 @@ def _standstill(doubt: _Noted) -> None:
     )  # fmt: skip
     for key, sign in signs:
         if (other := doubt.moved(sign)) is not None:
-            ran[key] = ran.get(key, np.zeros(len(other), bool)) | (other > doubt.little)
+            ran[key] = ran.get(key, np.zeros(other.shape, bool)) | (other > doubt.little)
     for key, rows in ran.items():
         if (moved := doubt.moved(key)) is not None:
             doubt.note(key, Doubt.STILL, (moved == 0) & rows & (doubt.ticks > 0))

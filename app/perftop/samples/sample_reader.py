@@ -7,6 +7,7 @@ state makes the same samples of the same frames.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,18 @@ class State:
     @property
     def nbytes(self) -> int:
         return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdicts:
+    """Some samples; all parts have a leading axis for them."""
+
+    delta: Delta
+    values: Values
+    fresh: Codes
+    """Doubts of each sample alone, without those held on from samples before."""
+    split: Split
+    ceilings: Ceilings
 
 
 class Sieve:
@@ -115,34 +128,64 @@ class Sieve:
         self._taken = self._taken.copy()  # states that were handed out must not change
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
-    def skip(self, frame: wire.Frame) -> None:
-        """Take a frame only as the baseline of the next sample."""
-        self.counters.skip(frame)
+    def skip(self, frames: Sequence[wire.Frame]) -> None:
+        """Take frames only as the baseline of the next sample."""
+        if frames:
+            self.counters.steps(frames)
 
-    def sample(self, frame: wire.Frame, *, learn: bool = False) -> Sample | None:
-        """The sample of a frame; None for the first frame, which is only a baseline. `learn`: the
-        sample is new, so it is used as evidence for the factors of counters."""
-        delta = self.counters.step(frame)
-        if not self._started:
+    def samples(
+        self, frames: Sequence[wire.Frame], *, learn: bool = False
+    ) -> Iterator[Sample | None]:
+        """The sample of each frame; None for the first frame of all, which is only a baseline.
+        `learn`: the samples are new, so they are used as evidence for the factors of counters.
+
+        The frames are computed together, and doubts and factors go on from sample to sample: the
+        result is that of one call for each frame. The caller must take all samples."""
+        if not frames:
+            return
+        delta = self.counters.steps(frames)
+        first = 0 if self._started else 1
+        if first:
             self._started = True
-            return None
+            yield None
+        if len(frames) > first:
+            skews = [self._skew_ns(frame) for frame in frames[first:]]
+            yield from self._judged(delta[first:], skews, learn=learn)
+
+    def _judged(self, delta: Delta, skews_ns: list[int], *, learn: bool) -> Iterator[Sample]:
         self._gates.check(self.counters, delta)
         self.counters.disbelieve(delta)
         values = self.evaluator.evaluate(delta)
-        if learn:
-            self._siblings.learn(self.counters, delta, values["util"], self.online)
-        self._siblings.check(self.counters, delta, values["util"], self.online)
-        whole = delta
-        fresh, delta.doubts = delta.doubts, held_on(delta.doubts, self._doubts)
-        self._doubts = fresh
-        delta.doubts[self._taken & (delta.doubts == 0)] = Doubt.TAKEN
-        if delta.doubts.any():
+        util = values["util"]
+        evidence = self._siblings.evidence(delta, util, self.online) if learn else None
+        verdicts, begin, unit = None, 0, self.splitter.unit
+        for i, skew_ns in enumerate(skews_ns):
+            if evidence is not None:
+                self._siblings.learn(evidence, i)
+            if verdicts is None or unit != self.splitter.unit:  # the event or its factor changed
+                unit, begin = self.splitter.unit, i
+                evidence = self._siblings.evidence(delta, util, self.online) if learn else None
+                verdicts = self._verdicts(delta[i:], values.of(slice(i, None)))
+            self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
+            yield self._sample(verdicts, i - begin, skew_ns)
+
+    def _verdicts(self, delta: Delta, values: Values) -> _Verdicts:
+        fresh = self._siblings.check(delta, values["util"], self.online)
+        doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
+        doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
+        if doubts.any():
+            delta = delta.copy()
+            delta.doubts = doubts
             self.counters.disbelieve(delta)
             values = self.evaluator.evaluate(delta)
-            whole = self._whole(delta)
         split = self.splitter.split(delta, values, self.online)
-        ceilings = self.ceilings(delta, values)
-        return Sample(delta, whole, values, split, self._skew_ns(frame), ceilings)
+        return _Verdicts(delta, values, fresh, split, self.ceilings(delta, values))
+
+    def _sample(self, verdicts: _Verdicts, at: int, skew_ns: int) -> Sample:
+        delta = verdicts.delta[at]
+        whole = self._whole(delta) if delta.doubts.any() else delta
+        values, split = verdicts.values.of(at), verdicts.split[at]
+        return Sample(delta, whole, values, split, skew_ns, verdicts.ceilings[at])
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""

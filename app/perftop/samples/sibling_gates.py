@@ -8,13 +8,14 @@ counters, so an event outside the bounds is doubted, not they.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.calibration import BLUR_S, LEAST_SHARE, factor_bounds
 from perftop.samples.counters import Counters, Delta
-from perftop.samples.doubt import Doubt
+from perftop.samples.doubt import Codes, Doubt
 from perftop.samples.gates import WORKED_S
 from perftop.samples.smt import TOLERANCE, Splitter
 
@@ -23,107 +24,151 @@ UNLIKE = 1e-3
 moved. Threads with equal times may never have run alone: clock modulation halts both at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Siblings:
+    """Cores with the same number of threads, in some samples: arrays are (samples, cores[, …])."""
+
+    rows: Ints
+    """(cores, threads) positions of CPUs."""
+    uneven: Bools
+    """Where the siblings were read over different spans: nothing can be compared."""
+    r: Floats
+    """The share of the span that each thread ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What some samples tell about the factor of an event: pairs of bounds, in order of use."""
+
+    key: str
+    bounds: list[tuple[Floats, Floats]]
+    """(samples, cores) each; NaN where they tell nothing."""
+
+    def of(self, sample: int) -> list[tuple[Floats, Floats]]:
+        return [(low[sample], high[sample]) for low, high in self.bounds]
+
+
 class SiblingGates:
     """The gates between siblings of one stream. `splitter` owns the cores and the calibrations."""
 
     def __init__(self, counters: Counters, splitter: Splitter) -> None:
         self._counters, self._splitter = counters, splitter
 
-    def learn(self, counters: Counters, delta: Delta, util: Floats, online: Bools) -> None:
-        """Use the sample as evidence for the event's factor. A doubted event is used too, because a
-        wrong factor makes every sample doubtful."""
-        for key, rows, r in self._groups(delta, util, online):
-            calibration = self._splitter.calibrations.get(key)
-            if calibration is None:
-                continue
-            x = self._splitter.shares(key, delta)[rows]
-            block = counters.columns[key].block
-            span_s = delta.tables[block].ticks[rows] / counters.stamp_hz
-            if rows.shape[1] > 2:
-                calibration.observe(*_bounds_of_many(r, x, span_s[:, 0]))
-                continue
-            if key == "distributed":
-                x = np.broadcast_to(x.sum(axis=1, keepdims=True), x.shape)
-            for at, other in ((0, 1), (1, 0)):
-                found = factor_bounds(key, r[:, at], x[:, at], r[:, other], span_s[:, at])
-                calibration.observe(*found)
+    def evidence(self, delta: Delta, util: Floats, online: Bools) -> Evidence | None:
+        """What samples tell about the factor of the event in use. A doubted event tells it too,
+        because a wrong factor makes every sample doubtful."""
+        key = self._key()
+        if key is None or key not in self._splitter.calibrations:
+            return None
+        bounds = []
+        for group in self._groups(key, delta, util, online):
+            for low, high in self._factor_bounds(key, group, delta):
+                bounds.append((np.where(group.uneven, np.nan, low), high))
+        return Evidence(key, bounds)
 
-    def check(self, counters: Counters, delta: Delta, util: Floats, online: Bools) -> None:
-        """Write the doubts into `delta`."""
-        hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
-        for key, rows, r in self._groups(delta, util, online):
-            table = delta.tables["cpu"]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                reads = (table.width[rows] / table.ticks[rows]).max(axis=1)
-            slack = (TOLERANCE + np.nan_to_num(reads, posinf=0.0))[:, None]
-            x = self._splitter.shares(key, delta)[rows] * self._splitter.factor(key)
-            ran = r * counters.tsc_ticks(delta)[rows] > WORKED_S * hz
-            codes = np.zeros(x.shape, np.uint8)
-            low, high = _bounds(key, r)
-            codes[(x < low - slack) | (x > high + slack)] = Doubt.OUTSIDE
-            if key == "one_thread":  # never alone, although their running times differ
-                unlike = np.ptp(r, axis=1) > UNLIKE + slack[:, 0] - TOLERANCE
-                codes[(x == 0).all(axis=1) & ran.any(axis=1) & unlike] = Doubt.STILL
-            else:
-                moves = ran if key == "distributed" else ran.any(axis=1, keepdims=True)
-                codes[(x == 0) & moves] = Doubt.STILL
-            if rows.shape[1] == 2:
-                _compare(key, r, x, slack, codes)
+    def _factor_bounds(
+        self, key: str, group: _Siblings, delta: Delta
+    ) -> Iterator[tuple[Floats, Floats]]:
+        counters, r = self._counters, group.r
+        x = self._splitter.shares(key, delta)[..., group.rows]
+        block = counters.columns[key].block
+        span_s = delta.tables[block].ticks[..., group.rows] / counters.stamp_hz
+        if group.rows.shape[1] > 2:
+            yield _bounds_of_many(r, x, span_s[..., 0])
+            return
+        if key == "distributed":
+            x = np.broadcast_to(x.sum(axis=-1, keepdims=True), x.shape)
+        for at, other in ((0, 1), (1, 0)):
+            yield factor_bounds(key, r[..., at], x[..., at], r[..., other], span_s[..., at])
+
+    def learn(self, evidence: Evidence, sample: int) -> None:
+        """Use one of these samples as evidence."""
+        for low, high in evidence.of(sample):
+            self._splitter.calibrations[evidence.key].observe(low, high)
+
+    def check(self, delta: Delta, util: Floats, online: Bools) -> Codes:
+        """The doubts of `delta` and those about SMT events."""
+        key, doubts = self._key(), delta.doubts
+        if key is None:
+            return doubts
+        of_key = doubts[..., self._counters.key_at[key]].copy()
+        for group in self._groups(key, delta, util, online):
+            codes = self._codes(key, group, delta)
             # A program that takes the event of one thread takes that of the other: without the
             # first, nothing supports the second.
-            worst = codes.max(axis=1, keepdims=True)
-            codes = np.where(codes == 0, worst, codes)
-            of_key = delta.doubts[:, counters.key_at[key]]
-            of_key[rows] = np.where(of_key[rows] == 0, codes, of_key[rows])
+            codes = np.where(codes == 0, codes.max(axis=-1, keepdims=True), codes)
+            codes[group.uneven] = 0
+            before = of_key[..., group.rows]
+            of_key[..., group.rows] = np.where(before == 0, codes, before)
+        if not of_key.any():
+            return doubts
+        doubts = doubts.copy()
+        doubts[..., self._counters.key_at[key]] = of_key
+        return doubts
 
-    def _groups(
-        self, delta: Delta, util: Floats, online: Bools
-    ) -> Iterator[tuple[str, np.ndarray, Floats]]:
-        """Cores grouped by number of threads: event, positions (cores, threads), and the share of
-        the span that each thread ran. Cores whose siblings were read over different spans are left
-        out."""
+    def _codes(self, key: str, group: _Siblings, delta: Delta) -> Codes:
+        counters, table, rows, r = self._counters, delta.tables["cpu"], group.rows, group.r
+        hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reads = (table.width[..., rows] / table.ticks[..., rows]).max(axis=-1)
+        slack = (TOLERANCE + np.nan_to_num(reads, posinf=0.0))[..., None]
+        x = self._splitter.shares(key, delta)[..., rows] * self._splitter.factor(key)
+        ran = r * counters.tsc_ticks(delta)[..., rows] > WORKED_S * hz
+        codes = np.zeros(x.shape, np.uint8)
+        low, high = _bounds(key, r)
+        codes[(x < low - slack) | (x > high + slack)] = Doubt.OUTSIDE
+        if key == "one_thread":  # never alone, although their running times differ
+            unlike = np.ptp(r, axis=-1) > UNLIKE + slack[..., 0] - TOLERANCE
+            codes[(x == 0).all(axis=-1) & ran.any(axis=-1) & unlike] = Doubt.STILL
+        else:
+            moves = ran if key == "distributed" else ran.any(axis=-1, keepdims=True)
+            codes[(x == 0) & moves] = Doubt.STILL
+        if rows.shape[1] == 2:
+            _compare(key, r, x, slack, codes)
+        return codes
+
+    def _key(self) -> str | None:
         key = self._splitter.counted()
-        if key is None or key not in self._counters.key_at:
-            return
-        threads = self._splitter.threads(online)
-        for count in sorted({len(rows) for rows in threads if len(rows) > 1}):
-            if count > 2 and key != "any_thread":
-                continue
-            rows = np.array([found for found in threads if len(found) == count])
-            rows = rows[~self._splitter.uneven(rows, delta)]
-            if len(rows):
-                yield key, rows, util[rows]
+        return key if key in self._counters.key_at else None
+
+    def _groups(self, key: str, delta: Delta, util: Floats, online: Bools) -> Iterator[_Siblings]:
+        for group in self._splitter.groups(online):
+            if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
+                uneven = self._splitter.uneven(group.rows, delta)
+                yield _Siblings(group.rows, uneven, util[..., group.rows])
 
 
 def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
-    """Lowest and highest share that the event of each CPU (cores, threads) can have counted, by how
-    long each thread ran."""
+    """Lowest and highest share that the event of each CPU (…, cores, threads) can have counted, by
+    how long each thread ran."""
     if key == "distributed":
         return r / 2, r
     if key == "one_thread":
-        return np.maximum(r - r[:, ::-1], 0.0), r
-    most = np.minimum(1.0, r.sum(axis=1, keepdims=True))
-    return r.max(axis=1, keepdims=True), most
+        return np.maximum(r - r[..., ::-1], 0.0), r
+    most = np.minimum(1.0, r.sum(axis=-1, keepdims=True))
+    return r.max(axis=-1, keepdims=True), most
 
 
 def _compare(key: str, r: Floats, x: Floats, slack: Floats, codes: np.ndarray) -> None:
     """Doubt both events of a core if they disagree on ANY and neither is doubted already."""
     if key == "distributed":
-        any_ = x.sum(axis=1, keepdims=True)
-        low, high = r.max(axis=1, keepdims=True), np.minimum(1.0, r.sum(axis=1, keepdims=True))
+        any_ = x.sum(axis=-1, keepdims=True)
+        low, high = r.max(axis=-1, keepdims=True), np.minimum(1.0, r.sum(axis=-1, keepdims=True))
         wrong = (any_ < low - 2 * slack) | (any_ > high + 2 * slack)
     else:
-        each = r[:, ::-1] + x if key == "one_thread" else x
-        wrong = np.abs(each[:, :1] - each[:, 1:]) > 2 * slack
-    fresh = wrong & (codes == 0).all(axis=1, keepdims=True)
+        each = r[..., ::-1] + x if key == "one_thread" else x
+        wrong = np.abs(each[..., :1] - each[..., 1:]) > 2 * slack
+    fresh = wrong & (codes == 0).all(axis=-1, keepdims=True)
     codes[np.broadcast_to(fresh, codes.shape)] = Doubt.APART
 
 
 def _bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
     """Bounds as in `factor_bounds`, for an any-thread event of cores with more than two threads."""
+    known = ~np.isnan(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share, blur = np.nanmean(x, axis=1), BLUR_S / span_s
-        lowest = r.max(axis=1)
-        low, high = (lowest - blur) / share, (np.minimum(1.0, r.sum(axis=1)) + blur) / share
+        share = np.where(known, x, 0.0).sum(axis=-1) / known.sum(axis=-1)
+        blur = BLUR_S / span_s
+        lowest, together = r.max(axis=-1), np.minimum(1.0, r.sum(axis=-1))
+        low, high = (lowest - blur) / share, (together + blur) / share
         enough = (lowest > LEAST_SHARE) & (share > 0)
     return np.where(enough, low, np.nan), np.where(enough, high, np.nan)

@@ -15,11 +15,12 @@ four sum to 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.calibration import calibrations
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.evaluation import Values
@@ -37,18 +38,35 @@ TOLERANCE = 0.01
 0.6 % (worst of 816); a reprogrammed counter misses them by nearly the whole span."""
 
 
-@dataclass(frozen=True, slots=True)
+METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
+"""Ways in which states were found, by code."""
+SINGLE, ANY_THREAD, TRACE, BOUNDS = (
+    METHODS.index(name) for name in ("single", "any-thread", "traced", "bounds")
+)
+
+
+@dataclass(frozen=True)
 class Split:
-    """SMT states by position of the core; NaN: unknown."""
+    """SMT states by position of the core, or, with a leading axis, in each of several samples; NaN:
+    unknown."""
 
     states: Floats  # (cores, 4)
     low: Floats  # (cores, 4), for method "bounds" only
     high: Floats
     active_threads: Floats  # mean number of unhalted threads
-    method: list[str | None]
+    how: Ints
+    """(cores) places in METHODS."""
+
+    @cached_property
+    def method(self) -> list[str | None]:
+        return [METHODS[code] for code in self.how.tolist()]
 
     def of(self, core: int) -> dict[str, float]:
         return dict(zip(STATES, self.states[core].tolist(), strict=True))
+
+    def __getitem__(self, samples: int | slice) -> Split:
+        states, low, high = self.states[samples], self.low[samples], self.high[samples]
+        return Split(states, low, high, self.active_threads[samples], self.how[samples])
 
 
 def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
@@ -56,7 +74,7 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     settled = np.clip(any_, low, np.maximum(low, high))
-    shares = np.stack([1 - settled, settled - r1, settled - r0, r0 + r1 - settled], axis=1)
+    shares = np.stack([1 - settled, settled - r1, settled - r0, r0 + r1 - settled], axis=-1)
     result: Floats = np.maximum(shares, 0.0)
     return result
 
@@ -65,9 +83,22 @@ def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
     """Lowest and highest share of each state that r0 and r1 alone allow, (n, 4) each."""
     least = np.maximum(0.0, r0 + r1 - 1)
     most = np.minimum(r0, r1)
-    low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=1)
-    high = np.stack([1 - r0 - r1 + most, r0 - least, r1 - least, most], axis=1)
+    low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=-1)
+    high = np.stack([1 - r0 - r1 + most, r0 - least, r1 - least, most], axis=-1)
     return np.clip(low, 0, 1), np.clip(high, 0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cores with the same number of threads online."""
+
+    cores: Ints
+    rows: Ints
+    """(cores, threads) positions of the CPUs that are online."""
+
+    @property
+    def threads(self) -> int:
+        return len(self.rows[0])
 
 
 class Splitter:
@@ -90,92 +121,84 @@ class Splitter:
         told = {tuple(core): row for row, core in enumerate(self._counters.hello.cores)}
         self._core_rows = np.array([told.get(tuple(core), -1) for core in cores], int)
         """Row of each core in blocks of core scope; -1: hello has no such core."""
+        self._grouped: tuple[bytes, list[Group]] = (b"", [])
 
-    def threads(self, online: Bools) -> list[list[int]]:
-        """Positions of the online CPUs of each core."""
-        return [[row for row in rows if online[row]] for rows in self._rows]
+    def groups(self, online: Bools) -> list[Group]:
+        """The cores by how many of their CPUs are online, fewest first; without those of none."""
+        known = online.tobytes()
+        if self._grouped[0] != known:
+            threads = [[row for row in rows if online[row]] for rows in self._rows]
+            counts = sorted({len(rows) for rows in threads if rows})
+            found = [[i for i, rows in enumerate(threads) if len(rows) == n] for n in counts]
+            groups = [Group(np.array(at), np.array([threads[i] for i in at])) for at in found]
+            self._grouped = known, groups
+        return self._grouped[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
-        """Shares over the span, by the best method that the counters allow for each core."""
-        n = len(self.cores)
-        threads, util = self.threads(online), values["util"]
-        result = Split(
-            np.full((n, 4), np.nan), np.full((n, 4), np.nan), np.full((n, 4), np.nan),
-            np.full(n, np.nan), [None] * n,
-        )  # fmt: skip
-        count = np.array([len(rows) for rows in threads])
-        self._single(result, np.flatnonzero(count == 1), threads, util)
-        self._pairs(result, np.flatnonzero(count == 2), threads, util, delta)
-        for core in np.flatnonzero(count > 2):
-            self._many(result, int(core), threads[core], util, delta)
+        """Shares over the span, or over each of several samples, by the best method that the
+        counters allow for each core."""
+        util = values["util"]
+        shape = (*util.shape[:-1], len(self.cores))
+        states, low, high = np.full((3, *shape, len(STATES)), np.nan)
+        result = Split(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
+        for group in self.groups(online):
+            r = util[..., group.rows]
+            if group.threads == 1:
+                _single(result, group.cores, r[..., 0])
+            elif group.threads == 2:
+                self._pairs(result, group, r, delta)
+            else:
+                self._many(result, group, r, delta)
         return result
 
-    def _single(
-        self, out: Split, cores: np.ndarray, threads: list[list[int]], util: Floats
-    ) -> None:
-        if not len(cores):
-            return
-        r = util[[threads[core][0] for core in cores]]
-        zero = np.where(np.isnan(r), np.nan, 0.0)
-        out.states[cores] = np.stack([1 - r, r, zero, zero], axis=1)
-        out.active_threads[cores] = r
-        for core in cores:
-            out.method[core] = "single"
-
-    def _pairs(
-        self, out: Split, cores: np.ndarray, threads: list[list[int]], util: Floats, delta: Delta
-    ) -> None:
-        if not len(cores):
-            return
-        pair = np.array([threads[core] for core in cores])
-        r0, r1 = util[pair].T
-        uneven = self.uneven(pair, delta)
-        r0, r1 = np.where(uneven, np.nan, r0), np.where(uneven, np.nan, r1)
-        out.active_threads[cores] = r0 + r1
-        method, any_ = self._any(pair, r0, r1, delta)
-        low, high = bounds(r0, r1)
-        counted = np.array([m is not None for m in method])
-        out.states[cores[counted]] = states(r0, r1, any_)[counted]
+    def _pairs(self, out: Split, group: Group, r: Floats, delta: Delta) -> None:
+        uneven = self.uneven(group.rows, delta)
+        r0, r1 = (np.where(uneven, np.nan, r[..., thread]) for thread in (0, 1))
+        cores = group.cores
+        out.active_threads[..., cores] = r0 + r1
+        counted, any_ = self._any(group.rows, r0, r1, delta)
         traced = self._traced(cores, delta)
-        known = ~counted & np.isfinite(traced).all(axis=1)
-        out.states[cores[known]] = traced[known]
-        rest = ~counted & ~known
-        out.low[cores[rest]] = low[rest]
-        out.high[cores[rest]] = high[rest]
-        for core, name, is_traced in zip(cores, method, known, strict=True):
-            out.method[core] = name or ("traced" if is_traced else "bounds")
+        known = (counted == 0) & np.isfinite(traced).all(axis=-1)
+        rest = ((counted == 0) & ~known)[..., None]
+        otherwise = np.where(known[..., None], traced, np.nan)
+        found = np.where((counted > 0)[:, None], states(r0, r1, any_), otherwise)
+        out.states[..., cores, :] = found
+        low, high = bounds(r0, r1)
+        out.low[..., cores, :] = np.where(rest, low, np.nan)
+        out.high[..., cores, :] = np.where(rest, high, np.nan)
+        out.how[..., cores] = np.where(counted, counted, np.where(known, TRACE, BOUNDS))
 
-    def uneven(self, pair: np.ndarray, delta: Delta) -> Bools:
+    def uneven(self, pair: Ints, delta: Delta) -> Bools:
         """Mask of the groups of siblings whose reads do not cover the same span."""
-        ticks = delta.tables["cpu"].ticks[pair]
-        result: Bools = np.ptp(ticks, axis=1) > UNEVEN * ticks.max(axis=1)
+        ticks = delta.tables["cpu"].ticks[..., pair]
+        result: Bools = np.ptp(ticks, axis=-1) > UNEVEN * ticks.max(axis=-1)
         return result
 
-    def _traced(self, cores: np.ndarray, delta: Delta) -> Floats:
-        """(n, 4) shares of the states by the kernel's idle transitions; NaN where they are not
+    def _traced(self, cores: Ints, delta: Delta) -> Floats:
+        """(cores, 4) shares of the states by the kernel's idle transitions; NaN where they are not
         traced, or where a sibling's state was not known all the time."""
         columns = [c for key in TRACED if (c := self._counters.columns.get(key))]
         if len(columns) < len(TRACED) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._core_rows[cores]
-        moved = np.stack([table.moved[rows, c.first] for c in columns], axis=1)
+        moved = np.stack([table.moved[..., rows, c.first] for c in columns], axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            total = moved.sum(axis=1)
-            elapsed = table.ticks[rows] / self._counters.stamp_hz
+            total = moved.sum(axis=-1)
+            elapsed = table.ticks[..., rows] / self._counters.stamp_hz
             whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
             # A value may step back by ns between two reads; the sum of all four may not.
-            shares = np.clip(moved, 0, None) / np.clip(moved, 0, None).sum(axis=1)[:, None]
-        return np.where(whole[:, None], shares, np.nan)
+            positive = np.clip(moved, 0, None)
+            shares = positive / positive.sum(axis=-1)[..., None]
+        return np.where(whole[..., None], shares, np.nan)
 
-    def _any(
-        self, pair: np.ndarray, r0: Floats, r1: Floats, delta: Delta
-    ) -> tuple[list[str | None], Floats]:
-        """The method for each pair, and ANY by that method; None and NaN where there is none."""
+    def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
+        """The method for each pair, and ANY by that method; 0 and NaN where there is none."""
         name = self.counted()
         if name is None:
-            return [None] * len(pair), np.full(len(pair), np.nan)
-        first, second = self.shares(name, delta)[pair].T * self.factor(name)
+            return np.zeros(len(pair), np.int64), np.full(len(pair), np.nan)
+        shares = self.shares(name, delta)[..., pair] * self.factor(name)
+        first, second = shares[..., 0], shares[..., 1]
         if name == "distributed":
             first = second = first + second
         elif name == "one_thread":
@@ -184,7 +207,8 @@ class Splitter:
         any_ = (
             np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
         ) / 2
-        return [name.replace("_", "-") if has else None for has in self._has(name, pair)], any_
+        code = METHODS.index(name.replace("_", "-"))
+        return np.where(self._has(name, pair), code, 0), any_
 
     def counted(self) -> str | None:
         """The counter that gives ANY: the best one available whose factor is not refused; None if
@@ -195,6 +219,12 @@ class Splitter:
                 if calibration is None or calibration.chosen is not None:
                     return key
         return None
+
+    @property
+    def unit(self) -> tuple[str | None, float]:
+        """The counter that gives ANY, and what its ticks are worth."""
+        key = self.counted()
+        return key, 0.0 if key is None else self.factor(key)
 
     def _allowed(self, method: str) -> bool:
         return not self._methods or method in self._methods
@@ -214,26 +244,35 @@ class Splitter:
     def shares(self, key: str, delta: Delta) -> Floats:
         """Ticks of a counter per TSC tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
-        moved = delta.tables[column.block].moved[:, column.first]
+        moved = delta.tables[column.block].moved[..., column.first]
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = moved / self._counters.tsc_ticks(delta, column.block)
         return share
 
-    def _many(self, out: Split, core: int, rows: list[int], util: Floats, delta: Delta) -> None:
-        """Split a core with more than two threads: only `neither` is known, exactly or as a
+    def _many(self, out: Split, group: Group, r: Floats, delta: Delta) -> None:
+        """Split cores with more than two threads: only `neither` is known, exactly or as a
         range."""
-        r = util[rows]
-        out.active_threads[core] = r.sum()
-        lowest, highest = r.max(), min(1.0, float(r.sum()))
+        total = r.sum(axis=-1)
+        out.active_threads[..., group.cores] = total
+        lowest, highest = r.max(axis=-1), np.fmin(1.0, total)
         if self.counted() != "any_thread":
-            out.method[core] = "bounds"
-            out.low[core, 0], out.high[core, 0] = 1 - highest, 1 - lowest
+            out.how[..., group.cores] = BOUNDS
+            out.low[..., group.cores, 0], out.high[..., group.cores, 0] = 1 - highest, 1 - lowest
             return
-        out.method[core] = "any-thread"
-        shared = self.shares("any_thread", delta)[rows]
-        if np.isfinite(shared).any():
-            any_ = float(np.nanmean(shared)) * self.factor("any_thread")
-            out.states[core, 0] = 1 - np.clip(any_, lowest, highest)
+        out.how[..., group.cores] = ANY_THREAD
+        shared = self.shares("any_thread", delta)[..., group.rows]
+        with np.errstate(invalid="ignore"):
+            known = ~np.isnan(shared)
+            mean = np.where(known, shared, 0.0).sum(axis=-1) / known.sum(axis=-1)
+        any_ = np.clip(mean * self.factor("any_thread"), lowest, highest)
+        out.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
+
+
+def _single(out: Split, cores: Ints, r: Floats) -> None:
+    zero = np.where(np.isnan(r), np.nan, 0.0)
+    out.states[..., cores, :] = np.stack([1 - r, r, zero, zero], axis=-1)
+    out.active_threads[..., cores] = r
+    out.how[..., cores] = SINGLE
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:

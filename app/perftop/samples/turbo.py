@@ -15,7 +15,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.samples.cores import Cores
+from perftop.samples.cores import Cores, extended
 from perftop.samples.counters import BlockCounter, Counters, Delta
 from perftop.samples.turbo_tables import Corners, Steps, tables
 
@@ -34,7 +34,8 @@ CAPS = ("scaling_max_freq", "turbo off", "turbo off, config-TDP", "max_perf_pct"
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Means over a span in Hz, by position of the core; NaN where unknown."""
+    """Means over a span in Hz, by position of the core, or, with a leading axis, over each of
+    several samples; NaN where unknown."""
 
     low_hz: Floats
     """The certain minimum, against which drops are measured; the base clock if no table is
@@ -42,6 +43,9 @@ class Ceilings:
     high_hz: Floats
     hz: Floats
     """`low_hz` where it comes from turbo, else NaN."""
+
+    def __getitem__(self, samples: int | slice) -> Ceilings:
+        return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,10 @@ class Turbo:
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
         """`util`: by position of the CPU, the share of the span in which it ran."""
-        low, high = np.full((2, len(self._told)), np.nan)
+        low, high = np.full((2, *util.shape[:-1], len(self._told)), np.nan)
         if np.isfinite(self._fastest).any():
             # With more cores active the ceiling is unknown, but it is at least the base clock.
-            low, high = np.minimum(self._base(delta), self._fastest), self._fastest.copy()
+            low[...], high[...] = np.minimum(self._base(delta), self._fastest), self._fastest
         if self._domains:
             least, most = self._looked_up(delta, np.where(online, util, 0.0), online)
             known = np.isfinite(least)
@@ -136,7 +140,7 @@ class Turbo:
             high = np.fmax(np.where(known, most, high), self._favoured)
             low, high = np.fmin(low, self._slower), np.fmin(high, self._slower)
         for key, at, of in self._exact:
-            low[at] = high[at] = self._level(key, "package", delta)[of]
+            low[..., at] = high[..., at] = self._level(key, "package", delta)[..., of]
         return Ceilings(low, high, np.where(self._told, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
@@ -148,9 +152,11 @@ class Turbo:
         low, high = np.full((2, *runs.shape), np.nan)
         for domain in self._domains:
             at = domain.cores
-            low[at], high[at] = _range(domain.steps, runs[at], least[at], most[at])
-        total = runs.sum(axis=1)
-        return (low * runs).sum(axis=1) / total, (high * runs).sum(axis=1) / total
+            for sample in np.ndindex(runs.shape[:-2]):
+                mine = (*sample, at)
+                low[mine], high[mine] = _range(domain.steps, runs[mine], least[mine], most[mine])
+        total = runs.sum(axis=-1)
+        return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
     def _base(self, delta: Delta) -> Floats:
         """Base clock by core. A single one for the machine does not fit all core types, so hybrids
@@ -165,7 +171,7 @@ class Turbo:
 
     def _most(self, key: str, delta: Delta) -> Floats:
         """A gauge by CPU as its maximum by core: a core obeys its most demanding thread."""
-        return self._cores.most(self._level(key, "cpu", delta)[:-1])
+        return self._cores.most(self._level(key, "cpu", delta)[..., :-1])
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
         """Mean of a gauge by row, with NaN appended for row -1; NaN also where it is not known."""
@@ -174,7 +180,7 @@ class Turbo:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
         table = delta.tables[column.block]
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.append(table.moved[:, column.first] / table.ticks, np.nan)
+            return extended(table.moved[..., column.first] / table.ticks, np.nan)
 
     def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
         """Least and most share of the span in which each core counted as active. Without counters
@@ -185,25 +191,25 @@ class Turbo:
             share = np.clip(share, 0.0, 1.0)
             least, most = np.where(known, share, 0.0), np.where(known, share, 1.0)
         else:
-            least = np.nan_to_num(np.fmax.reduce(run, axis=1))
-            most = np.where((run > 0).any(axis=1) | np.isnan(run).any(axis=1), 1.0, 0.0)
+            least = np.nan_to_num(np.fmax.reduce(run, axis=-1))
+            most = np.where((run > 0).any(axis=-1) | np.isnan(run).any(axis=-1), 1.0, 0.0)
         return np.where(on, least, 0.0), np.where(on, most, 0.0)
 
     def _awake(self, delta: Delta) -> Floats:
         counters = self._counters
         rate = counters.hello.tsc_hz
-        slept = np.zeros(len(self._told))
+        slept: Floats | float = 0.0
         keys = {column.counter.key for column in self._sleeps}
         for column in self._sleeps:
             table = delta.tables[column.block]
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
-                share = table.moved[:, column.first] / (rate.hz if rate else np.nan) / seconds
-            by_core = np.append(share, np.nan)[self._cores.told]
+                share = table.moved[..., column.first] / (rate.hz if rate else np.nan) / seconds
+            by_core = extended(share, np.nan)[..., self._cores.told]
             if column.counter.key == "core_c7" and "core_c6" in keys:
                 by_core = np.where(self._small[self._cores.rows[:, 0]], 0.0, by_core)
-            slept += by_core
-        return 1 - slept
+            slept = slept + by_core
+        return np.asarray(1 - slept)
 
     # --- other limits
 

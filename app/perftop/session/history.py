@@ -30,7 +30,7 @@ CHUNK = 50
 """Samples: to look at one, those before it in its chunk must be unpacked."""
 PARTS = 8
 """No chunk takes a greater part of the budget: what goes at once is little of what is kept."""
-OVERHEAD = 4_500
+OVERHEAD = 5_500
 """Bytes of objects and array heads in a chunk, beyond their content."""
 TASKS_NS = 2_000_000_000
 """Who runs where is told about once a second: what is older is not true any more."""
@@ -88,12 +88,23 @@ class History:
 
     # --- filling
 
+    def room(self, sieve: Sieve) -> int:
+        """How many frames can be kept until this must be called again; `sieve` has seen none of
+        them yet."""
+        last = self._chunks[-1].trail if self._chunks else None
+        full = last is None or last.count == last.room or last.cores is not sieve.cores
+        if full or self._heavy():
+            self._begin(sieve)
+        trail = self._chunks[-1].trail
+        return trail.room - trail.count
+
     def keep(self, message: Message, sieve: Sieve) -> bool:
-        """A message that `sieve` has not seen yet. False: its time cannot be, so it is not kept."""
+        """Keep a note that `sieve` has not seen yet, or a frame for which there is room. False: its
+        time cannot be, so it is not kept."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
-        if self._full(message, sieve):
+        if not is_frame and self._heavy():
             self._begin(sieve)
         self._chunks[-1].keep(message, self._packer.pack(message))
         if is_frame:
@@ -115,12 +126,9 @@ class History:
             seconds = cpus.ticks / sieve.counters.stamp_hz
         chunk.trail.add(now_ns, sample, seconds, sample.ceilings.hz)
 
-    def _full(self, message: Message, sieve: Sieve) -> bool:
-        if not self._chunks or self._chunks[-1].bytes > self._budget // PARTS:
-            return True
-        trail = self._chunks[-1].trail
-        ends = trail.count == trail.room or trail.cores is not sieve.cores
-        return isinstance(message, wire.Frame) and ends
+    def _heavy(self) -> bool:
+        """No chunk may take more, or there is none."""
+        return not self._chunks or self._chunks[-1].bytes > self._budget // PARTS
 
     def _begin(self, sieve: Sieve) -> None:
         self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
@@ -263,16 +271,19 @@ class History:
         sieve = sieve.resumed(self._chunks[first].state)
         span = nothing(sieve, begin_ns)
         for chunk in self._chunks[first:]:
+            frames: list[wire.Frame] = []
             for message in self._unpacked(chunk):
+                if isinstance(message, wire.Frame):
+                    frames.append(message)
+                if isinstance(message, wire.Note) or message.time_ns >= end_ns:
+                    _add(frames, begin_ns, sieve, span)
+                    frames.clear()
                 if isinstance(message, wire.Note):
                     sieve.hotplug(message)
                     sieve.ownership(message)
-                elif message.time_ns <= begin_ns:
-                    sieve.skip(message)
-                elif sample := sieve.sample(message):
-                    span.add(sample, sieve)
-                if isinstance(message, wire.Frame) and message.time_ns >= end_ns:
+                elif message.time_ns >= end_ns:
                     return sieve, span
+            _add(frames, begin_ns, sieve, span)
         raise AssertionError("no such span")
 
     def tasks(self, end_ns: int) -> Tasks:
@@ -285,6 +296,14 @@ class History:
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break
         return {}
+
+
+def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) -> None:
+    """Take frames again, and add the samples that end after that time."""
+    sieve.skip([frame for frame in frames if frame.time_ns <= begin_ns])
+    for sample in sieve.samples([frame for frame in frames if frame.time_ns > begin_ns]):
+        if sample is not None:
+            span.add(sample, sieve)
 
 
 def _over(top: Floats, bottom: Floats) -> Floats:

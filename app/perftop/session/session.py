@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 
 from perfprobe import wire
 from perftop.base.times import length
@@ -18,7 +19,7 @@ from perftop.samples.calibration import Calibration
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
-from perftop.samples.sample_reader import Sieve
+from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
 from perftop.session.history import TASKS_NS, History
@@ -29,6 +30,8 @@ MOST_WARNINGS = 20
 """Kept: a probe that repeats itself must not fill the memory."""
 MOST_ENDED = 8192
 """Episodes kept: as many as can end in one frame."""
+MOST_TOGETHER = 16
+"""Frames computed at once. More would take memory and gain little."""
 MOST_DETAILS = 4096
 """Processes of which details are kept, the newest."""
 MOST_MARKS = 1000
@@ -88,8 +91,41 @@ class Session:
         return (self.hello.wall_ns + raw_ns - self.hello.raw_ns + asleep_ns) / 1e9
 
     def apply(self, message: wire.Message) -> None:
+        """Take one message."""
+        for _ in self.play([message]):
+            pass
+
+    def play(self, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
+        """Take messages in their order; yields each as soon as it was taken. Frames that follow
+        each other are computed together, with the same result as one by one."""
+        at = 0
+        while at < len(messages):
+            if run := self._run(messages, at):
+                for frame, sample in zip(run, self.sieve.samples(run, learn=True), strict=True):
+                    self._frame(frame, sample)
+                    yield frame
+            else:
+                self._alone(messages[at])
+                yield messages[at]
+            at += len(run) or 1
+
+    def _run(self, messages: Sequence[wire.Message], at: int) -> list[wire.Frame]:
+        """The frames from there on that can be computed together."""
+        run: list[wire.Frame] = []
+        now_ns, most = self.now_ns, MOST_TOGETHER
+        for message in messages[at : at + MOST_TOGETHER]:
+            if not isinstance(message, wire.Frame) or message.time_ns < now_ns or len(run) == most:
+                break
+            if not run and self.history is not None:
+                most = min(most, self.history.room(self.sieve))
+            run.append(message)
+            now_ns = message.time_ns
+        return run
+
+    def _alone(self, message: wire.Message) -> None:
         if isinstance(message, wire.Frame):
-            self._frame(message)
+            text = f"frame {message.seq} goes back in time, and was left out"
+            self._warn(wire.Note("warning", self.now_ns, data={"text": text}))
         elif isinstance(message, wire.Note):
             if self.history is not None:
                 self.history.keep(message, self.sieve)
@@ -161,19 +197,13 @@ class Session:
         tasks = self.tasks if now_ns - self._tasks_ns <= TASKS_NS else {}
         return span.interval(self.sieve, now_ns, self.unix(now_ns), self._seq, tasks)
 
-    def _frame(self, frame: wire.Frame) -> None:
-        since_ns = self.now_ns
-        if frame.time_ns < since_ns:
-            text = f"frame {frame.seq} goes back in time, and was left out"
-            self._warn(wire.Note("warning", since_ns, data={"text": text}))
-            return
-        self.now_ns = frame.time_ns
+    def _frame(self, frame: wire.Frame, sample: Sample | None) -> None:
+        since_ns, self.now_ns = self.now_ns, frame.time_ns
         self.frames += 1
         self.lost, self.late = frame.lost, frame.late
         self._records(frame)
         self._wake(frame)
         kept = self.history is not None and self.history.keep(frame, self.sieve)
-        sample = self.sieve.sample(frame, learn=True)
         self._settle()
         if self.history is not None and kept:
             self.history.trace(sample, self.sieve)

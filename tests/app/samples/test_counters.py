@@ -20,7 +20,7 @@ TICKS = made.TSC_HZ / 10
 
 def deltas(greeting: wire.Hello, *frames: wire.Frame) -> list[Delta]:
     counters = Counters(greeting)
-    return [counters.step(f) for f in frames]
+    return [counters.steps([f])[0] for f in frames]
 
 
 def moved(delta: Delta, row: int = 0, column: int = 0) -> float:
@@ -175,13 +175,13 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
     """Its first stamp lies after the one of the sample before, its second does not even that."""
     greeting = made.hello([made.CYCLES], threads=1)
     counters = Counters(greeting)
-    counters.step(frame(greeting, 0, {"cycles": [0]}))
+    counters.steps([frame(greeting, 0, {"cycles": [0]})])
     plain = frame(greeting, 1, {"cycles": [5]})
     rows = plain.blocks["cpu"]
     head = np.frombuffer(rows.head, "<u8").copy()
     head[1] = head[0] - 1
     turned = dataclasses.replace(rows, head=head.tobytes())
-    delta = counters.step(dataclasses.replace(plain, blocks={"cpu": turned}))
+    delta = counters.steps([dataclasses.replace(plain, blocks={"cpu": turned})])[0]
     assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
     assert (ticks(delta), moved(delta)) == (0, 0)
 
@@ -233,5 +233,5 @@ def test_a_block_without_counters_is_a_block() -> None:
     greeting = made.hello([], stat=[made.counter("ticks", "1", bits=64)])
     counters = Counters(greeting)
     for seq in (0, 1):
-        delta = counters.step(made.frame(greeting, seq, {"ticks": [seq, 2 * seq]}))
+        delta = counters.steps([made.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
     assert delta.tables["stat"].moved[:, 0].tolist() == [1, 2]

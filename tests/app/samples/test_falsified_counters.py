@@ -57,7 +57,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
                 factor, when = wrong.get((cpu, key), (1.0, range(0)))
                 sums[key][cpu] += value * (factor if seq in when else 1.0)
         values = {key: [int(value) for value in sums[key]] for key in KEYS}
-        sample = sieve.sample(made.frame(hello, seq, values), learn=True)
+        sample = next(sieve.samples([made.frame(hello, seq, values)], learn=True))
         if sample is not None:
             found.append(sample)
     return found
@@ -129,7 +129,7 @@ def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
         if seq == 2:
             stamps[1] = 0
         values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
-        sample = sieve.sample(made.frame(hello, seq, values, stamps=stamps))
+        sample = next(sieve.samples([made.frame(hello, seq, values, stamps=stamps)]))
         found.append(sample)
     assert found[2] is not None
     assert found[3] is not None
@@ -151,7 +151,7 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
         head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
         rows = message.blocks["cpu"]
         message.blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
-        if (sample := sieve.sample(message)) is not None:
+        if (sample := next(sieve.samples([message]))) is not None:
             hz.append(float(sample.values["busy_hz"][0]))
     assert np.isnan(hz[0])
     assert hz[1:] == pytest.approx([2.8e9] * 2)

@@ -25,7 +25,7 @@ ALL = [ENABLED, RUNNING, REF, CYCLES, APERF]
 
 def deltas(greeting: wire.Hello, *samples: made.Values) -> tuple[Counters, list[Delta]]:
     counters = Counters(greeting)
-    return counters, [counters.step(frame(greeting, i, s)) for i, s in enumerate(samples)]
+    return counters, [counters.steps([frame(greeting, i, s)])[0] for i, s in enumerate(samples)]
 
 
 def sample(

@@ -42,7 +42,8 @@ class Neighbours:
         self.company.take(seen.records, seen.time_ns)
         self.watching.take(seen.records, seen.time_ns)
         values = seen.sample.values
-        util, stolen = values["util"], np.nan_to_num(values["steal"])
+        util, stolen = values["util"], values["steal"]
+        stolen = np.where(np.isnan(stolen), 0.0, stolen)
         if self.watching.name is None:
             busy = np.asarray(util + stolen >= BUSY)
             return [*self.siblings.sample(seen, busy, set()), *self.hypervisor.sample(seen, busy)]

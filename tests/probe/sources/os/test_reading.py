@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from perfprobe.native.sampler import FILE, Slot
 from perfprobe.sources.os import source
 from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Missing, Scope
+from perftop.samples.counters import Delta
 from perftop.session.session import Session
 
 SAMPLE_NS = 10_000_000
@@ -143,16 +144,16 @@ def test_what_was_counted_in_between_is_no_difference(rig: Rig) -> None:
     """The heir's group began at 0, say: its first value has nothing to do with the last one."""
     rig.frames(2)
     seen: list[int] = []
-    step = rig.session.counters.step
+    steps = rig.session.counters.steps
 
-    def watch(frame: wire.Frame) -> object:
-        seen.append(rig_flags(frame))
-        return step(frame)
+    def watch(frames: Sequence[wire.Frame]) -> Delta:
+        seen.extend(map(rig_flags, frames))
+        return steps(frames)
 
     def rig_flags(frame: wire.Frame) -> int:
         return memoryview(frame.blocks["package"].head).cast("Q")[4]
 
-    rig.session.counters.step = watch  # type: ignore[assignment,method-assign]
+    rig.session.counters.steps = watch  # type: ignore[method-assign]
     trees.put(rig.root, f"{trees.CPU}/online", "1,2,3\n")
     rig.until(lambda: not rig.session.online[0], "CPU 0 is off")
     rig.until(lambda: any(flags & wire.ROW_REBASED for flags in seen), "the heir's row is new")

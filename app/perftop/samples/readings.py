@@ -1,0 +1,135 @@
+"""The rows of a block in some frames in a row, and the reading that each is compared with.
+
+Arrays are (frames, rows) or (frames, rows, columns), so that numpy is called as often for many
+frames as for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.base.arrays import Bools, Floats, Words
+
+USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
+HEAD_BYTES = 8 * wire.HEAD
+
+Hold = Callable[[Bools, Bools, Words], Bools]
+"""From known, sampled and flags of one frame's rows: those that must wait for the next frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What the frames say; a frame without the block is not among them."""
+
+    head: Words
+    valid: Bools
+    values: Words
+    width: Floats
+    """Stamp ticks that each read took."""
+
+    @property
+    def flags(self) -> Words:
+        flags: Words = self.head[..., 4]
+        return flags
+
+    def flagged(self, bit: int) -> Bools:
+        found: Bools = self.flags & np.uint64(bit) != 0
+        return found
+
+
+def unpack(block: wire.Block, n: int, several: Sequence[wire.Rows]) -> Readings:
+    """Heads, validity and values of a block of `n` rows."""
+    count = len(several)
+    heads = [rows.head for rows in several]
+    if n != 1 and any(len(head) == HEAD_BYTES for head in heads):  # one head for all rows
+        heads = [bytes(head) * n if len(head) == HEAD_BYTES else head for head in heads]
+    head = np.frombuffer(b"".join(heads), "<u8").reshape(count, n, wire.HEAD)
+    words = np.frombuffer(b"".join([rows.valid for rows in several]), np.uint8)
+    words = words.reshape(count, n, 8 * block.valid_words)
+    bits = np.unpackbits(words, axis=2, count=block.columns, bitorder="little")
+    values = np.frombuffer(b"".join([rows.values for rows in several]), "<u8")
+    width = (head[..., 1] - head[..., 0]).astype(np.float64)
+    return Readings(head, bits.astype(bool), values.reshape(count, n, block.columns), width)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """For each row of each frame the reading that its difference is taken with."""
+
+    stamp: Words
+    width: Floats
+    values: Words
+    valid: Bools
+    first: Bools
+    known: Bools
+
+
+@dataclass(slots=True)
+class Baseline:
+    """The latest reading of each row of a block."""
+
+    stamp: Words
+    width: Floats
+    values: Words
+    valid: Bools
+    first: Bools
+    """(rows) nothing was read before it."""
+    known: Bools
+    """(rows) there is a reading to take a difference with."""
+
+    @classmethod
+    def none(cls, n: int, columns: int) -> Baseline:
+        return cls(
+            np.zeros(n, np.uint64), np.zeros(n), np.zeros((n, columns), np.uint64),
+            np.zeros((n, columns), bool), np.zeros(n, bool), np.zeros(n, bool),
+        )  # fmt: skip
+
+    def copy(self) -> Baseline:
+        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
+        return Baseline(*(part.copy() for part in parts))  # type: ignore[arg-type]
+
+    @property
+    def nbytes(self) -> int:
+        parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
+        return sum(part.nbytes for part in parts)
+
+    def take(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Before:
+        """What each frame is compared with; then the newest readings are the baseline. Clears
+        rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
+        all earlier readings must be forgotten before it."""
+        known = self._known(now, read, drop, hold)
+        count, rows = read.shape
+        whole, each = read.all(), np.arange(rows)
+        at = np.where(read, np.arange(1, count + 1)[:, None], 0)
+        at = np.maximum.accumulate(np.concatenate([np.zeros((1, rows), int), at]))
+
+        def earlier(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            both = np.concatenate([old[None], new])
+            both = both if whole else both[at, each]
+            return both[:-1], both[-1].copy()
+
+        stamp, self.stamp = earlier(self.stamp, now.head[..., 0])
+        width, self.width = earlier(self.width, now.width)
+        values, self.values = earlier(self.values, now.values)
+        valid, self.valid = earlier(self.valid, now.valid)
+        first, self.first = earlier(self.first, ~known)
+        return Before(stamp, width, values, valid, first, known)
+
+    def _known(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Bools:
+        """(frames, rows) whether there is a reading before each frame."""
+        offline, sampled = now.flagged(wire.ROW_OFFLINE), now.flagged(wire.ROW_SAMPLED)
+        wide = now.flagged(wire.ROW_WIDE)
+        calm = np.asarray(sampled.all(axis=1) & ~wide.any(axis=1))
+        known = np.zeros(read.shape, bool)
+        for i, befores in enumerate(known):
+            if drop[i]:
+                self.known = self.known & False
+            befores[:] = self.known
+            if hold is not None and not calm[i]:
+                read[i] &= ~hold(self.known, sampled[i], now.flags[i])
+            self.known = (self.known | read[i]) & ~offline[i]
+        return known

@@ -1,0 +1,169 @@
+"""Frames taken in batches of any size give what they give one by one, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perftop.session.history import History, edges
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+SAMPLES = 90
+EVERY = 3
+SCENARIOS = ("smt-mix", "turbo-drop", "neighbour", "hotplug", "hybrid", "halts", "throttle")
+WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
+
+
+def simulated(scenario: str) -> tuple[wire.Hello, list[wire.Message]]:
+    source = open_sim(f"sim:{scenario},cpus=8,speed=max", 100_000_000)
+    decoder = wire.Decoder()
+    list(decoder.feed(wire.encode(source.hello)))
+    messages: list[wire.Message] = []
+    while len(messages) < SAMPLES:
+        for message in source.poll():  # its blocks are good until the next poll
+            messages += decoder.feed(wire.encode(message))
+    source.close()
+    return source.hello, messages
+
+
+def disturbed(messages: list[wire.Message], seed: int) -> Iterator[wire.Message]:
+    """The same with rows that were read late, elsewhere or not at all, values that somebody wrote,
+    blocks that are absent, a suspend, and counters that are taken and given back."""
+    rng = random.Random(seed)
+    for i, message in enumerate(messages):
+        if not isinstance(message, wire.Frame):
+            yield message
+            continue
+        blocks = {}
+        for name, rows in message.blocks.items():
+            head, values = bytearray(rows.head), bytearray(rows.values)
+            if rng.random() < 0.15:
+                at = 40 * rng.randrange(len(head) // 40) + 32
+                flags = struct.unpack_from("<Q", head, at)[0]
+                struct.pack_into("<Q", head, at, flags | rng.choice(WRONG))
+            if rng.random() < 0.05:
+                at = 8 * rng.randrange(len(values) // 8)
+                struct.pack_into("<Q", values, at, rng.randrange(1 << 48))
+            if name == "cpu" or rng.random() < 0.8:
+                blocks[name] = wire.Rows(bytes(head), rows.valid, bytes(values))
+        records = {**message.records, "asleep_ns": 5_000_000_000 if i > SAMPLES // 2 else 0}
+        yield dataclasses.replace(message, blocks=blocks, records=records)
+        if rng.random() < 0.05:
+            data = {"cpus": [0, 1], "counters": ["cycles"]}
+            yield wire.Note(rng.choice(["taken", "given-back"]), message.time_ns, data=data)
+
+
+def told(interval: Interval) -> list[object]:
+    """Everything that an interval says, comparable."""
+    values, split, ceilings = interval.values, interval.split, interval.ceilings
+    arrays: list[Any] = [
+        values.top,
+        values.bottom,
+        split.states,
+        split.low,
+        split.high,
+        split.active_threads,
+    ]
+    arrays += [ceilings.low_hz, ceilings.high_hz, ceilings.hz, interval.doubts, interval.online]
+    arrays += interval.counts.values()
+    rest = interval.time_ns, interval.elapsed_s, interval.skew_s, interval.samples
+    return [array.tobytes() for array in arrays] + [split.method, rest, repr(interval.machine)]
+
+
+def outcome(
+    hello: wire.Hello, messages: list[wire.Message], sizes: list[int] | None, *, history: bool
+) -> list[object]:
+    """Intervals, episodes, warnings, distribution and the past, of messages taken one by one, or in
+    batches of these sizes in turn."""
+    session = Session(hello, History(hello) if history else None)
+    found: list[object] = []
+
+    def after(message: wire.Message) -> None:
+        if isinstance(message, wire.Frame) and session.frames % EVERY == 0:
+            found.append(told(session.take()))
+
+    if sizes is None:
+        for message in messages:
+            session.apply(message)
+            after(message)
+    else:
+        at = 0
+        while at < len(messages):
+            for size in sizes:
+                for message in session.play(messages[at : at + size]):
+                    after(message)
+                at += size
+    found += [session.ended, session.running, session.warnings, told(session.whole())]
+    found.append([series.tobytes() for series in session.distribution.finish()._series.values()])
+    if session.history is not None:
+        times = session.history.times()
+        bins = edges(int(times[-1]), 300_000_000, 20)
+        found.append(session.history.field("util", session.shown, bins).tobytes())
+        found.append(session.history.states(session.cores, bins).tobytes())
+        for time_ns in times[3::20].tolist():
+            past = session.at(time_ns, 500_000_000)
+            found.append(None if past is None else told(past))
+    return found
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@settings(max_examples=4)
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
+def test_batches_of_any_size_say_the_same(scenario: str, sizes: list[int], seed: int) -> None:
+    hello, messages = simulated(scenario)
+    if seed % 2:
+        messages = [*disturbed(messages, seed)]
+    history = seed % 3 > 0
+    with np.errstate(all="ignore"):
+        expected = outcome(hello, messages, None, history=history)
+        assert outcome(hello, messages, sizes, history=history) == expected
+
+
+def test_a_reader_that_stops_has_taken_what_it_was_given() -> None:
+    hello, messages = simulated("steady")
+    frames = [message for message in messages if isinstance(message, wire.Frame)]
+    session = Session(hello)
+    for message in session.play(frames[:20]):
+        if message is frames[6]:
+            break
+    assert session.frames == 7
+    assert session.now_ns == frames[6].time_ns
+
+
+def test_a_frame_that_goes_back_in_time_is_left_out_of_a_batch() -> None:
+    hello, messages = simulated("steady")
+    frames = [m for m in messages if isinstance(m, wire.Frame)][:6]
+    session = Session(hello)
+    for _ in session.play([*frames[:4], frames[1], *frames[4:]]):
+        pass
+    assert session.frames == 6
+    seq = frames[1].seq
+    assert session.warnings == [f"frame {seq} goes back in time, and was left out"]
+
+
+def test_a_factor_that_settles_within_a_batch_holds_from_that_sample_on() -> None:
+    """The first candidate is wrong here: the second sample that says so changes the states of all
+    samples after it, and none before."""
+    hello, messages = simulated("smt-mix")
+    first, *rest = hello.multipliers
+    wrong = dataclasses.replace(first, factor=first.factor * 4)
+    hello = dataclasses.replace(hello, multipliers=[wrong, first, *rest])
+    expected = outcome(hello, messages, None, history=False)
+    assert outcome(hello, messages, [16], history=False) == expected
+    session = Session(hello)
+    factors = []
+    for _ in session.play(messages[:30]):
+        factors += [c.factor for c in session.calibrations.values()]
+    assert wrong.factor in factors
+    assert factors[-1] == first.factor
