@@ -30,16 +30,16 @@ def played(cpus: int, report: int) -> None:
     from perftop.process.probe_stream import Stream
     from perftop.tui.app import PerfTopApp
 
-    async def stream() -> AsyncIterator[wire.Message]:
+    async def stream() -> AsyncIterator[list[wire.Message]]:
         source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", PERIOD_NS)
-        yield source.hello
+        yield [source.hello]
         due = time.monotonic()
         while True:
             for message in source.poll():
                 due += PERIOD_NS / 1e9
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 os.write(report, b"%f\n" % time.monotonic())
-                yield message
+                yield [message]
 
     @asynccontextmanager
     async def opener() -> AsyncIterator[Stream]:

@@ -49,7 +49,7 @@ def refresh_us(cpus: int, view: str, profile: cProfile.Profile | None) -> tuple[
             tell = app._tell
             app._tell = lambda: None  # type: ignore[method-assign]
             for message in feed[WARM:]:
-                app._take(message)
+                app._take([message])
                 before = app.terminal.written
                 if profile:
                     profile.enable()

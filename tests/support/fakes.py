@@ -170,12 +170,12 @@ class Feed:
         finally:
             self.closed = True
 
-    async def __aiter__(self) -> AsyncIterator[wire.Message]:
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         while True:
             message = await self._queue.get()
             if isinstance(message, Failed):
                 raise message
-            yield message
+            yield [message]
 
     def frames(self, count: int, **more: Any) -> None:
         for _ in range(count):

@@ -79,9 +79,9 @@ class Told(PerfTopApp):
 
 @asynccontextmanager
 async def _silent() -> AsyncIterator[Stream]:
-    async def nothing() -> AsyncIterator[wire.Message]:
+    async def nothing() -> AsyncIterator[list[wire.Message]]:
         await asyncio.Event().wait()
-        yield wire.Note("never", 0)
+        yield [wire.Note("never", 0)]
 
     yield nothing()
 
@@ -103,7 +103,7 @@ async def shown(feed: list[wire.Message]) -> AsyncIterator[Told]:
     while told.current_mode != "monitor":  # noqa: ASYNC110 - nothing announces it
         await asyncio.sleep(0.02)
     for message in feed:
-        told._take(message)
+        told._take([message])
     await asyncio.sleep(0.3)
     yield told
     told.exit()

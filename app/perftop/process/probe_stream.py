@@ -1,6 +1,6 @@
 """A stream of messages from a probe that runs as a child process.
 
-`async with spawn([...]) as stream: async for message in stream: ...`
+`async with spawn([...]) as stream: async for messages in stream: ...`
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ READ_BYTES = 1 << 18
 
 
 class Stream(Protocol):
-    def __aiter__(self) -> AsyncIterator[wire.Message]: ...
+    def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        """The messages in their order, as many at once as have come."""
 
 
 class _ProbeStream:
@@ -26,18 +27,16 @@ class _ProbeStream:
         self._probe = probe
         self._transport: asyncio.BaseTransport | None = None
 
-    async def __aiter__(self) -> AsyncIterator[wire.Message]:
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout = await self._reader()
-        try:
-            while data := await stdout.read(READ_BYTES):
-                for message in decoder.feed(data):
-                    if isinstance(message, wire.Bye) and message.status:
-                        raise Failed(message.reason, message.status)
-                    yield message
-        except wire.WireError as error:
-            text = f"the probe sent what cannot be read: {error}, at byte {decoder.offset}"
-            raise Failed(text) from None
+        while data := await stdout.read(READ_BYTES):
+            messages: list[wire.Message] = []
+            failed = _decode(decoder, data, messages)
+            if messages:
+                yield messages
+            if failed is not None:
+                raise failed
         if not decoder.ended:
             failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
             self._probe.told = True  # not if we were cancelled meanwhile
@@ -62,6 +61,19 @@ class _ProbeStream:
             raise Failed(f"{first}\n{last}", first.status)
         if first is not None or last is not None:
             raise first or last  # type: ignore[misc]
+
+
+def _decode(decoder: wire.Decoder, data: bytes, messages: list[wire.Message]) -> Failed | None:
+    """Add the messages that these bytes complete. Returns why nothing can come after them."""
+    try:
+        for message in decoder.feed(data):
+            if isinstance(message, wire.Bye) and message.status:
+                return Failed(message.reason, message.status)
+            messages.append(message)
+    except wire.WireError as error:
+        text = f"the probe sent what cannot be read: {error}, at byte {decoder.offset}"
+        return Failed(text)
+    return None
 
 
 @asynccontextmanager

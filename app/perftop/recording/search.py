@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from perftop.recording.player import WARM_NS, Passage
 from perftop.session import episode_navigation
+from perftop.session.session import MOST_TOGETHER
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -92,10 +94,12 @@ class Search:
     async def _read(self, passage: Passage, time_ns: int) -> None:
         """Up to this moment, and to a first sample if there was none before."""
         end_s = self.clock() + BATCH_S
-        for message in passage.until(time_ns):
-            passage.session.apply(message)
+        ahead = passage.until(time_ns)
+        while messages := list(islice(ahead, MOST_TOGETHER)):
+            for _ in passage.session.play(messages):
+                pass
             if self.clock() > end_s:
-                self.come(message.time_ns)
+                self.come(messages[-1].time_ns)
                 await asyncio.sleep(BREATH_S)
                 end_s = self.clock() + BATCH_S
         if passage.ends_ns is None:

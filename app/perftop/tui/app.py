@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -56,14 +56,15 @@ class PerfTopApp(App[None]):
         interval_ns: int,
         config: Config | None = None,
         *,
+        pace: Callable[[int], None] = lambda _: None,
         ascii_: bool = False,
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
-        numbers cover."""
+        numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on."""
         super().__init__()
-        self._open = opener
+        self._open, self._deliver = opener, pace
         self._cost = Cost(cpu_clock)
         self._clock = clock
         self._heard = clock()
@@ -129,8 +130,8 @@ class PerfTopApp(App[None]):
         try:
             async with self._open() as stream:
                 await self._opened()
-                async for message in stream:
-                    self._take(message)
+                async for messages in stream:
+                    self._take(messages)
             self._end(Failed("the probe has ended", 0))
         except Failed as failed:
             self._end(failed)
@@ -164,26 +165,39 @@ class PerfTopApp(App[None]):
 
     # --- messages of the stream
 
-    def _take(self, message: wire.Message) -> None:
-        if isinstance(message, wire.Hello):
-            self._begin(message)
-            return
+    def _take(self, messages: Sequence[wire.Message]) -> None:
+        """Takes all that has come. However many intervals it completes, one is drawn."""
+        if isinstance(messages[0], wire.Hello):
+            self._begin(messages[0])
+            messages = messages[1:]
         session = self._session
         assert session is not None
         self._heard = self._clock()
-        self._apply(session, message)
-        # The first numbers come after one sample, not after a whole interval.
-        due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
-        if session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1:
-            self.playhead.arrived(session, session.take())
-            if not self.playhead.paused:
-                self.status = replace(self.status, own=self._cost.share(session))
-                self._tell()
+        arrived = [self._arrived(session) for _ in self._played(session, messages)]
+        if any(arrived) and not self.playhead.paused:
+            self.status = replace(self.status, own=self._cost.share(session))
+            self._tell()
 
-    def _apply(self, session: Session, message: wire.Message) -> None:
-        session.apply(message)
-        if self._deck is not None:
-            self._deck.take(message)
+    def _arrived(self, session: Session) -> bool:
+        """Whether an interval has ended. The first numbers come after one sample, not after a whole
+        interval."""
+        due_ns = self.status.interval_ns if self.interval else session.hello.sample_ns
+        whole = session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1
+        if whole:
+            if self.interval is None:
+                self._deliver(self.status.interval_ns)
+            self.playhead.arrived(session, session.take())
+        return whole
+
+    def _played(self, session: Session, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
+        for message in session.play(messages):
+            if self._deck is not None:
+                self._deck.take(message)
+            yield message
+
+    def _apply(self, session: Session, note: wire.Note) -> None:
+        for _ in self._played(session, [note]):
+            pass
 
     def _watch(self) -> None:
         """Checks what no message tells: whether the probe hangs, the state of a recording."""
@@ -249,6 +263,7 @@ class PerfTopApp(App[None]):
         if steps:
             span_ns = min(steps) if by > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
+        self._deliver(span_ns)
         if self.playhead.paused:  # the shown numbers must cover the new interval
             self.playhead.step(0, span_ns)
         self._looked()
@@ -297,7 +312,9 @@ class PerfTopApp(App[None]):
 
 def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
-    app = PerfTopApp(lambda: attached(probe), interval_ns, config, ascii_=not utf8())
+    app = PerfTopApp(
+        lambda: attached(probe), interval_ns, config, pace=probe.pace, ascii_=not utf8()
+    )
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if said := app.ended_recording():

@@ -90,10 +90,11 @@ class AroundApp(PerfTopApp):
 
                 self.measurement = Beside(self.tty.job)
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)
-                async for message in stream:
-                    self._measure(self.measurement, message)
-                    if self._gone and self.measurement.summary:
-                        return
+                async for messages in stream:
+                    for message in messages:
+                        self._measure(self.measurement, message)
+                        if self._gone and self.measurement.summary:
+                            return
             self._end(Failed("the probe has ended", 0))
         except Failed as failed:
             self._end(failed)
@@ -103,7 +104,7 @@ class AroundApp(PerfTopApp):
     def _measure(self, measurement: Beside, message: wire.Message) -> None:
         if measurement.early(message):
             return
-        self._take(message)
+        self._take([message])
         session = self._session
         if session is not None:
             measurement.take(session, message)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ from perftop.base.text import utf8
 from perftop.recording.file import UNCHECKED, Recording
 from perftop.recording.player import END_NS, Pace, Passage, reach
 from perftop.recording.search import BATCH_S, BREATH_S, Search
+from perftop.session.session import MOST_TOGETHER
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Replay
@@ -141,8 +143,9 @@ class ReplayApp(PerfTopApp):
         self.playhead.follow()
         self.status = replace(self.status, paused=None)
         end_s = self._clock() + BATCH_S
-        for message in passage.until(now_ns):
-            self._take(message)
+        due = passage.until(now_ns)
+        while messages := list(islice(due, MOST_TOGETHER)):
+            self._take(messages)
             if self._clock() > end_s:
                 self._pace.begin(passage.session.now_ns, self._clock())
                 return True

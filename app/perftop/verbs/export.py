@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
@@ -24,7 +25,7 @@ from perftop.output.export.openmetrics import OpenMetrics
 from perftop.output.export.parquet import Parquet, pyarrow
 from perftop.recording.file import UNCHECKED
 from perftop.recording.source import Source, opened, same
-from perftop.session.session import Session
+from perftop.session.session import MOST_TOGETHER, Session
 
 EVERY_NS = 1_000_000_000
 FORMS: dict[str, Callable[[Session, Sequence[Field], Out], Form]] = {
@@ -86,8 +87,10 @@ def run(options: Options) -> int:
 def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
     progress = Progress.on_terminal(source.size, out)
     try:
-        for message in source.messages(progress.show):
-            if conversion.apply(message):
+        found = source.messages(progress.show)
+        together = 1 if source.size is None else MOST_TOGETHER  # a pipe may be a live stream
+        while messages := list(islice(found, together)):
+            if conversion.take(messages):
                 out.flush()  # a reader of a pipe gets each line at once
     finally:
         progress.clear()

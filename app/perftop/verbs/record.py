@@ -63,8 +63,8 @@ class Record:
         loop.add_signal_handler(signal.SIGUSR1, self._mark_soon)
         telling = loop.create_task(self._tell())
         try:
-            async for message in stream:
-                if self._take(message):
+            async for messages in stream:
+                if any(self._take(message) for message in messages):
                     return
         finally:
             telling.cancel()

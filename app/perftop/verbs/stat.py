@@ -59,17 +59,24 @@ class Stat:
 
     async def consume(self, stream: Stream) -> None:
         """Reads until the count or duration is reached, the job has ended, or the stream ends."""
-        async for message in stream:
-            if isinstance(message, wire.Hello):
-                self._begin(message)
-            elif self._session is not None and not self._measurement.early(message):
-                before = self._session.warnings
-                self._session.apply(message)
-                self._episodes(self._session)
-                if self._session.warnings is not before:  # it is another list with each
-                    print(f"perftop: {self._session.warnings[-1]}", file=sys.stderr)
-                if isinstance(message, wire.Frame) and self._frame(self._session, message):
-                    return
+        async for messages in stream:
+            if isinstance(messages[0], wire.Hello):
+                self._begin(messages[0])
+            if self._session is not None and self._take(self._session, messages):
+                return
+
+    def _take(self, session: Session, messages: list[wire.Message]) -> bool:
+        """Takes messages; returns whether the last one wanted was among them."""
+        warnings = session.warnings
+        news = messages[1:] if isinstance(messages[0], wire.Hello) else messages
+        for message in session.play([m for m in news if not self._measurement.early(m)]):
+            self._episodes(session)
+            if session.warnings is not warnings:  # it is another list with each
+                warnings = session.warnings
+                print(f"perftop: {warnings[-1]}", file=sys.stderr)
+            if isinstance(message, wire.Frame) and self._frame(session, message):
+                return True
+        return False
 
     @property
     def bracket(self) -> Bracket | None:

@@ -222,13 +222,14 @@ async def measure(job: Job, sample_s: str) -> tuple[Bracket, list[wire.Frame]]:
     bracket, frames = Bracket(job), []
     argv = launch.probe_command("stream", "--source", "os", "--sample", sample_s)
     async with spawn(argv) as stream:
-        async for message in stream:
-            if isinstance(message, wire.Hello):
-                bracket.begin(message)
-            elif isinstance(message, wire.Frame) and not bracket.early(message):
-                frames.append(message)
-                if bracket.take(message):
-                    break
+        async for messages in stream:
+            for message in messages:
+                if isinstance(message, wire.Hello):
+                    bracket.begin(message)
+                elif isinstance(message, wire.Frame) and not bracket.early(message):
+                    frames.append(message)
+                    if bracket.take(message):
+                        return bracket, frames
     return bracket, frames
 
 

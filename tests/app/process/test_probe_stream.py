@@ -34,9 +34,9 @@ async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.
     found: list[wire.Message] = []
     async with probe_stream.spawn(argv) as source:
         try:
-            async for message in source:
-                found.append(message)
-                if len(found) == stop_after:
+            async for messages in source:
+                found += messages
+                if stop_after is not None and len(found) >= stop_after:
                     break
         except Failed as failed:
             failed.add_note(str(len(found)))

@@ -66,10 +66,9 @@ def test_one_that_stays_is_not_told() -> None:
 
 
 def test_stat_says_it_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    async def stream() -> AsyncIterator[wire.Message]:
-        yield HELLO
-        for message in frames([(24.0, 10), (96.0, 60)]):
-            yield message
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [HELLO]
+        yield [*frames([(24.0, 10), (96.0, 60)])]
 
     out = io.StringIO()
     stat = Stat(Options([], 1_000_000_000, made.SAMPLE_NS, json=True), out)

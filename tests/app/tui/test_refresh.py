@@ -104,7 +104,7 @@ def test_a_refresh_does_not_write_over_what_covers_it() -> None:
             assert not at_once(app, feed[-2])
             app.post_message(events.Key("escape", None))
             await until(lambda: len(app.screen_stack) == 1, "the monitor")
-            app._take(feed[-1])
+            app._take([feed[-1]])
             await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
     asyncio.run(act())
@@ -139,7 +139,7 @@ def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> None:
                 for key in keys:
                     app.post_message(events.Key(key, None))
                 await asyncio.sleep(0.1)
-                app._take(message)
+                app._take([message])
                 await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
     asyncio.run(act())

@@ -96,15 +96,15 @@ def test_its_end_is_told_when_all_were_read_after_it(tmp_path: Path) -> None:
     blocks = made.frame(hello, 1, values, flags=[wire.ROW_SAMPLED] * 4).blocks
 
     async def flow(record: Record) -> None:
-        async def stream() -> AsyncIterator[wire.Message]:
-            yield hello
-            yield wire.Frame(1, raw_ns(), blocks)
+        async def stream() -> AsyncIterator[list[wire.Message]]:
+            yield [hello]
+            yield [wire.Frame(1, raw_ns(), blocks)]
             assert record.bracket is not None
             run = await record.bracket.ended()
             assert run is not None
-            yield wire.Frame(2, run.end_ns - 1, blocks)
+            yield [wire.Frame(2, run.end_ns - 1, blocks)]
             assert list(notes(path, ended=False)) == ["run-start"]
-            yield wire.Frame(3, run.end_ns + 5, blocks)
+            yield [wire.Frame(3, run.end_ns + 5, blocks)]
             raise AssertionError("it was not enough")
 
         await record.consume(stream())
@@ -123,10 +123,10 @@ def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)
     times = [50_000_000, 150_000_000, 250_000_000, 349_999_000]
 
-    async def stream() -> AsyncIterator[wire.Message]:
-        yield hello
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [hello]
         for seq, time_ns in enumerate(times):
-            yield wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)
+            yield [wire.Frame(seq, time_ns, made.frame(hello, seq, values).blocks)]
         raise AssertionError("it was not enough")
 
     async def flow() -> None:

@@ -20,11 +20,11 @@ def test_deadlines_a_hair_early_belong_to_their_interval_and_end_the_run() -> No
     hello = made.hello([made.REF])
     times = [50 * MS, 150 * MS, 250 * MS - 1000, 350 * MS, 450 * MS - 1000]
 
-    async def stream() -> AsyncIterator[wire.Message]:
-        yield hello
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [hello]
         for seq, time_ns in enumerate(times):
             blocks = made.frame(hello, seq, {"ref": [seq, seq]}).blocks
-            yield wire.Frame(seq, time_ns, blocks)
+            yield [wire.Frame(seq, time_ns, blocks)]
         raise AssertionError("it was not enough")
 
     out = io.StringIO()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfprobe import wire
 from perftop.output.export.form import Form
 from perftop.output.export.recorded_command import Command
@@ -24,10 +26,13 @@ class Conversion:
         self._first_ns: int | None = None
         self._cursor = 0
 
-    def apply(self, message: wire.Message) -> bool:
-        """Take a message; return whether it ended an interval."""
+    def take(self, messages: Sequence[wire.Message]) -> bool:
+        """Take messages; return whether they ended an interval."""
+        ended = [self._took(message) for message in self._session.play(messages)]
+        return any(ended)
+
+    def _took(self, message: wire.Message) -> bool:
         session = self._session
-        session.apply(message)
         self._command.take(message)
         news, self._cursor = session.episodes_since(self._cursor)
         for episode in news:

@@ -61,9 +61,9 @@ def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
 
 
 async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) -> bytes:
-    async def stream() -> AsyncIterator[wire.Message]:
+    async def stream() -> AsyncIterator[list[wire.Message]]:
         for message in found:
-            yield message
+            yield [message]
 
     out = io.StringIO()
     duration_ns = int(seconds * 1e9)
