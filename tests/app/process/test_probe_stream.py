@@ -30,7 +30,7 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
 
 
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
-    """What arrives; a failure is noted after it."""
+    """What arrives, the first `stop_after` of it; a failure is noted after it."""
     found: list[wire.Message] = []
     async with probe_stream.spawn(argv) as source:
         try:
@@ -41,7 +41,7 @@ async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.
         except Failed as failed:
             failed.add_note(str(len(found)))
             raise
-    return found
+    return found[:stop_after]
 
 
 @pytest.mark.parametrize(

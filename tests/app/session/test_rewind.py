@@ -179,7 +179,7 @@ def test_what_was_dropped_is_not_looked_up_wrongly() -> None:
     """The oldest sample that is kept needs nothing of those that are not."""
     story = eventful()
     _, live = lived(story.hello, story.messages)
-    session = Session(story.hello, history := History(story.hello, 100_000))
+    session = Session(story.hello, history := History(story.hello, 125_000))
     for message in story.messages:
         session.apply(message)
     assert history.first_ns is not None
