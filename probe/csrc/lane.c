@@ -44,25 +44,42 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
         pp_write_once(&lane->slot_errno, failed);
 }
 
-static uint64_t read_row_once(struct pp_lane *lane, const struct pp_lane_row *row,
-                              enum pp_clock clock, const pp_slot *slots, uint64_t *out)
+static bool proves(const struct pp_lane *lane)
 {
-    bool proof = lane->schedule->proof;
+    return lane->schedule->proof && lane->cpu != PP_ANYWHERE;
+}
+
+/* Fills what was read between the two stamps: its flags and stamps, and no values if the thread was
+ * elsewhere. */
+static void seal(const struct pp_lane_row *row, struct pp_instant before, struct pp_instant after,
+                 bool elsewhere, uint64_t *out)
+{
+    out[PP_AT_BEFORE] = before.stamp;
+    out[PP_AT_AFTER] = after.stamp;
+    out[PP_AT_FLAGS] = PP_ROW_SAMPLED;
+    if (elsewhere) {
+        out[PP_AT_FLAGS] |= PP_ROW_ELSEWHERE;
+        memset(out + PP_AT_VALID, 0, row->plan.valid_words * sizeof *out);
+    }
+}
+
+/* Reads `n` rows into the entry, between two stamps. Returns the width of the read. */
+static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
+                          enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
+{
+    bool proof = proves(lane);
     struct pp_instant before = pp_now(clock, proof);
     struct pp_instant after = before;
 
     /* A thread on the wrong CPU does not read: many reads there interrupt the lane's CPU. */
     if (!proof || before.cpu == lane->cpu) {
-        read_slots(lane, row, slots, out);
+        for (uint32_t i = 0; i < n; slots += rows[i++].plan.n_slots)
+            read_slots(lane, &rows[i], slots, entry + rows[i].at);
         after = pp_now(clock, proof);
     }
-    out[PP_AT_BEFORE] = before.stamp;
-    out[PP_AT_AFTER] = after.stamp;
-    out[PP_AT_FLAGS] = PP_ROW_SAMPLED;
-    if (proof && (before.cpu != lane->cpu || after.cpu != lane->cpu)) {
-        out[PP_AT_FLAGS] |= PP_ROW_ELSEWHERE;
-        memset(out + PP_AT_VALID, 0, row->plan.valid_words * sizeof *out);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        seal(&rows[i], before, after,
+             proof && (before.cpu != lane->cpu || after.cpu != lane->cpu), entry + rows[i].at);
     return after.stamp - before.stamp;
 }
 
@@ -86,33 +103,62 @@ static bool is_wide(struct pp_lane_row *row, uint64_t width)
     return usual != 0 && width > WIDE_FLOOR && width / WIDE_TIMES > usual;
 }
 
-static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_clock clock,
-                     const pp_slot *slots, uint64_t *out)
+/* Reads `n` rows together, and again if they took long. Returns the flags of the first. */
+static uint64_t read_together(struct pp_lane *lane, struct pp_lane_row *rows, uint32_t n,
+                              enum pp_clock clock, const pp_slot *slots, uint64_t *entry,
+                              bool *wide)
 {
-    bool wide, elsewhere;
+    const uint64_t *flags = entry + rows->at + PP_AT_FLAGS;
 
     for (int repeat = 0;; repeat++) {
-        uint64_t width = read_row_once(lane, row, clock, slots, out);
+        uint64_t width = read_once(lane, rows, n, clock, slots, entry);
 
-        elsewhere = out[PP_AT_FLAGS] & PP_ROW_ELSEWHERE;
-        wide = !elsewhere && is_wide(row, width);
-        if (!wide || repeat == PP_LANE_REPEATS)
-            break;
+        *wide = !(*flags & PP_ROW_ELSEWHERE) && is_wide(rows, width);
+        if (!*wide || repeat == PP_LANE_REPEATS)
+            return *flags;
         pp_count(&lane->repeats, 1);
     }
+}
+
+/* A CPU's row. False: it was read on another CPU. */
+static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_clock clock,
+                     const pp_slot *slots, uint64_t *entry)
+{
+    bool wide;
+    uint64_t flags = read_together(lane, row, 1, clock, slots, entry, &wide);
+
     if (wide)
-        out[PP_AT_FLAGS] |= PP_ROW_WIDE;
+        flags |= PP_ROW_WIDE;
     if (pp_read_once(&lane->pin_errno))
-        out[PP_AT_FLAGS] |= PP_ROW_UNPINNED;
-    return !elsewhere;
+        flags |= PP_ROW_UNPINNED;
+    entry[row->at + PP_AT_FLAGS] = flags;
+    return !(flags & PP_ROW_ELSEWHERE);
+}
+
+/* All rows of the lane. False: one was read on another CPU. */
+static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
+{
+    const pp_slot *slots = lane->slots;
+    bool here = true, wide;
+
+    if (lane->cpu == PP_ANYWHERE) {
+        /* A wide read is not flagged: its rows count ticks, which are longer than most delays. */
+        if (lane->n_rows)
+            read_together(lane, lane->rows, lane->n_rows, clock, slots, entry, &wide);
+        return true;
+    }
+    for (uint32_t i = 0; i < lane->n_rows; i++) {
+        here &= read_row(lane, &lane->rows[i], clock, slots, entry);
+        slots += lane->rows[i].plan.n_slots;
+    }
+    return here;
 }
 
 /* Reads one entry straight into the ring. False: a row was read on another CPU. */
 static bool sample(struct pp_lane *lane, enum pp_clock clock, uint64_t round, uint64_t lateness_ns)
 {
     uint64_t *entry = pp_ring_reserve(&lane->ring);
-    const pp_slot *slots = lane->slots;
-    bool here = true;
+    bool here;
 
     if (entry == NULL) { /* the ring is full, so nobody would see it: do not read */
         pp_count(&lane->dropped, 1);
@@ -120,10 +166,7 @@ static bool sample(struct pp_lane *lane, enum pp_clock clock, uint64_t round, ui
     }
     entry[PP_ENTRY_ROUND] = round;
     entry[PP_ENTRY_LATENESS] = lateness_ns;
-    for (uint32_t i = 0; i < lane->n_rows; i++) {
-        here &= read_row(lane, &lane->rows[i], clock, slots, entry + lane->rows[i].at);
-        slots += lane->rows[i].plan.n_slots;
-    }
+    here = read_all(lane, clock, entry);
     pp_count(&lane->samples, 1);
     pp_ring_push(&lane->ring);
     return here;
@@ -172,13 +215,15 @@ static void *lane_main(void *arg)
     const struct pp_schedule *schedule = lane->schedule;
     uint64_t round = pp_read_once(&lane->next);
     enum pp_clock clock = schedule->clock;
-    char name[16];
+    char name[16] = "perfprobe/any";
 
-    snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
+    if (lane->cpu != PP_ANYWHERE)
+        snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
     pthread_setname_np(pthread_self(), name);
     prctl(PR_SET_TIMERSLACK, 1); /* ns; the default lets wake-ups be 50 us late */
-    pin(lane);
-    if (schedule->proof)
+    if (lane->cpu != PP_ANYWHERE)
+        pin(lane);
+    if (proves(lane))
         clock = pp_proven_clock(clock);
     while (sleep_until(lane, pp_deadline(schedule, round))) {
         uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);

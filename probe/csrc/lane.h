@@ -1,6 +1,6 @@
 /*
- * A lane: the thread of one CPU, what it reads, and the ring between it and the drainer (the thread
- * that calls pp_drain). Source: lane.c.
+ * A lane: the thread of one CPU or of none, what it reads, and the ring between it and the drainer
+ * (the thread that calls pp_drain). Source: lane.c.
  *
  * An entry of the ring is: round, lateness (ns), and for each row stamp0, stamp1, flags, the valid
  * words, the columns.
@@ -51,7 +51,7 @@ struct pp_lane {
     struct pp_lane_row *rows;
     pp_slot *slots;
     uint32_t n_rows, n_slots;
-    int32_t cpu;
+    int32_t cpu; /* or PP_ANYWHERE */
     pthread_t thread;
 
     /* The drainer's own. */

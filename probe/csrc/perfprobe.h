@@ -36,6 +36,9 @@ enum {
     PP_ROW_UNPINNED = 32
 };
 
+/* Instead of a CPU's number: a lane that belongs to no CPU. */
+enum { PP_ANYWHERE = -1 };
+
 enum {
     PP_STAMP_TSC = 1, /* ticks */
     PP_STAMP_RAW = 2  /* CLOCK_MONOTONIC_RAW, ns; neither RDTSC nor CPUID is executed */
@@ -48,6 +51,8 @@ enum {
     PP_PERF = 3,   /* all columns of the pp_perf_group at address arg */
     PP_FIELD = 4,  /* the pp_field at address arg, of fd */
     PP_FLAGS = 5,  /* one poll of the pp_flags at address arg, of fd: all its columns */
+    PP_STAT = 6,   /* the pp_proc_stat at address arg, read anew: the fields of CPU number fd */
+    PP_STAT_LINE = 7, /* the same for another CPU, from the text that PP_STAT has read before */
     PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd; arg: pp_idle_base */
 };
 
@@ -84,6 +89,24 @@ typedef struct pp_flags {
     uint64_t seen[32]; /* the others: polls that found the bit set, from the lowest of the mask */
 } pp_flags;
 
+enum { PP_STAT_FIELDS = 8 }; /* user nice system idle iowait irq softirq steal, in USER_HZ */
+
+typedef struct pp_stat_line {
+    uint64_t read; /* the number of the read that found it */
+    uint64_t ticks[PP_STAT_FIELDS];
+} pp_stat_line;
+
+/* /proc/stat as it was read last. The lane writes it; the caller keeps it as above, and makes it
+ * with zeros in `reads` and `lines`. */
+typedef struct pp_proc_stat {
+    int32_t fd;
+    uint32_t cpus;       /* CPUs have numbers below it */
+    uint32_t size;       /* of `text`, bytes; what does not fit is not read */
+    char *text;
+    pp_stat_line *lines; /* by the number of the CPU */
+    uint64_t reads;
+} pp_proc_stat;
+
 /* Where a row lies in the frame, in words, and how many of the flat list of slots are its own. */
 typedef struct pp_row {
     uint32_t head;
@@ -116,6 +139,9 @@ uint64_t pp_start(const pp_sampler *s);
 /*
  * Starts a lane. `flags` are added to the flags of each row until it was delivered once with data
  * of its own CPU. -EEXIST: the CPU has a lane. A CPU that cannot be pinned to is no error.
+ *
+ * The lane PP_ANYWHERE is not pinned. It reads all its rows between two stamps, which they share,
+ * so that slots of different rows may use one text.
  */
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
               const pp_slot *slots, uint32_t n_slots);
@@ -126,8 +152,8 @@ int pp_detach(pp_sampler *s, int32_t cpu);
 /*
  * Collects one round. Returns how many lanes have not come to it yet; call again with the same
  * round and frame to complete it. With `force` those are given up for this round. Rounds only go
- * up. The first call of a round clears the frame; `delivered` is how many lanes gave a sample to
- * it so far.
+ * up. The first call of a round clears the frame; `delivered` is how many lanes of CPUs gave a
+ * sample to it so far.
  */
 int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t *delivered);
 

@@ -21,7 +21,7 @@ struct pp_sampler {
     uint32_t ring;
     uint64_t round;     /* the last round that pp_drain was called for */
     bool drained;       /* pp_drain was called */
-    uint32_t delivered; /* lanes that gave a sample to `round` */
+    uint32_t delivered; /* lanes of CPUs that gave a sample to `round` */
     uint32_t n_lanes;
     struct pp_lane **lanes; /* a lane stays when its thread ends, for its counts */
 };
@@ -142,7 +142,7 @@ int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, ui
     struct pp_lane *lane;
     int rc;
 
-    if (cpu < 0 || !pp_plan_fits(s->words, rows, n_rows, slots, n_slots))
+    if (cpu < PP_ANYWHERE || !pp_plan_fits(s->words, rows, n_rows, slots, n_slots))
         return -EINVAL;
     lane = find_lane(s, cpu);
     if (lane != NULL && lane->running)
@@ -272,7 +272,8 @@ int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t
 
         if (!lane->running || lane->settled)
             continue;
-        s->delivered += collect(lane, round, frame);
+        if (collect(lane, round, frame) && lane->cpu != PP_ANYWHERE)
+            s->delivered++;
         pending += !lane->settled;
         lane->settled |= force != 0;
         write_lost(lane, frame);

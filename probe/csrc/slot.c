@@ -6,6 +6,7 @@
 
 #include "group.h"
 #include "idle_rows.h"
+#include "proc_stat.h"
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -130,7 +131,7 @@ static int poll_flags(int fd, pp_flags *flags, uint64_t *value)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* The caller's object at slot->arg. Only the lane's thread writes one, the pp_flags. */
+/* The caller's object at slot->arg. Only the lane's thread writes one: pp_flags, pp_proc_stat. */
 static void *state_of(const pp_slot *slot)
 {
     return (void *)(uintptr_t)slot->arg;
@@ -151,6 +152,13 @@ static bool field_known(const pp_field *field)
 {
     return field->width > 0 && field->width < 64 && field->shift <= 64 - field->width &&
            field->enable < 64;
+}
+
+static bool has_line(const pp_slot *slot)
+{
+    const pp_proc_stat *stat = state_of(slot);
+
+    return stat != NULL && slot->fd >= 0 && (uint32_t)slot->fd < stat->cpus;
 }
 
 static bool is_traced(const pp_slot *slot)
@@ -184,9 +192,19 @@ bool pp_slot_known(const pp_slot *slot)
         return slot->arg != 0 && count == 1 && field_known(state_of(slot));
     case PP_FLAGS:
         return slot->arg != 0 && count == flags_width(state_of(slot));
+    case PP_STAT:
+    case PP_STAT_LINE:
+        return count == PP_STAT_FIELDS && has_line(slot);
     default:
         return is_traced(slot) && slot->arg != 0 && count == 1;
     }
+}
+
+static int read_stat(const pp_slot *slot, uint64_t *value)
+{
+    int rc = slot->kind == PP_STAT ? pp_proc_stat_read(state_of(slot)) : 0;
+
+    return rc ? rc : pp_proc_stat_ticks(state_of(slot), (uint32_t)slot->fd, value);
 }
 
 int pp_slot_read(const pp_slot *slot, uint64_t *value)
@@ -202,6 +220,9 @@ int pp_slot_read(const pp_slot *slot, uint64_t *value)
         return poll_flags(slot->fd, state_of(slot), value);
     case PP_PERF:
         return pp_perf_read(group_of(slot), value);
+    case PP_STAT:
+    case PP_STAT_LINE:
+        return read_stat(slot, value);
     default:
         if (is_traced(slot))
             return pp_idle_value(state_of(slot), slot->kind - PP_TRACED, (uint64_t)slot->fd,

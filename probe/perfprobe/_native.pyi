@@ -3,6 +3,7 @@
 from _cffi_backend import FFI, _CDataBase
 
 class _Lib:
+    PP_ANYWHERE: int
     PP_EVENT_HOST: int
     PP_EVENT_KERNEL: int
     PP_FIELD: int
@@ -36,6 +37,9 @@ class _Lib:
     PP_ROW_WIDE: int
     PP_STAMP_RAW: int
     PP_STAMP_TSC: int
+    PP_STAT: int
+    PP_STAT_FIELDS: int
+    PP_STAT_LINE: int
     PP_TIMER_CLOCK: int
     PP_TIMER_CPUID_RDTSC: int
     PP_TIMER_LFENCE_RDTSC: int

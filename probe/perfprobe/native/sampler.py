@@ -27,11 +27,20 @@ FLAGS = lib.PP_FLAGS
 """Slot kind: one poll of register bits (Flags.address). Columns: polls, then polls that saw each
 bit set."""
 
+STAT = lib.PP_STAT
+"""Slot kind: the ticks of CPU number `fd` in /proc/stat (ProcStatText.address), read anew."""
+
+STAT_LINE = lib.PP_STAT_LINE
+"""Slot kind: ticks of CPU number `fd` in the text that the lane's slot STAT has read."""
+
 PERF = lib.PP_PERF
 """Slot kind: all columns of the group at address arg (perf_events.Group)."""
 
 TRACED = lib.PP_TRACED
 """Slot kind, plus a PP_IDLE_ kind: that value of core or CPU `fd` (idle_trace.IdleTrace.base)."""
+
+ANYWHERE = lib.PP_ANYWHERE
+"""Instead of a CPU's number: the lane of rows that no CPU has to read for itself."""
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000
@@ -45,7 +54,8 @@ class Slot:
     kind: int
     column: int
     fd: int
-    """Owned by the caller, who may close it only after detach or close."""
+    """Owned by the caller, who may close it only after detach or close. Some kinds have a number of
+    their own here."""
     arg: int = 0
     count: int = 1
     """Number of columns that it fills, from `column` on."""
@@ -72,6 +82,17 @@ class Flags:
         self.columns = 1 + mask.bit_count()
 
 
+class ProcStatText:
+    """Text of /proc/stat, at most `size` bytes, and what it says of CPUs with numbers below `cpus`.
+    The lane writes both, so this must outlive it."""
+
+    def __init__(self, fd: int, cpus: int, size: int) -> None:
+        self._text = ffi.new("char[]", size)
+        self._lines = ffi.new("pp_stat_line[]", cpus)
+        self._memory: Any = ffi.new("pp_proc_stat *", (fd, cpus, size, self._text, self._lines))
+        self.address = int(ffi.cast("uintptr_t", self._memory))
+
+
 @dataclass(frozen=True, slots=True)
 class RowPlan:
     """Offsets in u64 words of the frame; `head` takes wire.HEAD words."""
@@ -88,7 +109,7 @@ class Drained:
     round: int
     deadline_ns: int
     delivered: int
-    """Lanes whose sample is in the frame."""
+    """Lanes of CPUs whose sample is in the frame."""
     missing: int
     """Lanes that were not waited for any longer."""
 
@@ -138,7 +159,7 @@ class Sampler:
         self._cpus: set[int] = set()
         self._closed = False
         self.late = 0
-        """Rounds without a frame: no lane had a sample, or they were not drained in time."""
+        """Rounds without a frame: no CPU had a sample, or they were not drained in time."""
         self.frame = memoryview(ffi.buffer(self._buffer, 8 * words)).cast("B")
         """The last drained round; the first drain of the next round clears it."""
 
@@ -149,14 +170,16 @@ class Sampler:
         self.close()
 
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
-        """Starts the CPU's thread. It is no error if the thread cannot be pinned: see `stats`."""
+        """Starts the CPU's thread, or the one of ANYWHERE. It is no error if the thread cannot be
+        pinned: see `stats`."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
         slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
         c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
         sampler = self._open()
         checked(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
-        self._cpus.add(cpu)
+        if cpu != ANYWHERE:
+            self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:
         """Ends the CPU's thread and waits for its end."""
