@@ -158,9 +158,9 @@ bin}`, all little-endian u64 in C order:
 - `valid`: ceil(columns/64) words a row; bit i says whether column i holds data. Without ROW_SAMPLED
   the row was not read in this frame (its next delta covers the whole span) and nothing is valid.
 - `values`: one word a column and row. Values that are not valid must be ignored.
-A frame may lack blocks: what the probe reads once for the whole machine (/proc/stat, pressure,
-power limits) is only in the last frame of those that it writes together, and its rows carry the
-stamps of that read. As for a row that was not read, the next delta covers the whole span.
+A frame may lack blocks: what the probe reads once for the whole machine (pressure, power limits) is
+only in the last frame of those that it writes together, and its rows carry the stamps of that read.
+As for a row that was not read, the next delta covers the whole span.
 `records` maps names to any msgpack value:
 - `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
   the CPU, and its share of the elapsed time. Tasks are looked at about once a second; only the

@@ -11,7 +11,6 @@ from perfprobe.sources.os.hsmp import Hsmp
 from perfprobe.sources.os.machine_counts import Machine
 from perfprobe.sources.os.polled import Polled
 from perfprobe.sources.os.powercap import Powercap
-from perfprobe.sources.os.procstat import ProcStat
 from perfprobe.wire import Cpu, Missing
 
 
@@ -19,7 +18,6 @@ class Polling:
     def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str]) -> None:
         """`served`: keys that a CPU's thread reads."""
         self._polled: list[Polled] = [
-            ProcStat(root, [row.cpu for row in rows]),
             Machine(root),
             Powercap(root, rows, served),
             Hsmp(root, rows),

@@ -1,4 +1,5 @@
-"""This machine, or the one whose files lie below a sysroot, read by a pinned thread per CPU.
+"""This machine, or the one whose files lie below a sysroot, read by a pinned thread per CPU, and
+/proc/stat by one more.
 
 What is read is the sum of parts (parts.py); each scope has one block. Under a sysroot only files
 below it are used, and stamps are CLOCK_MONOTONIC_RAW.
@@ -20,11 +21,12 @@ from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.errors import Unavailable
-from perfprobe.native.sampler import Drained, Sampler
+from perfprobe.native.sampler import ANYWHERE, Drained, Sampler
 from perfprobe.sources.os import cpufreq, idle, procfs, throttle
 from perfprobe.sources.os.hello import About, Setup, hello_of
 from perfprobe.sources.os.parts import Part, once
 from perfprobe.sources.os.polling import Polling
+from perfprobe.sources.os.procstat import STAT_BLOCK, ProcStat
 from perfprobe.sources.os.reading import Reading
 from perfprobe.wire import Cpu, Frame, Missing, Note
 
@@ -73,7 +75,7 @@ class _Round:
     late: int
     """`Sampler.late` when it was drained."""
     data: bytearray
-    """The part of the frame that the lanes fill."""
+    """The part of the frame that the lanes fill; the blocks of `Polling` follow it."""
 
 
 class Native:
@@ -99,7 +101,8 @@ class Native:
         self._reading = Reading(self._parts, rows)
         served = {counter.key for part in self._parts for counter in part.counters}
         self._polling = Polling(root, rows, served)
-        own, polled = self._reading.blocks(), self._polling.blocks()
+        self._stat = ProcStat(root, [row.cpu for row in rows])
+        own, polled = [*self._reading.blocks(), (STAT_BLOCK, len(rows))], self._polling.blocks()
         places, words = frame_layout.place([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
@@ -116,6 +119,8 @@ class Native:
         for row in rows:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
+        if stat := self._stat.plans(self._places[STAT_BLOCK.name]):
+            self._sampler.attach(ANYWHERE, stat)
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
         """What the last batch told of suspensions."""
@@ -153,6 +158,7 @@ class Native:
         self._sampler.close()
         for part in self._parts:
             part.close()
+        self._stat.close()
         self._polling.close()
         self._tasks.close()
         if self._watch is not None:
