@@ -129,7 +129,7 @@ class Sim:
         self._closed = True
 
     def _sample(self, *, whole: bool) -> list[Frame | Note]:
-        """A frame, with the notes before it; `whole`: with the blocks that are read once a
+        """A frame, with the notes before it; `whole`: with the block that is read once a
         batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
@@ -154,9 +154,10 @@ class Sim:
             self._table.values(totals - self._base).tobytes(),
         )
         head = self._shared_head(time_ns)
-        blocks = {"cpu": rows, "package": self._of_packages(time_ns, head)}
+        stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
+        blocks = {"cpu": rows, "package": self._of_packages(time_ns, head), "stat": stat}
         if whole:
-            blocks |= self._polled(totals, online, head)
+            blocks["machine"] = self._machine_row(head)
         records = self._records(stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
@@ -208,15 +209,11 @@ class Sim:
         all_valid = np.uint64(2 ** values.shape[1] - 1)
         return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
 
-    def _polled(self, totals: Ints, online: NDArray[np.bool_], head: bytes) -> dict[str, Rows]:
-        """The blocks that a real probe's main thread reads once a batch."""
+    @staticmethod
+    def _machine_row(head: bytes) -> Rows:
+        """What a real probe's main thread reads once a batch."""
         own = np.array([time.process_time_ns()], np.uint64)
-        return {
-            "stat": Rows(
-                head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes()
-            ),
-            "machine": Rows(head, np.array([1], np.uint64).tobytes(), own.tobytes()),
-        }
+        return Rows(head, np.array([1], np.uint64).tobytes(), own.tobytes())
 
     def _records(self, stage: int, totals: Ints) -> dict[str, object]:
         if self._last is None or (

@@ -542,7 +542,8 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
         batch = other.poll()
         found[1] += batch
         frames = [m for m in batch if isinstance(m, Frame)]
-        assert ["stat" in f.blocks for f in frames] == [False] * (len(frames) - 1) + [True]
+        assert all("stat" in frame.blocks for frame in frames)
+        assert ["machine" in f.blocks for f in frames] == [False] * (len(frames) - 1) + [True]
         assert len(frames) <= 10
         found[0] += one.poll()
     assert len(found[0]) == len(found[1])
