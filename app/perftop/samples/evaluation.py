@@ -117,9 +117,9 @@ class Values:
 
     def group(self, rows: list[int] | slice) -> Floats:
         """All metrics for a group of CPUs, in the order of METRICS."""
-        top, bottom = self.top[:, rows], self.bottom[:, rows]
+        top, bottom = self.top[..., rows], self.bottom[..., rows]
         known = np.isfinite(top) & np.isfinite(bottom)
-        total, base = (np.where(known, part, 0.0).sum(axis=1) for part in (top, bottom))
+        total, base = (np.where(known, part, 0.0).sum(axis=-1) for part in (top, bottom))
         return ratio(total, base, _LOW, _HIGH)
 
 

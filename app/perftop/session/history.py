@@ -124,7 +124,7 @@ class History:
             seconds = np.full(len(self._position), (now_ns - chunk.end_ns) / 1e9)
         else:
             seconds = cpus.ticks / sieve.counters.stamp_hz
-        chunk.trail.add(now_ns, sample, seconds, sample.ceilings.hz)
+        chunk.trail.add(now_ns, sample, seconds)
 
     def _heavy(self) -> bool:
         """No chunk may take more, or there is none."""

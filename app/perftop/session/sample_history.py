@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Bools, Floats
 from perftop.samples.cores import Cores
 from perftop.samples.sample_reader import Sample
 from perftop.samples.smt import STATES
@@ -20,6 +20,8 @@ Singles = npt.NDArray[np.float32]
 Times = npt.NDArray[np.int64]
 
 WEIGHT = len(STATES)
+TOGETHER = 16
+"""Samples that are written at once, which costs little more than to write one."""
 CEILING = WEIGHT + 1
 """Columns of a core, behind the seconds in its states: seconds in which these are known; Hz."""
 
@@ -33,6 +35,8 @@ class Trail:
         self.cores = cores
         self.room = room
         self.count = 0
+        self._waiting: list[tuple[Sample, Floats]] = []
+        """The newest samples. They are written a few at once, and before anybody reads."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
@@ -49,26 +53,44 @@ class Trail:
 
     def parts(self, metric: int) -> Singles:
         """Numerators and denominators, (2, samples, CPUs), of the metric kept at this place."""
+        self._settle()
         return self._parts[:, metric, : self.count]
 
     def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
+        self._settle()
         return self._cores[: self.count, self.cores.find(asked)]
 
-    def add(self, end_ns: int, sample: Sample, seconds: Floats, ceiling: Floats) -> None:
-        """`seconds`: what the sample covers of each CPU; the ceiling is by core."""
-        i, self.count = self.count, self.count + 1
-        self._ends[i] = end_ns
+    def add(self, end_ns: int, sample: Sample, seconds: Floats) -> None:
+        """`seconds`: what the sample covers of each CPU."""
+        self._ends[self.count] = end_ns
+        self.count += 1
+        self._waiting.append((sample, seconds))
+        if len(self._waiting) == TOGETHER or self.count == self.room:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Write the samples that wait."""
+        if not self._waiting:
+            return
+        samples, seconds = zip(*self._waiting, strict=True)
+        self._waiting.clear()
+        here = slice(self.count - len(samples), self.count)
         with np.errstate(over="ignore", invalid="ignore"):
-            top, bottom = sample.values.top[self._metrics], sample.values.bottom[self._metrics]
+            top = np.stack([sample.values.top for sample in samples], 1)[self._metrics]
+            bottom = np.stack([sample.values.bottom for sample in samples], 1)[self._metrics]
             known = np.isfinite(top) & np.isfinite(bottom)
-            np.copyto(self._parts[0, :, i], top, where=known, casting="same_kind")
-            np.copyto(self._parts[1, :, i], bottom, where=known, casting="same_kind")
-            states = sample.split.states
-            known = np.isfinite(states[:, 0])
-            weight = self.cores.most(seconds)
-            cores = self._cores[i, :-1]
-            np.copyto(cores[:, :WEIGHT], states * weight[:, None], where=known[:, None],
-                      casting="same_kind")  # fmt: skip
-            np.copyto(cores[:, WEIGHT], weight, where=known, casting="same_kind")
-            np.copyto(cores[:, CEILING], ceiling, where=np.isfinite(ceiling), casting="same_kind")
+            _write(self._parts[0, :, here], top, known)
+            _write(self._parts[1, :, here], bottom, known)
+            states = np.stack([sample.split.states for sample in samples])
+            ceiling = np.stack([sample.ceilings.hz for sample in samples])
+            known = np.isfinite(states[..., 0])
+            weight = self.cores.most(np.stack(seconds))
+            cores = self._cores[here, :-1]
+            _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
+            _write(cores[..., WEIGHT], weight, known)
+            _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
+
+
+def _write(to: Singles, values: Floats, known: Bools) -> None:
+    np.copyto(to, values, where=known, casting="same_kind")

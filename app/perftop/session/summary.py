@@ -3,10 +3,12 @@ bounded memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, Ints
 from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX, METRICS
@@ -18,6 +20,10 @@ taken from then on. The choice is even, so percentiles stay unbiased; minimum an
 sample."""
 LIVE_BYTES = 4 << 20
 """The same where history is kept too."""
+TOGETHER = 16
+"""Samples that are counted at once, which costs little more than to count one."""
+PARTS = "top", "bottom", "all"
+"""The arrays of Values."""
 
 
 class Distribution:
@@ -34,42 +40,68 @@ class Distribution:
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
-        self._split: list[str | None] = []
+        self._how: Ints | None = None
         """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
         self._methods: list[dict[str, None]] = []
+        self._waiting: list[tuple[Values, Split, Floats]] = []
 
     def add(self, values: Values, split: Split, weights: Floats) -> None:
         """`weights`: how much of each core's time the sample covers."""
-        self._cpus = values.all.shape[1]
-        everyone = values.group(self._shown)
-        row = np.concatenate([everyone, values.all.ravel(), split.states.ravel()])
-        if self._low is None or self._high is None or len(row) != len(self._low):
-            # The first sample - or cores were regrouped, and older samples are of other cores.
-            self._low, self._high = row.copy(), row.copy()
-            self._kept.clear()
-            self._states, self._weights = np.zeros((2, *split.states.shape))
-            self._split, self._methods = [], [{} for _ in split.method]
-        self._count(split, weights)
-        self._low = np.fmin(self._low, row)
-        self._high = np.fmax(self._high, row)
-        if self._seen % self._stride == 0:
-            self._kept.append(row.astype(np.float32))
-            if len(self._kept) * self._kept[0].nbytes > self._max_bytes and len(self._kept) > 1:
-                self._kept = self._kept[::2]
-                self._stride *= 2
-        self._seen += 1
+        if self._waiting and len(self._waiting[0][2]) != len(weights):  # cores were regrouped
+            self._settle()
+        self._waiting.append((values, split, weights))
+        if len(self._waiting) == TOGETHER:
+            self._settle()
 
-    def _count(self, split: Split, weights: Floats) -> None:
-        known = np.isfinite(split.states) & np.isfinite(weights)[:, None]
-        self._states += np.where(known, split.states * weights[:, None], 0.0)
-        self._weights += np.where(known, weights[:, None], 0.0)
-        if split.method != self._split:
-            self._split = split.method
-            for told, method in zip(self._methods, split.method, strict=True):
-                if method is not None:
-                    told[method] = None
+    def _settle(self) -> None:
+        """Count the samples that wait, all with the same cores."""
+        if not self._waiting:
+            return
+        values, splits, weights = zip(*self._waiting, strict=True)
+        self._waiting.clear()
+        every = Values(*(np.stack([getattr(v, name) for v in values]) for name in PARTS))
+        states = np.stack([split.states for split in splits])
+        count, self._cpus = len(states), every.all.shape[-1]
+        everyone = every.group(self._shown)
+        flat = every.all.reshape(count, -1), states.reshape(count, -1)
+        rows = np.concatenate([everyone, *flat], axis=1)
+        if self._low is None or self._high is None or rows.shape[1] != len(self._low):
+            # The first samples - or cores were regrouped, and older samples are of other cores.
+            self._low, self._high = rows[0], rows[0]
+            self._kept.clear()
+            self._states, self._weights = np.zeros((2, *states.shape[1:]))
+            self._how, self._methods = None, [{} for _ in states[0]]
+        self._count(splits, states, np.stack(weights))
+        self._low = np.fmin(self._low, np.fmin.reduce(rows, axis=0))
+        self._high = np.fmax(self._high, np.fmax.reduce(rows, axis=0))
+        self._keep(rows.astype(np.float32))
+
+    def _keep(self, rows: npt.NDArray[np.float32]) -> None:
+        for row in rows:
+            if self._seen % self._stride == 0:
+                self._kept.append(row.copy())
+                if len(self._kept) * row.nbytes > self._max_bytes and len(self._kept) > 1:
+                    self._kept = self._kept[::2]
+                    self._stride *= 2
+            self._seen += 1
+
+    def _count(self, splits: Sequence[Split], states: Floats, weights: Floats) -> None:
+        known = np.isfinite(states) & np.isfinite(weights)[..., None]
+        times = np.where(known, weights[..., None], 0.0)
+        with np.errstate(invalid="ignore"):
+            sums = np.where(known, states * times, 0.0)
+        for mean, weight in zip(sums, times, strict=True):
+            self._states += mean
+            self._weights += weight
+        for split in splits:
+            if self._how is None or not np.array_equal(split.how, self._how):
+                self._how = split.how
+                for told, method in zip(self._methods, split.method, strict=True):
+                    if method is not None:
+                        told[method] = None
 
     def finish(self) -> Extremes:
+        self._settle()
         if self._low is None or self._high is None:
             nothing = np.zeros(0)
             return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0, [], nothing)

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,8 +101,8 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
             print("\udcff drawn", file=sys.__stderr__, end="", flush=True)
 
         monkeypatch.setattr(PerfTopApp, "run", draw)
-        none: Any = None  # it is never asked
-        assert perftop_app.run(none, INTERVAL_NS, Config()) == 0
+        probe: Any = SimpleNamespace(pace=None)  # it is never asked
+        assert perftop_app.run(probe, INTERVAL_NS, Config()) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
         assert id(sys.__stderr__) == id(stderr)
