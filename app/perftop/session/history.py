@@ -126,6 +126,11 @@ class History:
             seconds = cpus.ticks / sieve.counters.stamp_hz
         chunk.trail.add(now_ns, sample, seconds)
 
+    def settle(self) -> None:
+        """Called after some samples: writes what `trace` was given."""
+        if self._chunks:
+            self._chunks[-1].trail.settle()
+
     def _heavy(self) -> bool:
         """No chunk may take more, or there is none."""
         return not self._chunks or self._chunks[-1].bytes > self._budget // PARTS

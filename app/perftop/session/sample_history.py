@@ -20,8 +20,6 @@ Singles = npt.NDArray[np.float32]
 Times = npt.NDArray[np.int64]
 
 WEIGHT = len(STATES)
-TOGETHER = 16
-"""Samples that are written at once, which costs little more than to write one."""
 CEILING = WEIGHT + 1
 """Columns of a core, behind the seconds in its states: seconds in which these are known; Hz."""
 
@@ -36,7 +34,7 @@ class Trail:
         self.room = room
         self.count = 0
         self._waiting: list[tuple[Sample, Floats]] = []
-        """The newest samples. They are written a few at once, and before anybody reads."""
+        """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
@@ -53,12 +51,12 @@ class Trail:
 
     def parts(self, metric: int) -> Singles:
         """Numerators and denominators, (2, samples, CPUs), of the metric kept at this place."""
-        self._settle()
+        self.settle()
         return self._parts[:, metric, : self.count]
 
     def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
-        self._settle()
+        self.settle()
         return self._cores[: self.count, self.cores.find(asked)]
 
     def add(self, end_ns: int, sample: Sample, seconds: Floats) -> None:
@@ -66,11 +64,9 @@ class Trail:
         self._ends[self.count] = end_ns
         self.count += 1
         self._waiting.append((sample, seconds))
-        if len(self._waiting) == TOGETHER or self.count == self.room:
-            self._settle()
 
-    def _settle(self) -> None:
-        """Write the samples that wait."""
+    def settle(self) -> None:
+        """Write the samples that were added, which costs little more than to write one."""
         if not self._waiting:
             return
         samples, seconds = zip(*self._waiting, strict=True)

@@ -104,6 +104,9 @@ class Session:
                 for frame, sample in zip(run, self.sieve.samples(run, learn=True), strict=True):
                     self._frame(frame, sample)
                     yield frame
+                self.distribution.settle()
+                if self.history is not None:
+                    self.history.settle()
             else:
                 self._alone(messages[at])
                 yield messages[at]

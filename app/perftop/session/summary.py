@@ -20,8 +20,6 @@ taken from then on. The choice is even, so percentiles stay unbiased; minimum an
 sample."""
 LIVE_BYTES = 4 << 20
 """The same where history is kept too."""
-TOGETHER = 16
-"""Samples that are counted at once, which costs little more than to count one."""
 PARTS = "top", "bottom", "all"
 """The arrays of Values."""
 
@@ -47,14 +45,11 @@ class Distribution:
 
     def add(self, values: Values, split: Split, weights: Floats) -> None:
         """`weights`: how much of each core's time the sample covers."""
-        if self._waiting and len(self._waiting[0][2]) != len(weights):  # cores were regrouped
-            self._settle()
         self._waiting.append((values, split, weights))
-        if len(self._waiting) == TOGETHER:
-            self._settle()
 
-    def _settle(self) -> None:
-        """Count the samples that wait, all with the same cores."""
+    def settle(self) -> None:
+        """Count the samples that were added, which costs little more than to count one. All must
+        have the same cores."""
         if not self._waiting:
             return
         values, splits, weights = zip(*self._waiting, strict=True)
@@ -101,7 +96,7 @@ class Distribution:
                         told[method] = None
 
     def finish(self) -> Extremes:
-        self._settle()
+        self.settle()
         if self._low is None or self._high is None:
             nothing = np.zeros(0)
             return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0, [], nothing)
