@@ -33,12 +33,15 @@ int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_
 {
     for (int i = 0; i < PP_PERF_TRIES; i++) {
         uint32_t lock = page->lock, index;
+        uint64_t pmc;
 
         barrier();
         index = page->index;
         if (index == 0 || !page->cap_user_rdpmc || !page->cap_user_time)
             return -EAGAIN;
-        *count = (uint64_t)page->offset + extend(ops->rdpmc(index - 1), page->pmc_width);
+        if (ops->rdpmc(index - 1, &pmc))
+            return -EAGAIN;
+        *count = (uint64_t)page->offset + extend(pmc, page->pmc_width);
         if (times != NULL) {
             uint64_t since = ns_since(page, ops->rdtsc());
 

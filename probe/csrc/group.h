@@ -29,7 +29,7 @@ enum {
 struct pp_perf_ops {
     int (*open)(const struct perf_event_attr *attr, int cpu, int leader);
     ssize_t (*read)(int fd, void *buffer, size_t size);
-    uint64_t (*rdpmc)(uint32_t counter);
+    int (*rdpmc)(uint32_t counter, uint64_t *count); /* not 0: refused (rdpmc.h) */
     uint64_t (*rdtsc)(void);
 };
 
@@ -49,8 +49,8 @@ struct pp_perf_group {
 
 /*
  * One event by its page: its count, and its times if `times` is not NULL. -EAGAIN: the event is not
- * on a counter now (then the kernel knows the count), RDPMC is not allowed, or the page does not
- * hold still.
+ * on a counter now (then the kernel knows the count), RDPMC is not allowed or refused, or the page
+ * does not hold still.
  */
 int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_t *times,
                       uint64_t *count);

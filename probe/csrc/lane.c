@@ -269,8 +269,9 @@ int pp_lane_start(struct pp_lane *lane, uint64_t round)
     pp_write_once(&lane->next, round); /* the thread's creation orders it before its reads */
     pp_write_once(&lane->stop, 0);
     /* Signals are for the other threads of the process. A thread inherits the mask, so a lane
-     * cannot take a signal at any moment. */
+     * cannot take a signal at any moment, but for its own RDPMC that is refused (rdpmc.h). */
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = create(lane);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

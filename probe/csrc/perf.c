@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cpu.h"
+#include "rdpmc.h"
 
 enum {
     SPIN_TURNS = 1000,         /* between two looks at the clock */
@@ -23,17 +24,12 @@ static int machine_open(const struct perf_event_attr *attr, int cpu, int leader)
     return (int)syscall(SYS_perf_event_open, attr, -1, cpu, leader, PERF_FLAG_FD_CLOEXEC);
 }
 
-static uint64_t machine_rdpmc(uint32_t counter)
-{
-    return (uint64_t)__builtin_ia32_rdpmc((int)counter);
-}
-
 static uint64_t machine_rdtsc(void)
 {
     return __builtin_ia32_rdtsc();
 }
 
-static const struct pp_perf_ops machine = {machine_open, read, machine_rdpmc, machine_rdtsc};
+static const struct pp_perf_ops machine = {machine_open, read, pp_rdpmc, machine_rdtsc};
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
@@ -89,8 +85,7 @@ static void unmap(struct pp_perf_group *group)
 /*
  * Maps the pages of all events, or of none. A page that cannot be mapped (memory that may be locked
  * is limited) is no error, since read() remains. A PMU whose `rdpmc` file says 0 has no event that
- * allows RDPMC. If 0 is written there later, RDPMC faults in every process that counts by it, and
- * no page tells.
+ * allows RDPMC. If 0 is written there later, no page tells: RDPMC is refused, and read() remains.
  */
 static void map(struct pp_perf_group *group)
 {
@@ -106,7 +101,9 @@ static void map(struct pp_perf_group *group)
         group->pages[i] = page;
         group->direct = group->pages[i]->cap_user_rdpmc && group->pages[i]->cap_user_time;
     }
-    if (!group->direct)
+    if (group->direct)
+        pp_rdpmc_guard();
+    else
         unmap(group);
 }
 

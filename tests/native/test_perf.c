@@ -23,7 +23,7 @@ static int rdpmcs, reads;
 static int moves; /* how many more times the lock of page 0 moves, each time a counter is read */
 static int moves_at = -1; /* by reading which counter; -1: any */
 
-static uint64_t fake_rdpmc(uint32_t counter)
+static int fake_rdpmc(uint32_t counter, uint64_t *count)
 {
     rdpmcs++;
     if (moves > 0 && (moves_at < 0 || moves_at == (int)counter)) {
@@ -31,7 +31,8 @@ static uint64_t fake_rdpmc(uint32_t counter)
         pages[0].lock += 2;
     }
     CHECK(counter < 3);
-    return pmc[counter];
+    *count = pmc[counter];
+    return 0;
 }
 
 static uint64_t tsc;

@@ -172,7 +172,7 @@ static uint64_t counter, readings;
 static uint64_t gone_at, back_at; /* readings at which it goes for good; is back after a while */
 
 /* It goes on only when it is read. */
-static uint64_t fake_rdpmc(uint32_t index)
+static int fake_rdpmc(uint32_t index, uint64_t *count)
 {
     CHECK(index == 6);
     readings++;
@@ -180,7 +180,8 @@ static uint64_t fake_rdpmc(uint32_t index)
         page.index = 0;
     if (readings == back_at)
         page.time_enabled += AWAY_NS;
-    return counter += A_PIECE;
+    *count = counter += A_PIECE;
+    return 0;
 }
 
 static const struct pp_perf_ops fake = {.rdpmc = fake_rdpmc, .rdtsc = pp_rdtsc};

@@ -25,7 +25,7 @@ static uint64_t calls;
 uint64_t gone_at, back_at; /* the reading that finds it taken away for good; or that it was away */
 uint64_t slow;             /* how many TSC readings one takes */
 
-static uint64_t rdpmc(uint32_t index)
+static int rdpmc(uint32_t index, uint64_t *count)
 {
     (void)index;
     for (uint64_t i = 0; i < slow; i++)
@@ -34,7 +34,8 @@ static uint64_t rdpmc(uint32_t index)
         page.index = 0;
     if (calls == back_at)
         page.time_enabled += 1000000000;
-    return pp_rdtsc() * 3 / 2 & 0x7fffffffffff;
+    *count = pp_rdtsc() * 3 / 2 & 0x7fffffffffff;
+    return 0;
 }
 
 static const struct pp_perf_ops ops = {.rdpmc = rdpmc, .rdtsc = pp_rdtsc};

@@ -1,0 +1,102 @@
+/* RDPMC with a number that no CPU has a counter for: each refuses it as it does one that was
+ * switched off, with a fault. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "group.h"
+#include "rdpmc.h"
+
+enum { NO_COUNTER = 0x1234567, ROW_WORDS = PP_HEAD + 2, MS = 1000000 };
+
+static struct perf_event_mmap_page page;
+static int reads;
+
+static ssize_t fake_read(int fd, void *buffer, size_t size)
+{
+    const uint64_t said[] = {1, 900, 800, 4711};
+
+    (void)fd;
+    CHECK(size == sizeof said);
+    memcpy(buffer, said, sizeof said);
+    __atomic_fetch_add(&reads, 1, __ATOMIC_RELAXED);
+    return sizeof said;
+}
+
+static uint64_t no_rdtsc(void)
+{
+    return 0;
+}
+
+static const struct pp_perf_ops ops = {NULL, fake_read, pp_rdpmc, no_rdtsc};
+static struct pp_perf_group group = {.ops = &ops, .n = 1, .width = 1, .filled = 1, .direct = true,
+                                     .pages = {&page}};
+
+static void a_refusal_is_one_answer(void)
+{
+    uint64_t count = 7;
+
+    for (int i = 0; i < 3; i++)
+        CHECK(pp_rdpmc(NO_COUNTER, &count) != 0 && count == 7);
+    CHECK(pp_perf_page_read(&ops, &page, NULL, &count) == -EAGAIN);
+    CHECK(pp_perf_read(&group, &count) == 0 && count == 4711 && reads == 1); /* by the kernel */
+}
+
+/* Lanes block all signals, and a blocked fault would end the process. */
+static void a_lane_goes_on(void)
+{
+    pp_config config = {.period_ns = 2 * MS, .words = ROW_WORDS, .ring = 8, .stamp = PP_STAMP_TSC,
+                        .proof = true};
+    pp_row row = {.head = 0, .valid = PP_HEAD, .valid_words = 1, .values = PP_HEAD + 1,
+                  .n_slots = 1};
+    pp_slot slot = {.kind = PP_PERF, .fd = -1, .count = 1, .arg = (uintptr_t)&group};
+    int before = reads;
+    pp_sampler *sampler;
+
+    CHECK(pp_new(&config, &sampler) == 0);
+    CHECK(pp_attach(sampler, sched_getcpu(), 0, &row, 1, &slot, 1) == 0);
+    WAIT_FOR(__atomic_load_n(&reads, __ATOMIC_RELAXED) > before + 3);
+    pp_free(sampler);
+}
+
+/* What a child ends with that writes where it may not: -SIGNAL, or its status. */
+static int end_of_a_fault(void)
+{
+    int *closed = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int status, child = fork();
+
+    if (child == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        *(volatile int *)closed = 1;
+        _exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void earlier(int number)
+{
+    (void)number;
+    _exit(42);
+}
+
+int main(void)
+{
+    signal(SIGSEGV, earlier); /* before the guard, which hands on what is not its own */
+    page.index = NO_COUNTER + 1;
+    page.cap_user_rdpmc = 1;
+    page.cap_user_time = 1;
+    pp_rdpmc_guard();
+    pp_rdpmc_guard();
+    a_refusal_is_one_answer();
+    a_lane_goes_on();
+    CHECK(end_of_a_fault() == 42);
+    return 0;
+}
