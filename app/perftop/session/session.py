@@ -18,7 +18,6 @@ from perftop.detect.suspects import Suspects
 from perftop.samples.calibration import Calibration
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import INDEX
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
@@ -217,8 +216,7 @@ class Session:
         self.run.add(sample, self.sieve)
         suspect = sample.delta.suspect
         self.suspect_samples += len(suspect)
-        weights = self.sieve.cores.most(sample.values.bottom[INDEX["util"]])
-        self.distribution.add(sample.values, sample.split, weights)
+        self.distribution.add(sample.values, sample.split, self.sieve.cores)
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))

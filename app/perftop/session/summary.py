@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop.base.arrays import Floats, Ints
+from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX, METRICS
@@ -41,18 +42,20 @@ class Distribution:
         self._how: Ints | None = None
         """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
         self._methods: list[dict[str, None]] = []
-        self._waiting: list[tuple[Values, Split, Floats]] = []
+        self._waiting: list[tuple[Values, Split]] = []
+        self._cores: Cores
+        """Those of the samples that wait."""
 
-    def add(self, values: Values, split: Split, weights: Floats) -> None:
-        """`weights`: how much of each core's time the sample covers."""
-        self._waiting.append((values, split, weights))
+    def add(self, values: Values, split: Split, cores: Cores) -> None:
+        self._waiting.append((values, split))
+        self._cores = cores
 
     def settle(self) -> None:
         """Count the samples that were added, which costs little more than to count one. All must
         have the same cores."""
         if not self._waiting:
             return
-        values, splits, weights = zip(*self._waiting, strict=True)
+        values, splits = zip(*self._waiting, strict=True)
         self._waiting.clear()
         every = Values(*(np.stack([getattr(v, name) for v in values]) for name in PARTS))
         states = np.stack([split.states for split in splits])
@@ -66,7 +69,9 @@ class Distribution:
             self._kept.clear()
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._how, self._methods = None, [{} for _ in states[0]]
-        self._count(splits, states, np.stack(weights))
+        # How much of each core's time a sample covers.
+        weights = self._cores.most(every.bottom[:, INDEX["util"]])
+        self._count(splits, states, weights)
         self._low = np.fmin(self._low, np.fmin.reduce(rows, axis=0))
         self._high = np.fmax(self._high, np.fmax.reduce(rows, axis=0))
         self._keep(rows.astype(np.float32))
