@@ -14,7 +14,7 @@ from typing import Literal
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.kernel import access, clock_policy
 from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.registers import journal
+from perfprobe.registers import device, journal
 
 COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
 
@@ -99,16 +99,17 @@ def _msr(root: Path) -> Check:
         pids = ", ".join(str(entry.pid) for entry in left)
         why = f"a killed perftop (pid {pids}) has left counters programmed: {left[0].path} knows"
         return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
-    devices = sorted(root.glob("dev/cpu/[0-9]*/msr"))
-    if not devices:
+    there = (root / f"dev/cpu/{n}/msr" for n in files.numbered(f"{root}/dev/cpu", ""))
+    first = next((path for path in there if path.exists()), None)
+    if first is None:
         guest = identity.virtualisation(root)
         fix = "sudo modprobe msr" if guest is None else None
         where = " in this guest" if guest else ""
         return Check(what, "not usable", f"no /dev/cpu/N/msr{where}", lost, fix)
     try:
-        os.close(os.open(devices[0], os.O_RDONLY | os.O_CLOEXEC))
+        os.close(device.opened(root, int(first.parent.name), os.O_RDONLY))
     except OSError as error:
-        why = f"{devices[0]}: {error.strerror}; needs root and CAP_SYS_RAWIO"
+        why = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
         return Check(what, "not usable", why, lost, access.as_root(root))
     writes = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
     lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"

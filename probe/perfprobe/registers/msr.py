@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from perfprobe.cpu import files, identity
+from perfprobe.registers import device
 
 TSC = 0x10
 PLATFORM_INFO = 0xCE
@@ -56,10 +57,8 @@ class Registers:
         `writable`."""
         self.cpu = cpu
         self._root = root
-        # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
-        flags = os.O_RDWR if writable else os.O_RDONLY
         try:
-            self.fd = os.open(f"{root}/dev/cpu/{cpu}/msr", flags | os.O_CLOEXEC | os.O_NONBLOCK)
+            self.fd = device.opened(root, cpu, os.O_RDWR if writable else os.O_RDONLY)
         except OSError as error:
             raise _open_trouble(root, cpu, error) from None
 
@@ -144,7 +143,8 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
         return MsrError(f"CPU {cpu} is off", what, code=code)
     if code == errno.EMFILE:
         return MsrError("too many open files", what, "raise `ulimit -n`", code)
-    return MsrError(f"/dev/cpu/{cpu}/msr cannot be opened: {os.strerror(code)}", what, code=code)
+    why = error.strerror or error
+    return MsrError(f"{root / f'dev/cpu/{cpu}/msr'} cannot be opened: {why}", what, code=code)
 
 
 def _write_trouble(root: Path, error: OSError) -> MsrError:

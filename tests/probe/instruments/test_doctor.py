@@ -10,6 +10,7 @@ import trees
 
 from perfprobe.instruments import doctor
 from perfprobe.instruments.doctor import Check
+from perfprobe.registers import device
 
 
 def check(root: Path, what: str) -> Check:
@@ -73,10 +74,14 @@ def test_a_guest_without_a_pmu(tree: Path) -> None:
     assert check(tree, "clock").state == "limited"
 
 
-def test_msr_module_lockdown_and_refused_writes(tree: Path) -> None:
+def test_msr_module_lockdown_and_refused_writes(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = check(tree, "MSRs")
     assert (found.state, found.fix) == ("not usable", "sudo modprobe msr")
     trees.put(tree, "dev/cpu/0/msr", "")
+    assert "neither the msr driver's" in check(tree, "MSRs").why
+    monkeypatch.setattr(device, "_is_driver", lambda *_: True)
     assert check(tree, "MSRs").state == "usable"
     trees.put(tree, "sys/module/msr/parameters/allow_writes", "off\n")
     trees.put(tree, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")

@@ -1,0 +1,125 @@
+"""What may stand where the registers' file is expected, below a directory that others made."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from command import run
+from fakekernel.client import FakeKernel, unavailable
+from journals import swept
+
+from perfprobe.registers import device, journal
+from perfprobe.registers.counter_plan import Change, restore
+from perfprobe.registers.msr import MsrError, Registers
+
+needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices")
+OURS = b"ours" * 8 + bytes(4096)
+"""As registers: a TSC that is not 0, and counters that nobody uses."""
+
+
+def plain(place: Path) -> None:
+    place.write_bytes(OURS)
+
+
+def fifo(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def a_link(place: Path) -> None:
+    place.symlink_to("/dev/null")
+
+
+def another_device(place: Path) -> None:
+    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+
+
+def another_cpus(place: Path) -> None:
+    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(device.MSR_MAJOR, 1))
+
+
+def a_disk(place: Path) -> None:
+    os.mknod(place, 0o600 | stat.S_IFBLK, os.makedev(device.MSR_MAJOR, 0))
+
+
+MADE = [plain, fifo, a_link, *(pytest.param(f, marks=needs_root) for f in (another_device, a_disk))]
+
+
+@pytest.mark.parametrize("writable", [False, True])
+@pytest.mark.parametrize("make", [*MADE, pytest.param(another_cpus, marks=needs_root)])
+def test_nothing_else_is_opened(
+    tmp_path: Path, make: Callable[[Path], None], writable: bool
+) -> None:
+    (tmp_path / "dev/cpu/0").mkdir(parents=True)
+    make(tmp_path / "dev/cpu/0/msr")
+    with pytest.raises(MsrError, match="cannot be opened: it is"):
+        Registers(tmp_path, 0, writable=writable)
+
+
+@needs_fuse
+@pytest.mark.parametrize("linked", ["dev", "dev/cpu", "dev/cpu/0", "dev/cpu/0/msr"])
+def test_no_link_is_followed_not_even_to_registers(tmp_path: Path, linked: str) -> None:
+    """A whole directory that is a link is fine: it is the one that the user named."""
+    with FakeKernel(tmp_path / "fake") as fake:
+        root = tmp_path / "root"
+        (root / linked).parent.mkdir(parents=True)
+        (root / linked).symlink_to(fake.root / linked)
+        with pytest.raises(MsrError, match="a link"):
+            Registers(root, 0)
+        (tmp_path / "name").symlink_to(fake.root)
+        with Registers(tmp_path / "name", 0) as registers:
+            assert registers.read(0xCE)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Path]:
+    """The files of a machine as plain files: a copy of a fake kernel, one CPU's registers a link to
+    a file elsewhere, the other's a file."""
+    root = tmp_path / "root"
+    with FakeKernel(tmp_path / "fake", cores=1) as fake:
+        for path in sorted(fake.root.rglob("*")):
+            target = root / path.relative_to(fake.root)
+            if path.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+            elif path.name not in {"msr", "cpuid"}:
+                target.write_bytes(path.read_bytes())
+        for cpu in (0, 1):
+            with (fake.root / f"dev/cpu/{cpu}/cpuid").open("rb", buffering=0) as file:
+                (root / f"dev/cpu/{cpu}/cpuid").write_bytes(file.read(16))
+    with swept(root):
+        yield root
+
+
+@needs_fuse
+def test_root_changes_no_file_of_an_archive(archive: Path, tmp_path: Path) -> None:
+    passwd = tmp_path / "passwd"
+    passwd.write_bytes(OURS)
+    (archive / "dev/cpu/0/msr").symlink_to(passwd)
+    (archive / "dev/cpu/1/msr").write_bytes(OURS)
+    done = run("stat", "--source", "msr", "--sysroot", str(archive), "-n", "1", "-i", "100ms")
+    assert done.returncode == 3
+    assert "link" in done.stderr
+    assert [path.read_bytes() for path in (passwd, archive / "dev/cpu/1/msr")] == [OURS, OURS]
+
+
+@needs_fuse
+@pytest.mark.parametrize("there", ["a link", "a file"])
+def test_nor_does_what_a_journal_asks_for(archive: Path, tmp_path: Path, there: str) -> None:
+    """Giving back needs no look at the counters before it writes."""
+    passwd = tmp_path / "passwd"
+    passwd.write_bytes(OURS)
+    if there == "a link":
+        (archive / "dev/cpu/0/msr").symlink_to(passwd)
+    else:
+        passwd.rename(archive / "dev/cpu/0/msr")
+        passwd = archive / "dev/cpu/0/msr"
+    change = Change(0x3C, 0x43003C)
+    assert journal.plausible(0x186, change)
+    with suppress(MsrError), Registers(archive, 0, writable=True) as registers:
+        list(restore(registers, {0x186: change}))
+    assert passwd.read_bytes() == OURS
