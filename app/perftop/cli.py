@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 LIVE_INTERVAL_NS = 500_000_000
 STAT_INTERVAL_NS = 1_000_000_000
+RECORD_BATCH_NS = 200_000_000
+"""What a recording may lack at its end if perftop or the probe is killed."""
+MOST_BATCH_NS, MOST_BATCH = 1_000_000_000, 256
+"""Longest batch that the probe makes, in ns and in samples."""
 SAMPLE_NS = 100_000_000
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -174,11 +179,17 @@ def _add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None
     )  # fmt: skip
 
 
-def _stream(options: argparse.Namespace, sample_ns: int, job: Job | None = None) -> list[str]:
+def _stream(
+    options: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
+) -> list[str]:
+    """Arguments of the probe. Around a command it writes each sample at once: the command starts
+    and its numbers end with samples."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += following(options, job)
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
+    if job is None and batch_ns > sample_ns:
+        sample += ["--batch", f"{batch_ns / 1e9:g}"]
     return machine_verbs.probe_command(
         options, "stream", "--source", options.source, *sample, *only
     )
@@ -196,6 +207,14 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
     return interval, sample
 
 
+def _batch(sample_ns: int, *spans_ns: int | None) -> int:
+    """Length in ns of the longest batch that divides these spans, which are whole samples. A span
+    that ended inside a batch would be told late."""
+    samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
+    most = min(int(MOST_BATCH_NS / sample_ns + 0.01), MOST_BATCH)  # lengths may be rounded
+    return sample_ns * max(n for n in range(1, max(1, most) + 1) if samples % n == 0)
+
+
 def _live(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
@@ -207,7 +226,8 @@ def _live(options: argparse.Namespace) -> int:
 
     # The app takes longer to import than the probe to start, so both happen side by side.
     if options.command is None:
-        with launch.launched(_stream(options, sample_ns)) as probe:
+        argv = _stream(options, sample_ns, _batch(sample_ns, interval_ns))
+        with launch.launched(argv) as probe:
             from perftop.tui import app
 
             return app.run(probe, interval_ns, settings, mouse=mouse)
@@ -216,7 +236,7 @@ def _live(options: argparse.Namespace) -> int:
     columns, lines = os.get_terminal_size()
     with (
         Console(options.command, columns - 1, lines // 4) as console,  # about the final size
-        launch.launched(_stream(options, sample_ns, console.job)) as probe,
+        launch.launched(_stream(options, sample_ns, sample_ns, console.job)) as probe,
     ):
         from perftop.tui import command_app
 
@@ -233,7 +253,8 @@ def _replay(options: argparse.Namespace) -> int:
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
-        argv = _stream(options, sample_ns, job)
+        batch_ns = _batch(sample_ns, interval_ns, options.duration)
+        argv = _stream(options, sample_ns, batch_ns, job)
         from perftop.verbs import stat
 
         return stat.run(
@@ -255,7 +276,7 @@ def _stat(options: argparse.Namespace) -> int:
 def _record(options: argparse.Namespace) -> int:
     _, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
-        argv = _stream(options, sample_ns, job)
+        argv = _stream(options, sample_ns, RECORD_BATCH_NS, job)
         from perftop.verbs import record
 
         return record.run(

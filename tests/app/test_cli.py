@@ -1,0 +1,77 @@
+"""What the command line makes of its options: how often the probe is told to write."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perftop import cli
+from perftop.process import job_terminal
+from perftop.verbs import machine_verbs
+
+
+class Asked(Exception):  # noqa: N818 - no error: the probe need not run
+    """Somebody asked for the probe's arguments."""
+
+
+@pytest.mark.parametrize(
+    ("line", "batch"),
+    [
+        ("live", "0.5"),
+        ("live -i 100ms", None),
+        ("live -i 2s", "1"),
+        ("live -i 1.5s", "0.5"),
+        ("live -- true", None),
+        ("stat", "1"),
+        ("stat -i 200ms", "0.2"),
+        ("stat -i 250ms --sample 50ms", "0.25"),
+        ("stat -i 1s --duration 2.5s", "0.5"),
+        ("stat -i 1s --duration 100ms", None),
+        ("stat -i 1s --sample 1ms", "0.25"),
+        ("stat -i 1.3s", None),
+        ("stat -i 1h --sample 10ms", "1"),
+        ("stat -i 60s --sample 2s", None),
+        ("stat -i 1s --sample 166.666667ms", "1"),
+        ("stat -- true", None),
+        ("stat -i 1s -- true", None),
+        ("record", "0.2"),
+        ("record -i 10s", "0.2"),
+        ("record --sample 1ms", "0.2"),
+        ("record --sample 200ms", None),
+        ("record --sample 1s", None),
+        ("record -- true", None),
+    ],
+)
+def test_a_batch_is_what_the_reader_shows_at_once(
+    line: str, batch: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    job = SimpleNamespace(pid=1)
+
+    def command(_: object, verb: str, *arguments: str) -> list[str]:
+        asked.extend((verb, *arguments))
+        raise Asked
+
+    def held(options: argparse.Namespace) -> AbstractContextManager[object]:
+        return nullcontext(job if options.command else None)
+
+    monkeypatch.setattr(machine_verbs, "probe_command", command)
+    monkeypatch.setattr(cli, "held", held)
+    monkeypatch.setattr(job_terminal, "Console", lambda *_: nullcontext(SimpleNamespace(job=job)))
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
+    for stdio in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stdio, "isatty", lambda: True)
+    words = line.split()
+    if words[0] == "record":
+        words[1:1] = ["-o", str(tmp_path / "tape.perftop")]
+    with pytest.raises(Asked):
+        cli.main(words)
+    assert asked[0] == "stream"
+    told = asked[asked.index("--batch") + 1] if "--batch" in asked else None
+    assert told == batch

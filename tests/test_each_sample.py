@@ -1,0 +1,59 @@
+"""On this machine, through a probe that writes in batches: each sample has what needs /proc/stat,
+not only the last one of each batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import command
+import numpy as np
+import pytest
+import read_rows
+
+from perfprobe import wire
+from perftop.recording.file import Recording
+from perftop.session.session import Session
+
+KEYS = ("util", "steal", "user")
+START_NS = 500_000_000
+"""The first reads are from cold caches, and samples of some ms have no numbers yet."""
+
+
+def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
+    """On a busy machine some rows are read too late or are interrupted."""
+    flags = memoryview(frame.blocks["cpu"].head).cast("Q")[4 :: wire.HEAD]
+    return read_rows.whole(hello, frame) and not any(each & wire.ROW_WIDE for each in flags)
+
+
+@pytest.mark.parametrize("sample", ["20ms", "50ms"])
+def test_a_recording_has_them_in_each_sample(sample: str, tmp_path: Path) -> None:
+    path = tmp_path / "tape.perftop"
+    done = command.run("record", "-o", str(path), "--source", "os", "--sample", sample,
+                       "--duration", "3s")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    checked = inside = 0
+    before = False
+    with Recording(path) as recording:
+        session = Session(recording.hello)
+        on = [i for i, row in enumerate(recording.hello.topology) if row.online]
+        messages = list(recording.messages())
+    for frame in session.play(messages):
+        values = session.take().values
+        if not isinstance(frame, wire.Frame) or frame.time_ns < messages[0].time_ns + START_NS:
+            continue
+        good = undisturbed(session.hello, frame)
+        if good and before:
+            missing = [key for key in KEYS if np.isnan(values[key][on]).any()]
+            assert not missing, frame.seq
+            checked += 1
+            inside += "machine" not in frame.blocks
+        before = good
+    assert checked > 8
+    assert inside > checked / 3, "the probe wrote in batches"
+
+
+def test_so_do_intervals_of_whole_batches() -> None:
+    found = command.stat("--source", "os", "-i", "1s", "--sample", "100ms", "--duration", "3s")
+    rows = [row for line in found if line["type"] == "interval" for row in line["cpus"]]
+
+    assert all(row[key] is not None for row in rows if row["online"] for key in KEYS)
