@@ -1,0 +1,71 @@
+"""What a batch of samples costs, counted in Python functions called: without a clock, so that a
+busy machine changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from types import FrameType
+
+import pytest
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perftop.session.history import History
+from perftop.session.session import Session
+
+WARM, BATCH = 40, 10
+
+
+@cache
+def simulated(cpus: int) -> tuple[wire.Hello, list[wire.Message]]:
+    source = open_sim(f"sim:steady,cpus={cpus},speed=max", 100_000_000)
+    decoder = wire.Decoder()
+    list(decoder.feed(wire.encode(source.hello)))
+    messages: list[wire.Message] = []
+    while len(messages) < WARM + BATCH:
+        for message in source.poll():
+            messages += decoder.feed(wire.encode(message))
+    source.close()
+    return source.hello, messages[: WARM + BATCH]
+
+
+def calls(cpus: int, together: int, *, history: bool) -> int:
+    """Functions called, C's included, for a batch of samples taken so many at once and shown as one
+    interval."""
+    hello, messages = simulated(cpus)
+    session = Session(hello, History(hello) if history else None)
+    for _ in session.play(messages[:WARM]):
+        pass
+    session.take()
+    count = 0
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(called)
+    try:
+        for at in range(WARM, WARM + BATCH, together):
+            for _ in session.play(messages[at : at + together]):
+                pass
+        session.take()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_batch_costs_a_large_machine_no_more_calls_than_a_small_one(history: bool) -> None:
+    """Nothing is called for each CPU but, with each record of tasks, who runs there: half of that
+    of a small machine is left for it."""
+    assert calls(1024, BATCH, history=history) < 1.5 * calls(2, BATCH, history=history)
+
+
+def test_a_batch_costs_less_than_half_of_its_samples_one_by_one() -> None:
+    assert calls(2, BATCH, history=False) < 0.5 * calls(2, 1, history=False)
+
+
+def test_a_batch_of_ten_costs_at_most_what_it_does_today() -> None:
+    """Some 790 calls a sample; one by one it is 2,100. Who adds a seventh must look at why."""
+    assert calls(2, BATCH, history=True) < BATCH * 900
