@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from pathlib import Path
@@ -27,6 +26,7 @@ from perftop.arguments import (
     split,
 )
 from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
+from perftop.process import batches
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ LIVE_INTERVAL_NS = 500_000_000
 STAT_INTERVAL_NS = 1_000_000_000
 RECORD_BATCH_NS = 200_000_000
 """What a recording may lack at its end if perftop or the probe is killed."""
-MOST_BATCH_NS, MOST_BATCH = 1_000_000_000, 256
-"""Longest batch that the probe makes, in ns and in samples."""
 SAMPLE_NS = 100_000_000
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -207,14 +205,6 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
     return interval, sample
 
 
-def _batch(sample_ns: int, *spans_ns: int | None) -> int:
-    """Length in ns of the longest batch that divides these spans, which are whole samples. A span
-    that ended inside a batch would be told late."""
-    samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
-    most = min(int(MOST_BATCH_NS / sample_ns + 0.01), MOST_BATCH)  # lengths may be rounded
-    return sample_ns * max(n for n in range(1, max(1, most) + 1) if samples % n == 0)
-
-
 def _live(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
@@ -226,7 +216,7 @@ def _live(options: argparse.Namespace) -> int:
 
     # The app takes longer to import than the probe to start, so both happen side by side.
     if options.command is None:
-        argv = _stream(options, sample_ns, _batch(sample_ns, interval_ns))
+        argv = _stream(options, sample_ns, batches.longest(sample_ns, interval_ns))
         with launch.launched(argv) as probe:
             from perftop.tui import app
 
@@ -253,7 +243,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
-        batch_ns = _batch(sample_ns, interval_ns, options.duration)
+        batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
         argv = _stream(options, sample_ns, batch_ns, job)
         from perftop.verbs import stat
 

@@ -20,6 +20,7 @@ from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.draw import theme
+from perftop.process import batches
 from perftop.process.launch import Probe
 from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed
@@ -185,9 +186,13 @@ class PerfTopApp(App[None]):
         whole = session.span_ns >= due_ns - session.hello.sample_ns // 2 and session.frames > 1
         if whole:
             if self.interval is None:
-                self._deliver(self.status.interval_ns)
+                self._ask(session)
             self.playhead.arrived(session, session.take())
         return whole
+
+    def _ask(self, session: Session) -> None:
+        """Tells the probe how often samples are needed."""
+        self._deliver(batches.longest(session.hello.sample_ns, self.status.interval_ns))
 
     def _played(self, session: Session, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
         for message in session.play(messages):
@@ -263,7 +268,8 @@ class PerfTopApp(App[None]):
         if steps:
             span_ns = min(steps) if by > 0 else max(steps)
         self.status = replace(self.status, interval_ns=span_ns)
-        self._deliver(span_ns)
+        if self._session is not None:
+            self._ask(self._session)
         if self.playhead.paused:  # the shown numbers must cover the new interval
             self.playhead.step(0, span_ns)
         self._looked()

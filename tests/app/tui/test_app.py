@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +121,19 @@ def test_keys_move_the_selected_core() -> None:
         assert where == [1, 2, 1, 0, 31, 31, 0, 0, 17, 0]
 
     play(Machine(cores=32), act, (100, 24))
+
+
+def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
+    asked: list[int] = []
+
+    async def act(run: Run) -> None:
+        assert asked == [INTERVAL_NS], "with the first numbers, which come after one sample"
+        run.app.status = replace(run.app.status, interval_ns=1_500_000_000)
+        run.app._ask(run.app._session)  # type: ignore[arg-type]
+        await run.pilot.press("+", "+")
+        assert asked[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
+
+    play(Machine(), act, pace=asked.append)
 
 
 def test_a_click_selects() -> None:
