@@ -124,9 +124,9 @@ async def draw(picture: Picture) -> str:
     messages = capture(picture)
     given = asyncio.Event()
 
-    async def stream() -> AsyncIterator[wire.Message]:
+    async def stream() -> AsyncIterator[list[wire.Message]]:
         for message in messages:
-            yield message
+            yield [message]
         given.set()
         await asyncio.Event().wait()  # the machine stands still for its picture
 
