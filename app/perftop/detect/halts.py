@@ -101,7 +101,8 @@ class Halts:
 def _tell(spell: Shown) -> None:
     sums = spell.sums
     span_s, lost_s = sums[[1, LOST_S]].tolist()
-    explained = dict(zip(SIGNS, (sums[EXPLAINED:] / lost_s).tolist(), strict=True))
+    shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
+    explained = dict(zip(SIGNS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MOST), None)
     episode = spell.episode
     episode.depth = lost_s / span_s
