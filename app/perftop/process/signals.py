@@ -17,9 +17,13 @@ from typing import Any, Self
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def heed(numbers: Iterable[int], take: Callable[[Any], None]) -> None:
-    """Calls `take(number)` in the running loop when a signal comes; when the loop has closed the
-    signal is ignored."""
+def heed(
+    numbers: Iterable[int],
+    take: Callable[[Any], None],
+    at_once: Callable[[], None] = lambda: None,
+) -> None:
+    """Calls `take(number)` in the running loop when a signal comes, and `at_once` before that, even
+    while the loop waits for something else; when the loop has closed the signal is ignored."""
     import asyncio  # not before the probe has been started
 
     loop = asyncio.get_running_loop()
@@ -28,6 +32,7 @@ def heed(numbers: Iterable[int], take: Callable[[Any], None]) -> None:
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
     def handle(number: int, _: FrameType | None) -> None:
+        at_once()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take, signal.Signals(number))
 

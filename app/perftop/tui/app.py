@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, work
 from textual.app import App
 from textual.binding import BindingType
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 
 from perfprobe import wire
 from perftop.base import errors
@@ -32,6 +34,7 @@ from perftop.tui.screen.messages import Jumped, Marked, Refreshed
 from perftop.tui.screen.opening import Opening
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
+from perftop.tui.terminal import Terminal
 
 if TYPE_CHECKING:
     from perftop.recording.background import Deck
@@ -97,7 +100,7 @@ class PerfTopApp(App[None]):
         return self.playhead.shown
 
     def on_load(self) -> None:
-        heed(ENDS, self._signalled)
+        heed(ENDS, self._signalled, self._hurry)
         self.set_interval(1.0, self._watch)
         self._feed()  # before the first paint: the probe starts while we draw
 
@@ -118,6 +121,15 @@ class PerfTopApp(App[None]):
         if isinstance(event, events.Key):
             await self._enter_monitor()
         await super().on_event(event)
+
+    def get_driver_class(self) -> type[Driver]:
+        usual = super().get_driver_class()
+        return Terminal if usual is LinuxDriver else usual
+
+    def _hurry(self) -> None:
+        """Called when a signal comes, even while the loop waits for the terminal."""
+        if isinstance(self._driver, Terminal):
+            self._driver.hurry()
 
     def _signalled(self, number: signal.Signals) -> None:
         """Ends the app as `q` does: the terminal is restored and the probe ended."""

@@ -1,0 +1,116 @@
+"""The terminal, which may vanish or stop taking text at any moment.
+
+Textual's driver would read a vanished terminal again and again without a pause. Its writing thread
+would die, and the app would wait for that thread for good as soon as the queue between them is
+full. Here such text is dropped, and SIGHUP tells perftop what has happened, as the kernel would
+tell the first process on that terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from contextlib import suppress
+from queue import Full
+from typing import TYPE_CHECKING, Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+if TYPE_CHECKING:
+    from textual.drivers._writer_thread import WriterThread
+
+LOOK_S = 0.05
+"""Seconds between two looks at a terminal that takes no text."""
+LAST_WORDS_S = 1.0
+"""Longest wait for a terminal that takes no text, once perftop is to end."""
+
+
+class Terminal(LinuxDriver):
+    _writer_thread: WriterThread | None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        screen = self._file
+        self._gone = threading.Event()
+        self._until_s = float("inf")
+        """When the terminal is no longer waited for, by the monotonic clock."""
+        self._file: Any = _Output(screen.fileno(), screen.encoding, self._vanished)
+        self.exit_event = _Ended(self.fileno, self._vanished)
+
+    def hurry(self) -> None:
+        """Called when perftop is told to end, from a signal's handler."""
+        self._until_s = min(self._until_s, time.monotonic() + LAST_WORDS_S)
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._writer_thread is None:  # it vanished before
+            self._vanished()
+
+    def write(self, data: str | None) -> None:
+        """Waits while the terminal is slow. None ends the writing thread."""
+        writer = self._writer_thread
+        while writer is not None and self._waits():
+            with suppress(Full):
+                writer._queue.put(data, timeout=LOOK_S)  # noqa: SLF001
+                return
+
+    def close(self) -> None:
+        self.write(None)
+        writer = self._writer_thread
+        while writer is not None and writer.is_alive() and self._waits():
+            writer.join(LOOK_S)
+
+    def _waits(self) -> bool:
+        return not self._gone.is_set() and time.monotonic() < self._until_s
+
+    def _vanished(self) -> None:
+        """Called from any thread, any number of times."""
+        if not self._gone.is_set():
+            self._gone.set()
+            os.kill(os.getpid(), signal.SIGHUP)
+
+
+class _Output:
+    """The file of Textual's writing thread. It holds no lock that the end of the interpreter would
+    wait for."""
+
+    def __init__(self, fd: int, encoding: str, vanished: Any) -> None:
+        self._fd, self._encoding, self._vanished = fd, encoding, vanished
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, text: str) -> None:
+        data = text.encode(self._encoding, "backslashreplace")
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:  # somebody has set it so for all who use this terminal
+                select.select([], [self._fd], [], LOOK_S)
+            except OSError:
+                self._vanished()
+                return
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+class _Ended(threading.Event):
+    """Whether reading is to end. The reading thread asks before each read, so a terminal that has
+    vanished ends it too."""
+
+    def __init__(self, fd: int, vanished: Any) -> None:
+        super().__init__()
+        self._poll, self._vanished = select.poll(), vanished
+        self._poll.register(fd, select.POLLHUP)
+
+    def is_set(self) -> bool:
+        if super().is_set():
+            return True
+        hung_up = any(found & select.POLLHUP for _, found in self._poll.poll(0))
+        if hung_up:
+            self._vanished()
+        return hung_up

@@ -1,0 +1,147 @@
+"""The terminal vanishes, or a signal comes, at any moment: perftop ends, and gives registers
+back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import resource
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import argv
+from fakekernel.client import FakeKernel, unavailable
+from journals import left, swept
+from started import children
+from waiting import wait
+
+MOST_S = 15.0
+"""Limit of the end; on a quiet machine it takes less than 2 s."""
+MOST_CPU_S = 5.0
+"""Limit of the CPU time of perftop's whole life; one that spins would use MOST_S."""
+BYTES = (1, 60, 400, 3000, 12000)
+"""How much is drawn before it happens: while the screen is taken, while it starts, later on."""
+
+
+class Shown:
+    """perftop on a terminal of its own."""
+
+    def __init__(self, *options: str, ignored: bool = False) -> None:
+        command = argv("--source", *options)
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+            if ignored:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            os.execvp(command[0], command)  # noqa: S606
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.status: int | None = None
+
+    def reads(self, count: int) -> None:
+        """Reads so many bytes of what it draws."""
+        end_s = time.monotonic() + MOST_S
+        while count > 0 and time.monotonic() < end_s:
+            if select.select([self.fd], [], [], 1.0)[0]:
+                count -= len(os.read(self.fd, min(count, 4096)))
+        assert count <= 0, "it draws"
+
+    def hang_up(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
+
+    def ended(self) -> bool:
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def end(self) -> None:
+        if not self.ended():
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+@contextlib.contextmanager
+def shown(*options: str, ignored: bool = False) -> Iterator[Shown]:
+    screen = Shown(*options, ignored=ignored)
+    try:
+        yield screen
+    finally:
+        screen.end()
+
+
+def ends(screen: Shown) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wait(screen.ended, "perftop ends", MOST_S)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert used_s < MOST_CPU_S
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["told", "not told"])
+@pytest.mark.parametrize("count", BYTES)
+def test_the_terminal_vanishes(count: int, ignored: bool) -> None:
+    """Also from one that nobody tells so, as it ignores SIGHUP at its start."""
+    with shown("sim:steady,cpus=4", ignored=ignored) as screen:
+        screen.reads(count)
+        screen.hang_up()
+        ends(screen)
+
+
+def test_the_terminal_vanishes_before_it_is_taken() -> None:
+    with shown("sim:steady,cpus=4", ignored=True) as screen:
+        wait(lambda: children(screen.pid), "the probe is started")
+        screen.hang_up()
+        ends(screen)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("count", BYTES)
+def test_a_signal(count: int, number: signal.Signals) -> None:
+    with shown("sim:steady,cpus=4") as screen:
+        screen.reads(count)
+        os.kill(screen.pid, number)
+        with contextlib.suppress(OSError):  # what it draws at its end has room
+            screen.reads(1)
+        ends(screen)
+        assert screen.status in {128 + number, -number}
+
+
+def test_a_signal_while_the_terminal_takes_no_text() -> None:
+    with shown("sim:smt-mix,cpus=64,speed=20") as screen:
+        screen.reads(20_000)
+        wait(lambda: _blocked(screen.pid), "a thread waits for the terminal")
+        os.kill(screen.pid, signal.SIGTERM)
+        ends(screen)
+
+
+def _blocked(pid: int) -> bool:
+    """Whether a thread of the process waits until the terminal takes text."""
+    paths = Path(f"/proc/{pid}/task").glob("*/syscall")
+    return any(path.read_text().startswith(f"{WRITE} ") for path in paths)
+
+
+WRITE = 1
+"""Number of the system call write on x86-64."""
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+@pytest.mark.parametrize("count", [1, 400, 12000])
+def test_registers_are_given_back(tmp_path: Path, count: int) -> None:
+    with FakeKernel(tmp_path / "root") as fake, swept(Path(fake.root)):
+        with shown("msr", "--sysroot", str(fake.root), ignored=True) as screen:
+            screen.reads(count)
+            screen.hang_up()
+            ends(screen)
+        assert not fake.changed()
+        assert not left(Path(fake.root))
