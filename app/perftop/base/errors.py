@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from perftop.base.text import printable
+
 USAGE = 2
 """Exit status: the request makes no sense."""
 UNAVAILABLE = 3
@@ -34,7 +36,7 @@ def complain(text: str) -> None:
     """Write lines to stderr. If nobody takes them the exit status still tells."""
     try:
         for line in text.splitlines():
-            print(f"perftop: {line}", file=sys.stderr, flush=True)
+            print(f"perftop: {printable(line)}", file=sys.stderr, flush=True)
     except OSError:
         discard(2)
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
+from unicodedata import category
 
 
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
@@ -27,9 +28,35 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
     return ",".join(parts)
 
 
+_FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
+"""Letters of Hangul that are drawn as nothing."""
+
+
+def _shows(sign: str) -> bool:
+    """Whether a terminal draws this character as itself, in a cell of its own. Controls, marks of
+    direction and characters without width do not."""
+    return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
+
+
 def printable(text: str) -> str:
-    """Untrusted text with unprintable characters, which could steer a terminal, replaced by ?."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    """Untrusted text for a terminal: characters that could steer it, or deceive its reader, become
+    question marks."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(sign if _shows(sign) else "?" for sign in text)
+
+
+def escaped(text: str) -> str:
+    """Untrusted text for a data format: the same characters, but for the ends of lines, are written
+    as in JSON, \\u001b."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(sign if sign == "\n" or _shows(sign) else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    units = sign.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def safe(text: str, most: int) -> str:

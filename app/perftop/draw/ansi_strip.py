@@ -21,7 +21,7 @@ from textual.color import Color
 from textual.filter import Monochrome
 from textual.strip import Strip
 
-from perftop.base.text import plain
+from perftop.base.text import plain, printable
 from perftop.draw import theme
 from perftop.draw.strips import Run, grounded, merged, width
 
@@ -172,6 +172,8 @@ class Ready(Strip):
 def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
     """Runs as a line, cut to `size` cells."""
     kept = list(runs)
+    if not all(text.isprintable() for text, _ in kept):
+        kept = [(printable(text), key) for text, key in kept]
     if width(kept) > size:
         kept = merged(kept, size)
     if ascii_:

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from perfprobe import wire
+from perftop.base.text import escaped
 from perftop.output.episode_words import worded
 from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
@@ -27,7 +28,8 @@ their start."""
 
 
 def text(line: Line) -> str:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    # Characters that are not ASCII stand in strings only, where JSON reads their escapes.
+    return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
 def number(value: float) -> float | None:

@@ -336,7 +336,7 @@ def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if said := app.ended_recording():
-        print(f"perftop: {said}", file=sys.stderr)
+        errors.complain(said)
     if app.failure is not None and app.failure.status:
         raise app.failure
     return app.return_code or 0

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from textual import work
 
 from perftop.base.errors import Failed
-from perftop.base.text import in_ascii, utf8
+from perftop.base.text import in_ascii, printable, utf8
 from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, Console
@@ -245,9 +245,9 @@ def run(
     said = app.ended_recording()
     lines = [f"perftop: {said}"] if said else []
     lines += app.measurement.summary if app.measurement is not None else []
-    text = "\n".join(lines)
+    text = "\n".join(printable(in_ascii(line) if plain else line) for line in lines)
     with contextlib.suppress(OSError):  # the status stays the command's, even if stderr fails
-        print(in_ascii(text) if plain else text, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     if failure is not None and (failure.status or done is None):
         raise Failed(str(failure), (done and done.status) or failure.status)
     return done.status if done is not None else app.return_code or STOPPED

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
 from perftop.base import new_file
-from perftop.base.errors import DAMAGED, USAGE, Failed
+from perftop.base.errors import DAMAGED, USAGE, Failed, complain
 from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
 from perftop.output.export.cpu_selection import selected
@@ -77,9 +77,9 @@ def run(options: Options) -> int:
             text = f"cannot write all of {name}: {why}; what is there is only the beginning"
             raise Failed(text) from None
     if not source.checked:
-        print(f"perftop: {options.source or 'stdin'}: {UNCHECKED}", file=sys.stderr)
+        complain(f"{options.source or 'stdin'}: {UNCHECKED}")
     if source.damage is not None:
-        print(f"perftop: {options.source or 'stdin'}: {source.damage}", file=sys.stderr)
+        complain(f"{options.source or 'stdin'}: {source.damage}")
         return DAMAGED
     return 0
 

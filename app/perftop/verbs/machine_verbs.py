@@ -4,7 +4,6 @@ drawn here: so only the probe needs rights. The module that draws is imported wh
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,6 +118,7 @@ def _ramp(options: argparse.Namespace) -> int:
 
 def _selftest(options: argparse.Namespace) -> int:
     from perftop.base import findings
+    from perftop.base.errors import complain
     from perftop.process import launch
     from perftop.verbs import selftest
 
@@ -127,7 +127,7 @@ def _selftest(options: argparse.Namespace) -> int:
         findings.keep(answer)
     except OSError as error:
         text = f"the result is not kept, so the screen will not warn: {error}"
-        print(f"perftop: {text}", file=sys.stderr)
+        complain(text)
     show(answer, selftest.draw, as_json=options.json)
     return 1 if answer["wrong"] else 0
 
@@ -142,10 +142,13 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
     import json
     import shutil
 
-    from perftop.base.text import utf8
+    from perftop.base.text import printable, utf8
 
     width = shutil.get_terminal_size((100, 24)).columns
-    print(json.dumps(answer) if as_json else "\n".join(draw(answer, width, unicode=utf8())))
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        print("\n".join(map(printable, draw(answer, width, unicode=utf8()))))
 
 
 def _ask(options: argparse.Namespace, verb: str, *more: str) -> Answer:

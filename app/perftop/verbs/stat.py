@@ -15,7 +15,7 @@ from typing import TextIO
 from perfprobe import wire
 from perftop.base import errors, new_file
 from perftop.base.errors import Failed
-from perftop.base.text import in_ascii, utf8
+from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json, stat_text
 from perftop.output.live_measurement import Measurement
 from perftop.process.command_window import Bracket
@@ -73,7 +73,7 @@ class Stat:
             self._episodes(session)
             if session.warnings is not warnings:  # it is another list with each
                 warnings = session.warnings
-                print(f"perftop: {warnings[-1]}", file=sys.stderr)
+                print(f"perftop: {printable(warnings[-1])}", file=sys.stderr)
             if isinstance(message, wire.Frame) and self._frame(session, message):
                 return True
         return False
@@ -152,7 +152,7 @@ class Stat:
         self._print([stat_json.text(line)])
 
     def _print(self, lines: list[str]) -> None:
-        self._out.write("".join(self._as_shown(line) + "\n" for line in lines))
+        self._out.write("".join(printable(self._as_shown(line)) + "\n" for line in lines))
         self._out.flush()
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from perftop.base.text import escaped
 from perftop.output.export.fields import Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.table import ExportTable
@@ -21,12 +22,15 @@ class Delimited(Form):
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._out, self._table = out, ExportTable(session, measures)
         self._truths = [i for i, f in enumerate(self._table.fields) if f.kind == "truth"]
+        self._texts = [i for i, f in enumerate(self._table.fields) if f.kind == "text"]
         self._write([[field.name for field in self._table.fields]])
 
     def interval(self, interval: Interval) -> None:
         columns = self._table.columns(interval)
         for i in self._truths:
             columns[i] = [_TRUTHS[bool(value)] for value in columns[i]]
+        for i in self._texts:
+            columns[i] = [value and escaped(str(value)) for value in columns[i]]
         self._write(list(zip(*columns, strict=True)))
 
     def _write(self, rows: Sequence[Sequence[object]]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.errors import Failed
-from perftop.base.text import ranges
+from perftop.base.text import escaped, ranges
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import Look
@@ -141,4 +141,5 @@ def _labels(**labels: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    """The format has escapes for three characters only; others are escaped in the text itself."""
+    return escaped(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -13,7 +13,7 @@ from typing import Any
 
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import in_ascii, utf8
+from perftop.base.text import in_ascii, printable, utf8
 from perftop.verbs.ramp import clock_source, picture, plot, words
 from perftop.verbs.ramp.runs import Ramp, middle, together
 from perftop.verbs.ramp.trace import traces
@@ -65,7 +65,7 @@ def run(options: Options, ask: Ask) -> int:
         if options.cpu == "all":
             table = words.table(measured.found, measured.failed)
             lines = [*table, words.settles(answer), "", *lines]
-        print("\n".join(lines if utf8() else map(in_ascii, lines)))
+        print("\n".join(map(printable, lines if utf8() else map(in_ascii, lines))))
     return INTERRUPTED if measured.interrupted else 0
 
 

@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample, Timestamp
 from pyarrow import parquet
+from taped import written
 
 from perfprobe import wire
 from perftop.output.export.recorded_command import Command
@@ -55,6 +56,23 @@ def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
     assert {row["online"] for row in found} == {"true", "false"}
     assert any(row["suspect"].startswith("cycles: ") for row in found)
     assert any('smi_count=in use by "pcm", says the kernel since boot' in r["why"] for r in found)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "openmetrics"])
+def test_no_form_holds_what_could_steer_a_terminal(tmp_path: Path, form: str) -> None:
+    hostile = "a\x1b\x9b\x7f\u202e\u200bb"
+    missing = [wire.Missing("ref", hostile)]
+    hello = made.hello(
+        [made.CYCLES, made.INSTRUCTIONS], host=hostile, kernel=hostile, missing=missing
+    )
+    values = {key: [1000, 1000] for key in ("cycles", "instructions")}
+    frames = [made.frame(hello, seq, values) for seq in range(1, 5)]
+    mark = wire.Note("mark", made.SAMPLE_NS, "recorder", {"label": hostile})
+    path = written(tmp_path / "recording", hello, [*frames, mark])
+    text = export(path, form).decode()
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "\\u001b" in text
+    assert "\\u202e" in text
 
 
 # --- JSON lines

@@ -1,0 +1,44 @@
+"""Text from elsewhere: what reaches a terminal, and what data formats write instead."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perftop.base import text
+from perftop.base.errors import complain
+from perftop.verbs import machine_verbs
+
+HOSTILE = {
+    "C0": "\x1b", "line": "\n", "DEL": "\x7f", "C1": "\x9b", "bidi": "\u202e", "isolate": "\u2066",
+    "zero width": "\u200b", "joiner": "\u200d", "order mark": "\ufeff", "mark": "\u0301",
+    "selector": "\ufe0f", "filler": "\u3164", "separator": "\u2028", "tag": "\U000e0041",
+    "surrogate": "\ud800",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", HOSTILE.values(), ids=HOSTILE)
+def test_what_steers_or_deceives_is_replaced_or_escaped(sign: str) -> None:
+    assert text.printable(f"a{sign}b") == "a?b"
+    shown = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # it keeps the ends of lines
+    assert shown.isascii()
+    assert shown.isprintable()
+    assert json.loads(f'"{shown}"') == f"a{sign}b"
+
+
+@pytest.mark.parametrize("plain", ["", "schedutil", "µs · 3 °C", "Zoë", "編集者", "▸ ✓"])
+def test_all_else_stays(plain: str) -> None:
+    assert text.printable(plain) == text.escaped(plain) == plain
+
+
+@pytest.mark.parametrize("sign", [sign for sign in HOSTILE.values() if sign != "\n"])
+def test_errors_and_answers_of_a_probe_reach_a_terminal_so(
+    capsys: pytest.CaptureFixture[str], sign: str
+) -> None:
+    machine_verbs.show({}, lambda *_, **__: [f"driver a{sign}b"], as_json=False)
+    complain(f"no driver a{sign}b")
+    out, err = capsys.readouterr()
+    lines = (out + err).splitlines()
+    assert len(lines) >= 2
+    assert all(line.isprintable() and sign not in line for line in lines)
