@@ -27,6 +27,9 @@ LIMIT = 8 << 20  # bytes: 8192 CPUs of ten registers
 SUFFIX = ".journal"
 _CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
 _SELECT_BITS = 48
+_NIBBLES = range(0, counter_plan.MOST_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
+_RINGS = sum(counter_plan.FIXED_RINGS << at for at in _NIBBLES)
+_INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,7 @@ def prepare() -> Path:
     trouble = FileNotFoundError("no directory for the journal")
     for directory in directories():
         try:
-            with contextlib.suppress(FileExistsError):
-                directory.mkdir(mode=0o700)
-            os.close(_enter(directory))
+            os.close(_enter(directory, make=True))
         except OSError as error:
             trouble = error if isinstance(error, FileNotFoundError) else trouble
             continue
@@ -79,17 +80,50 @@ def prepare() -> Path:
     raise trouble
 
 
-def _enter(directory: Path) -> int:
-    """A descriptor of the directory. Raises OSError if others could write there or replace it."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(directory, flags)
-    own, above = os.fstat(fd), directory.parent.stat()
-    trusted = above.st_uid in {0, os.geteuid()}
-    closed = not above.st_mode & 0o022 or above.st_mode & stat.S_ISVTX
-    if own.st_uid != os.geteuid() or own.st_mode & 0o077 or not trusted or not closed:
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _enter(directory: Path, *, make: bool = False) -> int:
+    """A descriptor of the directory. Raises OSError if others could write there, or could replace
+    it or a directory above it."""
+    above = _above(directory)
+    try:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory.name, 0o700, dir_fd=above)
+        fd = os.open(directory.name, _FOLDER, dir_fd=above)
+    finally:
+        os.close(above)
+    own = os.fstat(fd)
+    if own.st_uid != os.geteuid() or own.st_mode & 0o077:
         os.close(fd)
         raise PermissionError(f"{directory} is not private")
     return fd
+
+
+def _above(directory: Path) -> int:
+    """A descriptor of the parent, reached from the root: in each directory on the way nobody else
+    may exchange what we go through next. Links in the way are resolved before, so that each is a
+    part of the way that was checked."""
+    fd = os.open("/", _FOLDER)
+    try:
+        for name in directory.parent.resolve().parts[1:]:
+            _check(fd, directory)
+            below = os.open(name, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        _check(fd, directory)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check(fd: int, directory: Path) -> None:
+    about = os.fstat(fd)
+    closed = not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX
+    if about.st_uid not in {0, os.geteuid()} or not closed:
+        raise PermissionError(f"{directory} is not private: others can change what is above it")
 
 
 @contextlib.contextmanager
@@ -126,7 +160,8 @@ class Journal:
         """Replaces the file; it is on disk when this returns. Raises OSError."""
         table = {
             str(cpu): {
-                f"{reg:#x}": [f"{c.before:#x}", f"{c.ours:#x}"] for reg, c in changes.items()
+                f"{reg:#x}": [f"{_resting(reg, c.before):#x}", f"{c.ours:#x}"]
+                for reg, c in changes.items()
             }
             for cpu, changes in cpus.items()
         }
@@ -150,6 +185,13 @@ class Journal:
     def remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
+
+
+def _resting(register: int, before: int) -> int:
+    """What the next start may restore: a leftover select without the bits that count or interrupt.
+    The global control did not enable it, so nothing that counted stops."""
+    starting = counter_plan.EN | counter_plan.INTERRUPT
+    return before & ~starting if register in counter_plan.SELECTS else before
 
 
 def _name(root: Path) -> str:
@@ -256,17 +298,16 @@ def _changes(table: Any) -> Changes:
 
 def plausible(register: int, change: Change) -> bool:
     """Whether perftop may have made this change: only to its own registers, and restoring it must
-    not start a counter or an interrupt."""
-    values = (change.before, change.ours)
+    not start a counter or an interrupt. We only set enabling bits of shared registers, so what was
+    set before is set in ours as well, and restoring only clears some."""
+    before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
-        return (
-            all(0 <= value < 1 << _SELECT_BITS for value in values)
-            and change.ours & counter_plan.EN != 0
-            and change.ours & counter_plan.INTERRUPT == 0
-        )
+        fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
+        quiet = before == _resting(register, before) and not ours & counter_plan.INTERRUPT
+        return fits and quiet and ours & counter_plan.EN != 0
     if register == counter_plan.FIXED_CONTROL:
-        interrupts = sum(counter_plan.FIXED_PMI << counter_plan.NIBBLE * n for n in range(16))
-        return all(0 <= value < 1 << 64 and not value & interrupts for value in values)
+        fits = all(0 <= value < 1 << 64 for value in (before, ours))
+        return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS
     if register in counter_plan.SHARED:
-        return all(0 <= value < 1 << _CONTROL_BITS for value in values)
+        return all(0 <= v < 1 << _CONTROL_BITS for v in (before, ours)) and not before & ~ours
     return False

@@ -71,6 +71,14 @@ def test_it_is_ours_alone(directory: Path, root: Path, tmp_path: Path) -> None:
     assert [p.name for p in directory.iterdir()] == [path.name]
 
 
+def test_what_is_written_starts_nothing(directory: Path, root: Path) -> None:
+    """Somebody who counted before us left this, without the global bit that lets it count."""
+    own = Journal(directory, BOOT, root)
+    own.write({0: {0x186: Change(0x53003C, 0x43023C), 0x38D: Change(0x33, 0x333)}})
+    (entry,) = journal.look(directory, BOOT, root).entries
+    assert entry.cpus == {0: {0x186: Change(0x03003C, 0x43023C), 0x38D: Change(0x33, 0x333)}}
+
+
 def test_what_was_written_is_read(directory: Path, root: Path) -> None:
     path = written(directory, root)
     (entry,) = journal.look(directory, BOOT, root).entries
@@ -119,7 +127,13 @@ def test_it_goes(directory: Path, root: Path) -> None:
         ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "register 0x186"),  # not enabled
         ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "register 0x186"),  # interrupts
         ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "register 0x186"),
+        ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "register 0x186"),  # would count
+        ({"cpus": {"0": {"0x186": ["0x13003c", "0x430000"]}}}, "register 0x186"),  # interrupt
+        ({"cpus": {"0": {"0xc0010200": ["0x400000", "0x430000"]}}}, "register 0xc0010200"),
         ({"cpus": {"0": {"0x38d": ["0x8", "0x3"]}}}, "register 0x38d"),
+        ({"cpus": {"0": {"0x38d": ["0x30", "0x3"]}}}, "register 0x38d"),  # would count
+        ({"cpus": {"0": {"0x38f": ["0x10", "0xf"]}}}, "register 0x38f"),
+        ({"cpus": {"0": {"0xc0000301": ["0x10", "0xf"]}}}, "register 0xc0000301"),
         ({"cpus": {"0": {"0x38f": ["-0x8", "0x3"]}}}, "register 0x38f"),
         ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "not enough values"),
     ],
@@ -217,6 +231,36 @@ def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Pat
         pass
     above.chmod(0o1777)
     with journal.locked(above / "perftop"):
+        pass
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, owner: int) -> None:
+    """Whoever can exchange a directory above it can put a journal of theirs in its place."""
+    above = tmp_path / "a/b/c"
+    above.mkdir(parents=True)
+    (above / "perftop").mkdir(mode=0o700)
+    with journal.locked(above / "perftop"):
+        pass
+    if owner == os.geteuid():
+        (tmp_path / "a").chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(tmp_path / "a", owner, owner)
+    else:
+        pytest.skip("only root can give directories away")
+    with pytest.raises(PermissionError), journal.locked(above / "perftop"):
+        pass
+    assert journal.look(above / "perftop", BOOT, root) == journal.Found([], [])
+
+
+def test_a_link_on_the_way_is_as_good_as_where_it_leads(tmp_path: Path) -> None:
+    """/var/run, for one, is a link on most machines."""
+    (tmp_path / "real/perftop").mkdir(parents=True, mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with journal.locked(tmp_path / "link/perftop"):
+        pass
+    (tmp_path / "real").chmod(0o777)
+    with pytest.raises(PermissionError), journal.locked(tmp_path / "link/perftop"):
         pass
 
 
