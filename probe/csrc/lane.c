@@ -221,6 +221,7 @@ static void *lane_main(void *arg)
         snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
     pthread_setname_np(pthread_self(), name);
     prctl(PR_SET_TIMERSLACK, 1); /* ns; the default lets wake-ups be 50 us late */
+    pp_rights_keep(0); /* reading what is open needs none */
     if (lane->cpu != PP_ANYWHERE)
         pin(lane);
     if (proves(lane))

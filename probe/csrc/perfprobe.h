@@ -159,6 +159,12 @@ int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t
 
 int pp_get_stats(const pp_sampler *s, int32_t cpu, pp_stats *out);
 
+/* --- rights ----------------------------------------------------------------------------------- */
+
+/* The calling thread, and threads that it starts later, have no capability from now on but those of
+ * `keep` (bit i: capability i) that they have now, and cannot get others by executing a program. */
+int pp_rights_keep(uint64_t keep);
+
 /* --- the CPU ---------------------------------------------------------------------------------- */
 
 uint64_t pp_stamp(void); /* the TSC now */

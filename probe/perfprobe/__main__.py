@@ -105,17 +105,21 @@ def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
 
 def _stream(options: argparse.Namespace) -> int:
     from perfprobe import serve
+    from perfprobe.kernel import rights
 
     if not 0.001 <= options.sample <= 3600:
         raise ValueError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
     batch = options.batch
     if batch is not None and not 0.001 <= batch <= 3600:
         raise ValueError(f"--batch {batch}: from 0.001 to 3600 seconds")
+    if options.source.startswith("sim"):
+        rights.keep(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
         contextlib.suppress(serve.Ended),  # it is no failure if the reader leaves
     ):
+        rights.keep(options.sysroot, options.source)
         if batch is not None:
             source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)

@@ -85,6 +85,16 @@ def hidden_tasks(root: Path) -> Trouble | None:
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             why = "in a PID namespace: processes outside this container are hidden"
             return Trouble(why, "start perftop outside the container")
+    level = hiding(root)
+    if not level or capable(root, CAP_SYS_PTRACE):
+        return None
+    why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
+    return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
+
+
+def hiding(root: Path) -> str:
+    """The mount option by which /proc hides processes of others from our user without
+    CAP_SYS_PTRACE; empty: it hides none."""
     options = ""
     for line in (files.text(f"{root}/proc/self/mountinfo", MOUNTS) or "").splitlines():
         place, _, about = line.partition(" - ")
@@ -92,10 +102,6 @@ def hidden_tasks(root: Path) -> Trouble | None:
             options = about.split()[-1] if about else ""
     given = dict(option.partition("=")[::2] for option in options.split(","))
     level = given.get("hidepid", "off")
-    if level in {"off", "0"} or capable(root, CAP_SYS_PTRACE):
-        return None
     groups = {*status(root, "Gid")[-1:], *status(root, "Groups")}
-    if given.get("gid", "0") in groups and level not in {"ptraceable", "4"}:
-        return None
-    why = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
-    return Trouble(why, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
+    ours = given.get("gid", "0") in groups and level not in {"ptraceable", "4"}
+    return "" if ours or level in {"off", "0"} else level
