@@ -17,7 +17,7 @@ from precedence import served_first
 pytestmark = pytest.mark.machine
 
 OTHERS = 0.25
-"""Of the CPU: who takes more of it may rightly be named first."""
+"""Share of the CPU: who takes more of it may rightly be named first."""
 BURN = """
 import os, sys
 os.sched_setaffinity(0, {int(sys.argv[1])})

@@ -39,7 +39,7 @@ def written(path: Path, hello: wire.Hello, found: list[Timed]) -> int:
 
 
 def cpu_us(work: Callable[[], object]) -> float:
-    """Of a frame, where the work is on all of them."""
+    """Time by frame, where the work is on all of them."""
     start = time.process_time_ns()
     work()
     return (time.process_time_ns() - start) / FRAMES / 1e3

@@ -37,7 +37,7 @@ def frames(machine: Sim) -> Iterator[Timed]:
 
 
 def write(path: Path, size: int | None) -> None:
-    """Of so many bytes, or of a minute."""
+    """Time for so many bytes, or for a minute."""
     machine = open_sim(f"sim:turbo-drop,cpus={CPUS},packages=4,speed=max", 100_000_000)
     with path.open("wb") as file:
         recorder = Recorder(file, machine.hello)

@@ -53,7 +53,7 @@ SAMPLES = 20
 MEMORY = 1 << 30
 """Bytes more than at the start."""
 SECONDS = 30
-"""Of CPU time, for one file; being watched it is read some times slower than otherwise."""
+"""Seconds of CPU time for one file; being watched it is read some times slower."""
 OFTEN = 40
 """Calls in one file; after that only some are watched."""
 OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).parent))

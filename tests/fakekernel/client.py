@@ -81,7 +81,7 @@ class FakeKernel:
         return self.ask("truth", tsc=[tsc0, tsc1])
 
     def regs(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """Of every register ever written, by CPU: its value before the first write, and now."""
+        """By CPU, every register ever written: its value before the first write, and now."""
         cpus = self.ask("regs")["cpus"]
         return {
             int(cpu): {int(reg, 16): (v["initial"], v["now"]) for reg, v in regs.items()}

@@ -25,7 +25,7 @@ class PowerLimitDrop:
 
     @property
     def cpus(self) -> list[list[int]]:
-        """Of each package."""
+        """CPU numbers by package."""
         return [[0, 1, 2], [3, 4, 5]]
 
     def spec(self) -> dict[str, Any]:

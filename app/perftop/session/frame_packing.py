@@ -83,7 +83,7 @@ class Layouts:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
         self._made: dict[bytes, Layout] = {}
         self.most_elements = wire.most_elements(len(hello.topology))
-        """Of a message."""
+        """Limit for one message."""
 
     @property
     def nbytes(self) -> int:

@@ -74,7 +74,7 @@ _WIDTHS = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
     0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2),
 }  # fmt: skip
-"""Of what has a length: the bytes of that, and the elements that one of it stands for; 0: bytes."""
+"""By type with a length: the bytes of the length, and the elements for each of it; 0: bytes."""
 _TEXT = 0xD9
 
 

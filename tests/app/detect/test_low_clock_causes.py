@@ -52,7 +52,7 @@ def sieve(*, cores: int = 2, only: set[str] | None = None) -> Sieve:
 def case(
     cap: Cap | None = None, guest: bool = False, only: set[str] | None = None, **moved: Any
 ) -> Case:
-    """Of the first core, over four samples."""
+    """The first core's facts over four samples."""
     found = sieve(only=only)
     tally = Tally(found.counters, COUNTED)
     sums = sum(tally.sums(counted.delta(found.counters, moved), found.cores) for _ in range(4))

@@ -237,7 +237,7 @@ def test_after_a_gap_nothing_is_known(gap_ns: int) -> None:
 
 
 def ramps(machine: Machine) -> list[Episode]:
-    """Of a core of two threads that sleep for 2 s, and then one works: a whole session."""
+    """A whole session of a core of two threads that sleep for 2 s, and then one works."""
     machine.does = {0: Does(0.01, 0.8e9, system=0.0), 1: Does(0.01, 0.8e9, system=0.0)}
 
     def script(_: Machine, seq: int) -> None:

@@ -137,7 +137,7 @@ def test_letters_can_be_read_on_a_field(name: str) -> None:
 
 
 def test_the_ansi_theme_leaves_all_colours_to_the_terminal() -> None:
-    """Of whatever it can do: only the codes of the sixteen are sent, on its own ground."""
+    """Whatever it can do, only the codes of the sixteen are sent, on its own ground."""
     codes = re.compile(r"\x1b\[(?:(?:[12]|3[0-79]|9[0-7]|4[0-79]|10[0-7]);?)+m|\x1b\[0m")
     for mood in ("calm", "chosen", "stale"):
         for key, style in theme.styles("perftop-ansi", mood).items():

@@ -282,7 +282,7 @@ def test_what_ends_like_an_index_but_is_a_torn_message_is_none(tmp_path: Path) -
 
 GOLDEN = DATA / "recording-1"
 DIGEST = "864e0db83771bbd7e0fab148e86f1d99280c9fb757188fd13f19ab0701fdd048"
-"""Of all words of its frames, as the simulated machine said them."""
+"""All words of its frames, as the simulated machine said them."""
 
 
 def words(frame: wire.Frame) -> bytes:

@@ -15,7 +15,7 @@ from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
 Shares = tuple[float, float, float]
-"""Of a sample: lp0 alone, lp1 alone, both."""
+"""Shares of a sample: lp0 alone, lp1 alone, both."""
 
 
 def play(

@@ -20,7 +20,7 @@ from perftop.session.session import Session
 TICKS = int(made.TSC_HZ / 10)
 SAMPLES = 14
 SPLIT = [(0.30, 0.15, 0.30), (0.10, 0.60, 0.05), (0.20, 0.20, 0.50)]
-"""Of each core: lp0 alone, lp1 alone, both."""
+"""Shares by core: lp0 alone, lp1 alone, both."""
 KEYS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "one_thread",
         "aperf", "mperf")  # fmt: skip
 FALSE = {
@@ -46,7 +46,7 @@ def step(cpu: int, seq: int) -> dict[str, float]:
 
 
 def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
-    """Of three cores; of some CPUs' counters the steps are multiplied in some samples."""
+    """Samples of three cores; some CPUs' counters take multiplied steps in some samples."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
     sieve, found = Sieve(hello), []

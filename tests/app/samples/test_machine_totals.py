@@ -17,7 +17,7 @@ from perftop.tui.frame.machine_line import numbers
 
 
 def interval(values: dict[str, Any], *counters: Counter, scope: Any = "machine") -> Interval:
-    """Of a machine whose counters move by `values` in a sample (0.1 s)."""
+    """A machine whose counters move by `values` in a sample (0.1 s)."""
     machine = Machine(cores=2)
     machine.hello.blocks.append(Block("more", scope, list(counters)))
     whole = machine.frame

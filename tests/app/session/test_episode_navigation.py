@@ -26,7 +26,7 @@ def told() -> Lived:
 
 
 def episode(start: int, end: int | None, cpu: int) -> Episode:
-    """Of samples."""
+    """Times of samples."""
     end_ns = None if end is None else end * SAMPLE_NS
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 

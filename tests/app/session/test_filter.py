@@ -216,7 +216,7 @@ def test_a_cpu_goes_off() -> None:
 
 
 def test_a_core_comes() -> None:
-    """Of which an older interval knows nothing, and so not how its cores lie among today's."""
+    """An older interval knows nothing of it, and so not how its cores lie among today's."""
     rows = made.topology(3, 1)
     rows[1] = Cpu(1, online=False)
     three = Machine(3, 1, does={1: Does(alone=0.0)}, changes={"topology": rows})

@@ -194,7 +194,7 @@ def test_an_idle_cpu_is_not_taken_for_one_that_does_not_count() -> None:
 def test_a_cpu_that_polls_while_it_waits_is_not_busy(
     idle_ms: int, poll_ms: int, suspects: int
 ) -> None:
-    """Of 100 ms: the system's account of polling is beside that of the other idle states."""
+    """Samples of 100 ms: the system counts polling beside the other idle states."""
     greeting = made.hello([made.REF, IDLE, POLL], threads=1)
     samples: list[made.Values] = [
         {"ref": [7], "idle_s": [seq * idle_ms * 1000], "poll_s": [seq * poll_ms * 1000]}

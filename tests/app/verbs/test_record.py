@@ -139,7 +139,7 @@ def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
 
 
 def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
-    """Of a machine that repeats itself, but for how long it took."""
+    """What a machine that repeats itself says, without how long it took."""
     command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
     recorded = run("record", "-o", str(tmp_path / "a"), *command)
     told = run("stat", *command)

@@ -87,7 +87,7 @@ def test_types_by_strength(
 
 
 def test_a_type_is_as_strong_as_the_strongest_of_its_own(tmp_path: Path) -> None:
-    """Of the small cores some are favoured as well: 640 is near to 690, not to 1024."""
+    """Some small cores are favoured as well: 640 is near to 690, not to 1024."""
     trees.hybrid(tmp_path, pmus=False)
     for n in range(32):
         weak = "690" if n % 2 else "640"

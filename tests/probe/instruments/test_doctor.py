@@ -117,7 +117,7 @@ def test_idle_and_cpufreq(tree: Path) -> None:
      ("rw,gid=27,hidepid=ptraceable", "Groups:\t4 27 1000 \n", True)],
 )  # fmt: skip
 def test_hidden_processes(tree: Path, options: str, status: str, hidden: bool) -> None:
-    """Of a /proc so mounted, over another; to CAP_SYS_PTRACE and to a group they may show."""
+    """What a /proc mounted so shows to a user, to CAP_SYS_PTRACE and to a group."""
     assert (check(tree, "tasks").state, check(tree, "tasks").fix) == ("not usable", None)
     trees.put(tree, "proc/1/stat", "")
     lines = (

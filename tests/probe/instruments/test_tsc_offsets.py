@@ -15,7 +15,7 @@ from perfprobe.instruments.tsc_offsets import Exchange, bounds
 
 delays = st.floats(0, 1e6)
 messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
-"""Of each: how long after the last one, how long there, how long back."""
+"""For each: how long after the last one, how long there, how long back."""
 
 
 def played(

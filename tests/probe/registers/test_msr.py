@@ -158,7 +158,7 @@ def test_nothing_to_read_is_said_not_raised(tmp_path: Path) -> None:
 
 
 def planned(model: int, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
-    """Of an Intel model, its counters as in the table or as given."""
+    """The registers of an Intel model, its counters as in the table or as given."""
     from dataclasses import replace
 
     found = next(row.uarch for row in uarch.ROWS if row.family == 6 and model in row.models)

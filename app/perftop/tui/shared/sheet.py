@@ -183,7 +183,7 @@ class Reader:
                    ceiling, by_key, dropped, alone, awake)  # fmt: skip
 
     def _doubts(self, interval: Interval, rows: Ints) -> tuple[Bools, list[frozenset[str]]]:
-        """Of these rows: by CPU, whether its utilisation is doubted; the keys that are doubted."""
+        """By CPU of these rows, whether its utilisation is doubted; and the doubted keys."""
         cpus, there = self._cpus[rows], self._there[rows]
         if not interval.doubts.any():
             return np.zeros_like(there), [frozenset()] * len(rows)

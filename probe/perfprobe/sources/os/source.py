@@ -107,7 +107,7 @@ class Native:
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
         self._read_bytes = 8 * places[len(own) - 1].end
-        """Of a frame; the blocks that the main thread fills follow."""
+        """Size of the part of a frame that lanes fill; the main thread's blocks follow."""
         self._bytes = 8 * words
         self._reading.place(self._places)
         self._watch = watch

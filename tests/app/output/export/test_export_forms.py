@@ -342,7 +342,7 @@ def test_openmetrics_says_what_json_lines_say(recording: Path) -> None:
 
 
 def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: Path) -> None:
-    """Of CPU 1 in the second of four seconds; with its last sample the third is not whole."""
+    """CPU 1 is off in the second of four seconds; the third lacks a sample."""
     greeting = made.hello([made.REF], threads=1, cores=2)
     found: list[wire.Message] = [greeting]
     for seq in range(41):

@@ -28,7 +28,7 @@ STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
 
 def calm(**more: Any) -> Machine:
-    """Of itself it has no episodes."""
+    """The fake session itself has no episodes."""
     return Machine(ceiling_hz=3.0e9, **more)
 
 
@@ -55,7 +55,7 @@ def lines(run: Run) -> list[str]:
 
 
 def kinds(run: Run) -> list[str]:
-    """Of the lines from the top."""
+    """The lines from the top."""
     return [line[24:].split()[1] for line in lines(run)[1:-1] if line]
 
 

@@ -221,7 +221,7 @@ def test_wide_samples_are_marked_in_their_first_cell() -> None:
 
 
 def test_one_that_ended_is_not_missed_because_another_was_told_of_later() -> None:
-    """Of which nothing had been seen for 5 s before it was given up."""
+    """Nothing had been seen of it for 5 s before it was given up."""
     session = Session(hello())
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
     session.ended += [old, seen, given_up]

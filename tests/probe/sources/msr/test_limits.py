@@ -64,7 +64,7 @@ def place(hello: Hello, key: str) -> tuple[wire.Block, int, Counter]:
 
 
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
-    """Of each row: its columns, -1 where they are not valid."""
+    """The columns of each row, -1 where they are not valid."""
     block, first, counter = place(hello, key)
     rows = frame.blocks[block.name]
     n = hello.rows(block.scope)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it
 
 CPUS = 8
 SLOW_S = 0.08
-"""Of a write: giving back what is programmed takes more than two seconds."""
+"""How long a write takes: giving back what is programmed takes more than two seconds."""
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_what_a_session_left_is_found_without_it(
 
 TIMES = [pytest.param(10, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
 WITHIN_S = 1.0
-"""Of the start, or of the first write: imports, programming, frames, the end."""
+"""Seconds after the start or the first write: imports, programming, frames, the end."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -26,7 +26,7 @@ STATES = ("neither", "lp0", "lp1", "both")
 ANY = 1 << 21
 OFF = 5e-3
 LEAST_IDLE_S = 0.3
-"""Of three seconds and all CPUs; a machine at rest has five on two CPUs."""
+"""Idle seconds of all CPUs in three; a machine at rest has five on two CPUs."""
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ class Measured:
 
 
 def idle_s() -> float:
-    """Of all CPUs, since boot."""
+    """Idle seconds of all CPUs since boot."""
     return float(Path("/proc/uptime").read_text(encoding="ascii").split()[1])
 
 

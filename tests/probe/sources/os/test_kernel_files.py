@@ -56,7 +56,7 @@ def source(tmp_path: Path) -> Iterator[Native]:
 
 
 def values(source: Native, after: int = 1, off: int = 0) -> Values:
-    """Of the so-manyth frame from now in which all rows were read, but those of so many CPUs."""
+    """The values of the `after`th frame from now in which the rows of all CPUs but `off` were read."""
     for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
         for message in messages:
             if isinstance(message, Frame):
