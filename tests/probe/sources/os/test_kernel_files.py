@@ -56,7 +56,7 @@ def source(tmp_path: Path) -> Iterator[Native]:
 
 
 def values(source: Native, after: int = 1, off: int = 0) -> Values:
-    """The values of the `after`th frame from now in which the rows of all CPUs but `off` were read."""
+    """The values of the `after`th frame from now that lacks the rows of at most `off` CPUs."""
     for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
         for message in messages:
             if isinstance(message, Frame):
