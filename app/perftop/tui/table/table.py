@@ -78,6 +78,8 @@ class Table(Cursor):
         rows = [row for group in groups for core in group for row in by_core[core]]
         self._rows = np.array([row for row in rows if row in wanted], np.intp)
         self._strays = [session.position[cpu] for cpu in self.places.strays]
+        self._lines, self.count = [], 0  # until it has a width, and is laid out
+        self._made.clear()
         topology = session.topology
         self._page = layout.Page({
             "cpu": [str(row.cpu) for row in topology],

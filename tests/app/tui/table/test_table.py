@@ -12,6 +12,7 @@ from fakes import Does, Machine, doubting, guest, seen, tasks
 from hypothesis import given
 from hypothesis import strategies as st
 from playing import Run, play
+from textual.geometry import Size
 
 from perfprobe.wire import Rate
 from perftop.base.format import clock_unit
@@ -464,3 +465,21 @@ def test_it_can_be_sorted_before_it_has_a_size() -> None:
         assert view(run).choice.order == "busy_hz"
 
     play(Machine(), act)
+
+
+def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() -> None:
+    """As in a replay: a jump opens another session while the view waits for its size."""
+
+    async def act(run: Run) -> None:
+        table, lines_before = view(run), told(run)
+        assert any(lines_before)
+        session, interval = seen(Machine(cores=2))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Table, "size", Size(0, 0))
+            table.show(session, interval)
+        table._made.clear()  # as if it had been lower before
+        assert not any(told(run)[1:])
+        table.on_resize()
+        assert len(cpus(run)) == len(session.topology)
+
+    at_table(Machine(cores=4), act)

@@ -1,0 +1,29 @@
+"""Random keys, clicks and resizes: nothing fails, and what is written is what would be drawn."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from painted import messages
+from taped import written
+from walking import live, replay
+
+FRAMES, STEPS = 1500, 80
+SEEDS = [
+    *range(4),
+    *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60)),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_walks(tmp_path: Path, seed: int) -> None:
+    feed = messages((2, 8)[seed // 2 % 2], FRAMES)
+    rng = random.Random(seed)
+    if seed % 2:
+        path = written(tmp_path / "recording", feed[0], feed[1:])  # type: ignore[arg-type]
+        assert asyncio.run(replay(rng, path, STEPS)) == []
+    else:
+        assert asyncio.run(live(rng, feed, STEPS)) == []

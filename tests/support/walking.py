@@ -1,0 +1,239 @@
+"""Random walks over the screen: keys, clicks and resizes, at any moment, over all views.
+
+A walk ends with what went wrong, in words; the same seed takes the same steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from painted import Told
+from rich.cells import cell_len
+from rich.color import ColorSystem
+from textual import events
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Size
+
+from perfprobe import wire
+from perftop.recording.file import Recording
+from perftop.tui import app
+from perftop.tui.app import PerfTopApp
+from perftop.tui.replay_app import ReplayApp
+from perftop.tui.shared import keys
+
+SMALLEST, LARGEST = (34, 3), (120, 40)
+REST_S = 5.0
+"""Longest wait until the screen shows what it should."""
+TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
+LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
+"""Keys that end the walk, stop the process or write files; and the one that `colon` is for."""
+_PIECES = re.compile(r"\x1b\[(\d+);(\d+)H|\x1b\][^\x07]*\x07|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)")
+
+
+class Sheet(HeadlessDriver):
+    """A terminal of any size that keeps what is drawn on it."""
+
+    _size: Any
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "size": LARGEST})
+        self._cells: dict[tuple[int, int], str] = {}
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+    def write(self, data: str) -> None:
+        x = y = 0
+        for found in _PIECES.finditer(data):
+            if found[1]:
+                y, x = int(found[1]) - 1, int(found[2]) - 1
+            for sign in found[3] or "":
+                self._cells[y, x] = sign
+                x += cell_len(sign)
+
+    def lines(self) -> list[str]:
+        columns, lines = self._size
+        return ["".join(self._cells.get((y, x), " ") for x in range(columns)) for y in range(lines)]
+
+    def resize(self, size: tuple[int, int]) -> None:
+        self._size = size
+        self.process_message(events.Resize(Size(*size), Size(*size)))
+
+
+class _Walked(PerfTopApp):
+    """What both kinds of walked apps have: the terminal, and the errors that are to be told."""
+
+    CSS_PATH = str(Path(app.__file__).with_name(str(PerfTopApp.CSS_PATH)))
+
+    def prepare(self) -> None:
+        self.driver_class = Sheet
+        self.console._color_system = ColorSystem.TRUECOLOR
+        self.errors: list[str] = []
+
+    @property
+    def sheet(self) -> Sheet:
+        assert isinstance(self._driver, Sheet)
+        return self._driver
+
+    def _handle_exception(self, error: Exception) -> None:
+        self.errors.append("".join(traceback.format_exception(error)))
+        self.exit(return_code=1)
+
+    def differs(self) -> str:
+        """A line of the terminal that is not what the compositor would draw; '' if none is."""
+        with self._context():
+            strips = self.screen._compositor.render_strips(self.size)
+        for y, (shown, strip) in enumerate(zip(self.sheet.lines(), strips, strict=False)):
+            wanted = "".join(segment.text for segment in strip)
+            if shown != wanted:
+                return f"line {y} at {self.size}:\n  {shown!r} is shown\n  {wanted!r} is meant"
+        return ""
+
+
+class Live(_Walked, Told):
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepare()
+
+
+class Replayed(_Walked, ReplayApp):
+    def __init__(self, recording: Recording, clock: Callable[[], float]) -> None:
+        super().__init__(recording, 200_000_000, clock=clock)
+        self.prepare()
+
+
+# --- steps
+
+
+class Walk:
+    def __init__(self, app: Live | Replayed, rng: random.Random) -> None:
+        self._app, self._rng = app, rng
+        self.steps: list[str] = []
+        self._keys = [
+            name
+            for key in keys.KEYS
+            for name in key.keys.split(",")
+            if name not in LEAVES and key.place != "output"
+        ]
+
+    def step(self) -> None:
+        kind = self._rng.choices((self._key, self._type, self._click, self._resize, self._jump),
+                                 (55, 8, 15, 15, 7))[0]  # fmt: skip
+        kind()
+
+    def _press(self, name: str) -> None:
+        self.steps.append(name)
+        sign = keys.NAMES.get(name, name)
+        self._app.sheet.process_message(events.Key(name, sign if len(sign) == 1 else None))
+
+    def _key(self) -> None:
+        name = self._rng.choice([*self._keys, *"123456", "4", "enter", "escape", "tab"])
+        # A screen that takes `q` for itself may be left by it.
+        self._press(name)
+
+    def _type(self) -> None:
+        for _ in range(self._rng.randint(1, 6)):
+            name = self._rng.choice(TYPED)
+            covered = len(self._app.screen_stack) > 1
+            if name not in LEAVES or (covered and not self._rng.randrange(3)):
+                self._press("x" if name in LEAVES else name)
+
+    def _jump(self) -> None:
+        where = self._rng.choice([f"-{self._rng.randint(1, 90)}s", f"+{self._rng.randint(1, 90)}s"])
+        for name in ("J", *where, "enter"):
+            self._press({"-": "minus", "+": "plus"}.get(name, name))
+
+    def _click(self) -> None:
+        columns, lines = self._app.sheet._size
+        x, y = self._rng.randrange(columns), self._rng.randrange(lines)
+        self.steps.append(f"click {x},{y}")
+        kind = self._rng.choice(["click"] * 4 + ["down", "up", "move"])
+        mouse = {
+            "click": (events.MouseDown, events.MouseUp),
+            "down": (events.MouseScrollDown,),
+            "up": (events.MouseScrollUp,),
+            "move": (events.MouseMove,),
+        }[kind]
+        for event in mouse:
+            button = 1 if kind == "click" else 0
+            self._app.sheet.process_message(
+                event(None, x, y, 0, 0, button, False, False, False, screen_x=x, screen_y=y)
+            )
+
+    def _resize(self) -> None:
+        size = (
+            self._rng.randint(SMALLEST[0], LARGEST[0]),
+            self._rng.randint(SMALLEST[1], LARGEST[1]),
+        )
+        if not self._rng.randrange(4):
+            size = self._rng.choice([SMALLEST, LARGEST, (34, 40), (120, 3), (80, 24)])
+        self.steps.append(f"size {size[0]}x{size[1]}")
+        self._app.sheet.resize(size)
+
+
+async def walk(
+    app: Live | Replayed, rng: random.Random, steps: int, advance: Callable[[], None]
+) -> list[str]:
+    """Walks; returns what went wrong, with the steps before it."""
+    walker = Walk(app, rng)
+    running = asyncio.ensure_future(app.run_async())
+    while app.current_mode != "monitor" and not running.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+    wrong: list[str] = []
+    for _ in range(steps):
+        if running.done() or app.errors or app._exit:
+            break
+        walker.step()
+        if not rng.randrange(3):
+            advance()
+        pause_s = rng.choice([None, None, 0, 0, 0.001, 0.02])
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
+        if not rng.randrange(25):
+            wrong += await _settled(app)
+        if wrong:
+            break
+    if not wrong and not app.errors and not running.done():
+        wrong += await _settled(app)
+    app.exit()
+    await running
+    wrong += app.errors
+    return [f"{text}\nafter {' '.join(walker.steps[-40:])}" for text in wrong]
+
+
+async def _settled(app: Live | Replayed) -> list[str]:
+    end_s = time.monotonic() + REST_S
+    while differs := app.differs() if len(app.screen_stack) else "":
+        if time.monotonic() > end_s or app.errors or app._exit:
+            break
+        await asyncio.sleep(0.02)
+    return [] if not differs or app.errors or app._exit else [differs]
+
+
+async def live(rng: random.Random, feed: list[wire.Message], steps: int) -> list[str]:
+    app, waiting = Live(), iter(feed)
+
+    def advance() -> None:
+        for message in [m for _, m in zip(range(rng.randint(1, 4)), waiting, strict=False)]:
+            app._take([message])
+
+    advance()
+    return await walk(app, rng, steps, advance)
+
+
+async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
+    clock = [0.0]
+
+    def advance() -> None:
+        clock[0] += rng.choice([0.1, 0.5, 3.0, 30.0])
+
+    with Recording(path) as recording:
+        return await walk(Replayed(recording, lambda: clock[0]), rng, steps, advance)
