@@ -25,7 +25,7 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
 from perftop.samples.counter_limits import TIMES, Limits
 from perftop.samples.doubt import Codes, Doubt, listed, merged
-from perftop.samples.readings import USELESS, Baseline, Before, Readings, unpack
+from perftop.samples.readings import USELESS, Baseline, Readings, unpack
 
 WIDE_S, WIDE = 1e-3, 4
 """Seconds, and times the width of the next read: a first read that took longer than both was
@@ -272,7 +272,7 @@ class Counters:
             base.known = base.known & False
 
     def _differences(self, block: wire.Block, at: list[int], now: Readings, read: Bools,
-                     before: Before, delta: Delta) -> None:  # fmt: skip
+                     before: Baseline, delta: Delta) -> None:  # fmt: skip
         """Write the differences of the frames at these places."""
         usable = read & before.known & ~now.flagged(wire.ROW_REBASED)
         if block.name == "cpu":

@@ -56,21 +56,10 @@ def unpack(block: wire.Block, n: int, several: Sequence[wire.Rows]) -> Readings:
     return Readings(head, bits.astype(bool), values.reshape(count, n, block.columns), width)
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """For each row of each frame the reading that its difference is taken with."""
-
-    stamp: Words
-    width: Floats
-    values: Words
-    valid: Bools
-    first: Bools
-    known: Bools
-
-
 @dataclass(slots=True)
 class Baseline:
-    """The latest reading of each row of a block."""
+    """The latest reading of each row of a block; with a leading axis, as before each of several
+    frames."""
 
     stamp: Words
     width: Floats
@@ -97,7 +86,7 @@ class Baseline:
         parts = self.stamp, self.width, self.values, self.valid, self.first, self.known
         return sum(part.nbytes for part in parts)
 
-    def take(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Before:
+    def take(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Baseline:
         """What each frame is compared with; then the newest readings are the baseline. Clears
         rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
         all earlier readings must be forgotten before it."""
@@ -117,7 +106,7 @@ class Baseline:
         values, self.values = earlier(self.values, now.values)
         valid, self.valid = earlier(self.valid, now.valid)
         first, self.first = earlier(self.first, ~known)
-        return Before(stamp, width, values, valid, first, known)
+        return Baseline(stamp, width, values, valid, first, known)
 
     def _known(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Bools:
         """(frames, rows) whether there is a reading before each frame."""

@@ -1,13 +1,11 @@
-"""What a batch of samples costs, counted in Python functions called: without a clock, so that a
-busy machine changes nothing."""
+"""What a batch of samples costs, counted in functions called."""
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from types import FrameType
 
 import pytest
+from calls import counted_calls
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -38,21 +36,12 @@ def calls(cpus: int, together: int, *, history: bool) -> int:
     for _ in session.play(messages[:WARM]):
         pass
     session.take()
-    count = 0
-
-    def called(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    sys.setprofile(called)
-    try:
+    with counted_calls() as made:
         for at in range(WARM, WARM + BATCH, together):
             for _ in session.play(messages[at : at + together]):
                 pass
         session.take()
-    finally:
-        sys.setprofile(None)
-    return count
+    return made.count
 
 
 @pytest.mark.parametrize("history", [False, True])

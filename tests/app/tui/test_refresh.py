@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import sys
-from types import FrameType
-from typing import Any
 
 import pytest
+from calls import counted_calls
 from painted import Told, messages, shown
 from textual import events
 from waiting import until
@@ -38,18 +36,9 @@ def calls(cpus: int) -> int:
             assert app._session is not None
             app._session.apply(feed[-1])
             news = Refreshed(app._session, app._session.take(), app.status)
-            counted = 0
-
-            def called(_: FrameType, event: str, __: Any) -> None:
-                nonlocal counted
-                counted += event in {"call", "c_call"}
-
-            sys.setprofile(called)
-            try:
+            with counted_calls() as made:
                 screen.on_refreshed(news)
-            finally:
-                sys.setprofile(None)
-            return counted
+            return made.count
 
     return asyncio.run(count())
 
