@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from textual import work
 from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.css.query import NoMatches
 from textual.markup import escape
 
 from perftop.draw import theme
@@ -17,6 +21,9 @@ from perftop.tui.shared.choice import UNITS
 from perftop.tui.shared.fields import fields
 from perftop.tui.shared.keys import KEYS, caption
 from perftop.tui.shared.places import ORDERS
+
+SEARCH = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF001 - no public name
+"""Textual's search, without the worker around it."""
 
 Command = tuple[str, str, str]
 """A name, a line of help, and an action, which is the screen's if it names no owner."""
@@ -81,6 +88,12 @@ class Palette(CommandPalette):
     def dismiss(self, result: None = None) -> AwaitComplete:
         gone = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
         return AwaitComplete() if gone else super().dismiss(result)
+
+    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - the same
+    async def _gather_commands(self, search_value: str) -> None:
+        """Search. A search that was asked for by the last key may begin when the list is gone."""
+        with contextlib.suppress(NoMatches):
+            await SEARCH(self, search_value)
 
 
 def palette(session: Session | None) -> Palette:

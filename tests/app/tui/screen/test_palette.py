@@ -120,6 +120,19 @@ def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> 
     play(Machine(), act)
 
 
+def test_a_search_that_begins_when_the_palette_has_closed_finds_nothing() -> None:
+    async def act(run: Run) -> None:
+        await listed(run, "", "Pause")
+        palette = run.app.screen
+        assert isinstance(palette, Palette)
+        await palette.dismiss()
+        search = palette._gather_commands("steady")
+        await until(lambda: search.is_finished, "the search is over")
+        assert search.error is None
+
+    play(Machine(), act)
+
+
 def test_a_palette_without_room_has_no_pages() -> None:
     async def act(run: Run) -> None:
         await listed(run, "", "Pause")
