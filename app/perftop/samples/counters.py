@@ -178,7 +178,7 @@ class Counters:
             last = column.first + column.counter.columns
             delta.tables[column.block].moved[..., column.first : last][rows] = np.nan
 
-    def without(self, delta: Delta, rows: list[int]) -> Delta:
+    def without(self, delta: Delta, rows: Ints) -> Delta:
         """A copy in which the CPUs at these positions count as not read."""
         result = delta.copy()
         for block in self.hello.blocks:

@@ -162,10 +162,11 @@ class Sieve:
         for i, skew_ns in enumerate(skews_ns):
             if evidence is not None:
                 self._siblings.learn(evidence, i)
-            if verdicts is None or unit != self.splitter.unit:  # the event or its factor changed
-                unit, begin = self.splitter.unit, i
-                evidence = self._siblings.evidence(delta, util, self.online) if learn else None
-                verdicts = self._verdicts(delta[i:], values.of(slice(i, None)))
+            if learn and unit != self.splitter.unit:  # the event or its factor changed
+                unit, verdicts = self.splitter.unit, None
+                evidence = self._siblings.evidence(delta, util, self.online)
+            if verdicts is None:
+                begin, verdicts = i, self._verdicts(delta[i:], values.of(slice(i, None)))
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
             yield self._sample(verdicts, i - begin, skew_ns)
 
@@ -191,12 +192,10 @@ class Sieve:
         """The differences without the cores whose states depend on a doubted counter."""
         keys = {"tsc", self.splitter.counted(), *self.evaluator.needs("util")}
         at = [i for i, key in enumerate(self.counters.keys) if key in keys]
-        rows = set(np.flatnonzero(delta.doubts[:, at].any(axis=1)).tolist())
-        for siblings in self.splitter.cores:
-            members = {self.position[cpu] for cpu in siblings}
-            if members & rows:
-                rows |= members
-        return self.counters.without(delta, sorted(rows))
+        doubted = delta.doubts[:, at].any(axis=1)
+        hit = self.cores.threads(doubted.astype(float), 0.0).any(axis=1)
+        with_siblings = doubted | np.append(hit, False)[self.cores.of_cpu]
+        return self.counters.without(delta, np.flatnonzero(with_siblings))
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """The turbo ceiling of each core; `values` are the metrics of the same span."""
