@@ -140,7 +140,8 @@ class Sieve:
         `learn`: the samples are new, so they are used as evidence for the factors of counters.
 
         The frames are computed together, and doubts and factors go on from sample to sample: the
-        result is that of one call for each frame. The caller must take all samples."""
+        result is that of one call for each frame. A caller that leaves before the last sample must
+        not go on with later frames."""
         if not frames:
             return
         delta = self.counters.steps(frames)

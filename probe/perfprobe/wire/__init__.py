@@ -10,7 +10,7 @@ stream without a bye was cut.
 
 **Checksums.** The last key of a message is `check`, the CRC-32 of all bytes of the map before this
 value, which is a msgpack uint 32 in 5 bytes. If the hello has one, every message must have one but
-`packed`, which has its own. of older probes and of strangers may do without, and cannot be checked.
+`packed`, which has its own. A stream without them, as older probes wrote it, cannot be checked.
 
 **Growth.** Readers skip unknown keys, message types, note kinds, counters of blocks and records;
 adding them does not raise the version. Only a hello with another `wire` number is refused.
