@@ -60,16 +60,17 @@ class Stat:
     async def consume(self, stream: Stream) -> None:
         """Reads until the count or duration is reached, the job has ended, or the stream ends."""
         async for messages in stream:
+            news = messages
             if isinstance(messages[0], wire.Hello):
                 self._begin(messages[0])
-            if self._session is not None and self._take(self._session, messages):
+                news = messages[1:]
+            if self._session is not None and self._take(self._session, news):
                 return
 
     def _take(self, session: Session, messages: list[wire.Message]) -> bool:
         """Takes messages; returns whether the last one wanted was among them."""
         warnings = session.warnings
-        news = messages[1:] if isinstance(messages[0], wire.Hello) else messages
-        for message in session.play([m for m in news if not self._measurement.early(m)]):
+        for message in session.play([m for m in messages if not self._measurement.early(m)]):
             self._episodes(session)
             if session.warnings is not warnings:  # it is another list with each
                 warnings = session.warnings
