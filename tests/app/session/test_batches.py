@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pieces import messages as simulated
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
+from perftop.recording.codec import Timed
 from perftop.session.history import History, edges
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -24,19 +25,7 @@ SCENARIOS = ("smt-mix", "turbo-drop", "neighbour", "hotplug", "hybrid", "halts",
 WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 
 
-def simulated(scenario: str) -> tuple[wire.Hello, list[wire.Message]]:
-    source = open_sim(f"sim:{scenario},cpus=8,speed=max", 100_000_000)
-    decoder = wire.Decoder()
-    list(decoder.feed(wire.encode(source.hello)))
-    messages: list[wire.Message] = []
-    while len(messages) < SAMPLES:
-        for message in source.poll():  # its blocks are good until the next poll
-            messages += decoder.feed(wire.encode(message))
-    source.close()
-    return source.hello, messages
-
-
-def disturbed(messages: list[wire.Message], seed: int) -> Iterator[wire.Message]:
+def disturbed(messages: Sequence[Timed], seed: int) -> Iterator[Timed]:
     """The same with rows that were read late, elsewhere or not at all, values that somebody wrote,
     blocks that are absent, a suspend, and counters that are taken and given back."""
     rng = random.Random(seed)
@@ -81,7 +70,7 @@ def told(interval: Interval) -> list[object]:
 
 
 def outcome(
-    hello: wire.Hello, messages: list[wire.Message], sizes: list[int] | None, *, history: bool
+    hello: wire.Hello, messages: Sequence[Timed], sizes: list[int] | None, *, history: bool
 ) -> list[object]:
     """Intervals, episodes, warnings, distribution and the past, of messages taken one by one, or in
     batches of these sizes in turn."""
@@ -100,8 +89,8 @@ def outcome(
         at = 0
         while at < len(messages):
             for size in sizes:
-                for message in session.play(messages[at : at + size]):
-                    after(message)
+                for taken in session.play(messages[at : at + size]):
+                    after(taken)
                 at += size
     found += [session.ended, session.running, session.warnings, told(session.whole())]
     found.append([series.tobytes() for series in session.distribution.finish()._series.values()])
@@ -120,7 +109,7 @@ def outcome(
 @settings(max_examples=4)
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), seed=st.integers(0, 99))
 def test_batches_of_any_size_say_the_same(scenario: str, sizes: list[int], seed: int) -> None:
-    hello, messages = simulated(scenario)
+    hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)
     if seed % 2:
         messages = [*disturbed(messages, seed)]
     history = seed % 3 > 0
@@ -129,7 +118,7 @@ def test_batches_of_any_size_say_the_same(scenario: str, sizes: list[int], seed:
 
 
 def test_a_reader_that_stops_has_taken_what_it_was_given() -> None:
-    hello, messages = simulated("steady")
+    hello, messages = simulated("sim:steady,cpus=8", SAMPLES)
     frames = [message for message in messages if isinstance(message, wire.Frame)]
     session = Session(hello)
     for message in session.play(frames[:20]):
@@ -140,7 +129,7 @@ def test_a_reader_that_stops_has_taken_what_it_was_given() -> None:
 
 
 def test_a_frame_that_goes_back_in_time_is_left_out_of_a_batch() -> None:
-    hello, messages = simulated("steady")
+    hello, messages = simulated("sim:steady,cpus=8", SAMPLES)
     frames = [m for m in messages if isinstance(m, wire.Frame)][:6]
     session = Session(hello)
     for _ in session.play([*frames[:4], frames[1], *frames[4:]]):
@@ -153,7 +142,7 @@ def test_a_frame_that_goes_back_in_time_is_left_out_of_a_batch() -> None:
 def test_a_factor_that_settles_within_a_batch_holds_from_that_sample_on() -> None:
     """The first candidate is wrong here: the second sample that says so changes the states of all
     samples after it, and none before."""
-    hello, messages = simulated("smt-mix")
+    hello, messages = simulated("sim:smt-mix,cpus=8", SAMPLES)
     first, *rest = hello.multipliers
     wrong = dataclasses.replace(first, factor=first.factor * 4)
     hello = dataclasses.replace(hello, multipliers=[wrong, first, *rest])

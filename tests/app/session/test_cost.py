@@ -6,39 +6,28 @@ from functools import cache
 
 import pytest
 from calls import counted_calls
+from pieces import messages
 
-from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.session.history import History
 from perftop.session.session import Session
 
 WARM, BATCH = 40, 10
 
 
-@cache
-def simulated(cpus: int) -> tuple[wire.Hello, list[wire.Message]]:
-    source = open_sim(f"sim:steady,cpus={cpus},speed=max", 100_000_000)
-    decoder = wire.Decoder()
-    list(decoder.feed(wire.encode(source.hello)))
-    messages: list[wire.Message] = []
-    while len(messages) < WARM + BATCH:
-        for message in source.poll():
-            messages += decoder.feed(wire.encode(message))
-    source.close()
-    return source.hello, messages[: WARM + BATCH]
+simulated = cache(messages)
 
 
 def calls(cpus: int, together: int, *, history: bool) -> int:
     """Functions called, C's included, for a batch of samples taken so many at once and shown as one
     interval."""
-    hello, messages = simulated(cpus)
+    hello, given = simulated(f"sim:steady,cpus={cpus}", WARM + BATCH)
     session = Session(hello, History(hello) if history else None)
-    for _ in session.play(messages[:WARM]):
+    for _ in session.play(given[:WARM]):
         pass
     session.take()
     with counted_calls() as made:
         for at in range(WARM, WARM + BATCH, together):
-            for _ in session.play(messages[at : at + together]):
+            for _ in session.play(given[at : at + together]):
                 pass
         session.take()
     return made.count
