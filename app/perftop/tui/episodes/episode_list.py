@@ -86,7 +86,7 @@ class Episodes(Cursor):
         bare = self.bare or not self._lines
         order, reverse = self._sorting.order, self._sorting.reverse
         self.heads = [] if bare else [lines.heading(self._plan, order, reverse=reverse)]
-        self.foot = None if bare else self._told(session)
+        self._tell(session)
         if before != bool(self._lines):
             self.redraw()
 
@@ -126,6 +126,11 @@ class Episodes(Cursor):
         )
         return runs, "chosen" if chosen else "calm"
 
+    def _tell(self, session: Session) -> None:
+        """Sets the last line."""
+        quiet = self.bare or not self._lines
+        self.feet = [] if quiet else [(self._told(session), "chosen")]
+
     def _told(self, session: Session) -> list[Run]:
         """Cause of the selected episode, for which its line may have no room; or why it cannot be
         opened."""
@@ -156,7 +161,7 @@ class Episodes(Cursor):
         if self._lines and self._session is not None:
             self._chosen = self._lines[max(0, min(len(self._lines) - 1, y))]
             self._refused = False
-            self.foot = None if self.bare else self._told(self._session)
+            self._tell(self._session)
             self.chosen()
 
     def action_move(self, by: int) -> None:
@@ -170,7 +175,7 @@ class Episodes(Cursor):
             return False
         if not self._kept(episode):
             self._refused = True
-            self.foot = None if self.bare else self._told(session)
+            self._tell(session)
             self.paint()
             return False
         mine = set(episode.cpus)

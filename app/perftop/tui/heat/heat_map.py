@@ -81,7 +81,7 @@ class HeatMap(Canvas):
             title(heat, self.width),
             legend(heat, places, cell, self.width, ascii_=ascii_),
         ]  # fmt: skip
-        self.foot = self._numbers()
+        self.feet = [(self._numbers(), "chosen")]
 
     def _numbers(self) -> list[Run]:
         """Last line: numbers of the selected core; empty if none is shown."""

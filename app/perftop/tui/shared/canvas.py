@@ -1,4 +1,5 @@
-"""A widget of lines by the Line API: fixed lines at its top, and below them lines that scroll.
+"""A widget of lines by the Line API: fixed lines at its top and bottom, and between them lines that
+scroll.
 
 A view provides the lines as runs. The canvas makes strips of them, keeps each strip as long as its
 runs stay the same, and paints only the lines that changed.
@@ -40,11 +41,11 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         """Number of lines that scroll, visible or not."""
         self.heads: list[list[Run]] = []
         """Fixed lines above those that scroll."""
-        self.foot: list[Run] | None = None
-        """A fixed line below those that scroll."""
+        self.feet: list[Line] = []
+        """Fixed lines below those that scroll, at the bottom of the canvas."""
         self._made: dict[int, tuple[Line, Strip]] = {}
         self._head_strips: list[tuple[list[Run], Strip]] = []
-        self._foot: tuple[list[Run], Strip] | None = None
+        self._foot_strips: list[tuple[Line, Strip]] = []
         self._empty: Strip | None = None
         self._inks: dict[theme.Mood, Ink] = {}
         """Inks by mood, looked up once a paint: the theme may change between two."""
@@ -68,8 +69,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         raise NotImplementedError
 
     def lay_out(self) -> None:
-        """Makes all lines anew for another width, order or machine. Sets `count` and `heads`; ends
-        with `redraw`."""
+        """Makes all lines anew for another width, order or machine. Sets `count`, `heads` and
+        `feet`; ends with `redraw`."""
         raise NotImplementedError
 
     @property
@@ -108,7 +109,12 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def _fixed(self) -> int:
         """Number of fixed lines, above and below."""
-        return len(self.heads) + (self.foot is not None)
+        return len(self.heads) + len(self.feet)
+
+    @property
+    def _first_foot(self) -> int:
+        """Height in the widget of the first of `feet`; where there is no room, the last are cut."""
+        return max(len(self.heads), self._area.height - len(self.feet))
 
     @property
     def top(self) -> int:
@@ -120,7 +126,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         self._made.clear()
         self._inks.clear()
         self._head_strips.clear()
-        self._foot = self._empty = None
+        self._foot_strips.clear()
+        self._empty = None
         self.paint()
         self.refresh()
 
@@ -167,12 +174,21 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
             else:
                 made[y] = fresh, self._strip(*fresh)
                 heights.append(y - top + first)
-        if self.foot is not None and (self._foot is None or self._foot[0] != self.foot):
-            self._foot = self.foot, self._strip(self.foot, "chosen")
-            heights.append(self._area.height - 1)
-        gone = len(self._made) > len(made)
+        feet = self._changed_feet()
+        gone = len(self._made) > len(made) or len(feet) == self._area.height
         self._made = made
-        return list(range(self._area.height)) if gone else heights
+        return list(range(self._area.height)) if gone else heights + feet
+
+    def _changed_feet(self) -> list[int]:
+        """As `_changed`, for the lines at the bottom. Another number of them changes all lines."""
+        held, begin = self._foot_strips, self._first_foot
+        if len(held) != len(self.feet):
+            self._foot_strips = [(foot, self._strip(*foot)) for foot in self.feet]
+            return list(range(self._area.height))
+        changed = [y for y, foot in enumerate(self.feet) if held[y][0] != foot]
+        for y in changed:
+            held[y] = self.feet[y], self._strip(*self.feet[y])
+        return [begin + y for y in changed if begin + y < self._area.height]
 
     def _strip(self, runs: list[Run], mood: theme.Mood) -> Ready:
         self.built += 1
@@ -194,8 +210,8 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         if y < len(self.heads):
             return self._head_strips[y][1] if y < len(self._head_strips) else self._blank()
-        if self.foot is not None and y == self._area.height - 1:
-            return self._foot[1] if self._foot is not None else self._blank()
+        if (foot := y - self._first_foot) >= 0:
+            return self._foot_strips[foot][1] if foot < len(self._foot_strips) else self._blank()
         at = self.top + y - len(self.heads)
         held = self._made.get(at)
         if held is None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from fakes import Machine
 from playing import Run, play
+from textual.strip import Strip
+
+from perftop.tui.shared import canvas
 
 
 def test_below_the_last_line_there_is_none() -> None:
@@ -19,3 +22,55 @@ def test_below_the_last_line_there_is_none() -> None:
         assert grid.choice.cpu == before
 
     play(Machine(cores=2), act)
+
+
+def feet(*texts: str) -> list[canvas.Line]:
+    return [([(text, "text")], "calm") for text in texts]
+
+
+def test_fixed_lines_stand_at_the_bottom_and_the_others_scroll_above_them() -> None:
+    async def act(run: Run) -> None:
+        grid = run.grid
+        before = grid.height
+        grid.feet = feet("first", "second")
+        grid.paint()
+        assert [line.text.rstrip() for line in shown(run)[-2:]] == ["first", "second"]
+        assert grid.height == before - 2
+        assert grid.at(grid.size.height - 2) is None
+        await run.pilot.press("G")
+        assert "28" in shown(run)[-3].text.split()
+        grid.feet = []
+        grid.paint()
+        assert "first" not in "".join(line.text for line in shown(run))
+
+    play(Machine(cores=29, threads=1), act, (100, 20))
+
+
+def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
+    async def act(run: Run) -> None:
+        grid = run.grid
+        grid.feet = feet("first", "second", "third")
+        grid.paint()
+        built = grid.built
+        grid.feet = feet("first", "other", "third")
+        grid.paint()
+        assert grid.built == built + 1
+        assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]
+
+    play(Machine(cores=29, threads=1), act)
+
+
+def test_fixed_lines_without_room_are_cut_at_the_bottom() -> None:
+    async def act(run: Run) -> None:
+        grid = run.grid
+        grid.feet = feet(*(f"foot {i}" for i in range(30)))
+        grid.redraw()
+        lines = [line.text.rstrip() for line in shown(run)]
+        heads = len(grid.heads)
+        assert lines[heads:] == [f"foot {i}" for i in range(len(lines) - heads)]
+
+    play(Machine(cores=29, threads=1), act, (80, 16))
+
+
+def shown(run: Run) -> list[Strip]:
+    return [run.grid.render_line(y) for y in range(run.grid.size.height)]
