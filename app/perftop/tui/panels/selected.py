@@ -1,0 +1,153 @@
+"""The panel with the numbers of the selected core, a column a CPU."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+
+from perftop.base.format import ClockUnit, clock_unit
+from perftop.draw import theme
+from perftop.draw.strips import QUIET, Run, doubted, fit, foreign
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import METRICS
+from perftop.samples.running_tasks import task
+from perftop.session import columns
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.panels.panel import INDENT, sized, title
+from perftop.tui.shared import episode_style
+
+_NAME = 18
+"""Cells of the names of the numbers."""
+_UNIT = 4
+_VALUE = 7, 12
+"""Minimum and maximum cells of a CPU's column."""
+_ROWS = (
+    ("util", "at work"), ("busy_hz", "clock"), ("ipc", "IPC"), ("ipc_alone", "IPC alone"),
+    ("user", "user"), ("system", "kernel"), ("kernel_cycles", "kernel cycles"),
+    ("idle", "halts, idle"),
+    ("involuntary", "halts, involuntary"), ("steal", "steal"), ("runs", "runs"),
+)  # fmt: skip
+"""Numbers from the top, and what they are called here."""
+_LOST = {
+    "turbo-drop": "busy_hz", "throttle": "busy_hz", "license": "busy_hz", "steal": "steal",
+    "involuntary-halt": "involuntary",
+    "sibling": "ipc", "package": "busy_hz", "hypervisor": "steal", "scheduler": "runs",
+}  # fmt: skip
+"""The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
+
+
+def lines(
+    session: Session,
+    interval: Interval,
+    width: int,
+    height: int,
+    *,
+    cpu: int | None,
+    units: str = "GHz",
+) -> list[list[Run]]:
+    """The panel of the core of `cpu`, exactly `width` cells by `height` lines."""
+    core = next((core for core in session.cores if cpu in core), [])
+    if not core:
+        return sized([title("no core", "selected", width)], width, height)
+    room = max(1, (width - INDENT - _NAME - _UNIT) // _VALUE[0])
+    cpus = core if len(core) <= room else [cpu] if cpu is not None else core[:1]
+    size = max(1, min(_VALUE[1], (width - INDENT - _NAME - _UNIT) // len(cpus)))
+    base_hz = session.hello.base_hz.hz if session.hello.base_hz else nan
+    clock = clock_unit(units, base_hz)
+    signs = _signs(session, interval, cpus)
+    found = [title(_name(session, core), "selected", width), _heading(cpus, size)]
+    found += [
+        _row(session, interval, key, name, cpus, size, clock, signs)
+        for key, name in _ROWS
+        if _known(session, key)
+    ]
+    return sized(found, width, height)
+
+
+def _name(session: Session, core: list[int]) -> str:
+    row = session.topology[session.position[core[0]]]
+    if len(core) == 1 or row.core is None:
+        return f"CPU {core[0]}"
+    several = len({other.package for other in session.topology}) > 1
+    return f"core {row.package}:{row.core}" if several else f"core {row.core}"
+
+
+def _heading(cpus: list[int], size: int) -> list[Run]:
+    return [(" " * (INDENT + _NAME) + "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus), "dim")]
+
+
+def _known(session: Session, key: str) -> bool:
+    if key == "runs":
+        return bool(session.tasks)
+    if key == "ipc_alone":
+        return bool(session.evaluator.chosen["ipc"]) and any(len(c) == 2 for c in session.cores)
+    if key == "kernel_cycles" and session.evaluator.chosen["system"]:
+        return False
+    return bool(session.evaluator.chosen[key])
+
+
+def _signs(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
+    """The worst running episode by the number that it makes worse."""
+    found: dict[str, Episode] = {}
+    every = (*session.running, *session.ended)
+    going = [
+        e for e in every if episode_style.going(e, interval) and not {*cpus}.isdisjoint(e.cpus)
+    ]
+    for episode in sorted(going, key=episode_style.rank):
+        key = _LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind)
+        if key is not None:
+            found.setdefault(key, episode)
+    return found
+
+
+def _row(
+    session: Session, interval: Interval, key: str, name: str, cpus: list[int], size: int,
+    clock: ClockUnit, signs: dict[str, Episode],
+) -> list[Run]:  # fmt: skip
+    lost = signs.get(key)
+    sign: Run = (f"{episode_style.sign(lost)} ", "alarm") if lost else ("  ", "text")
+    cells = [
+        _cell(session, interval, key, cpu, size, clock, lost=lost is not None and cpu in lost.cpus)
+        for cpu in cpus
+    ]
+    unit = METRICS[key].unit_name(clock) if key in METRICS else ""
+    return [sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")]
+
+
+def _cell(
+    session: Session, interval: Interval, key: str, cpu: int, size: int, clock: ClockUnit,
+    *, lost: bool,
+) -> Run:  # fmt: skip
+    row = session.position[cpu]
+    if not interval.online[row]:
+        return f"{'off':>{size}}", "dim"
+    if key == "runs":
+        one = task(interval.tasks.get(str(cpu)))
+        text = foreign(f"{one.comm} {one.pid}") if one else theme.NEITHER
+        return f" {fit(text, min(len(text), size - 1)):>{size - 1}}", "alarm" if lost else "text"
+    if key == "ipc_alone":
+        value = _alone(session, interval, cpu)
+        scale, digits = 1.0, 2
+    else:
+        value = float(interval.values[key][row])
+        scale, digits = METRICS[key].scale(clock)
+    if isnan(value):
+        return f"{'–':>{size}}", "faint"
+    quiet = key in METRICS and METRICS[key].unit == "ratio" and value < QUIET
+    told: Run = (
+        f"{value * scale:>{size}.{digits}f}",
+        "alarm" if lost else "dim" if quiet else "text",
+    )
+    if key in METRICS and columns.doubted(key, session, interval)[row]:
+        return doubted(told)
+    return told
+
+
+def _alone(session: Session, interval: Interval, cpu: int) -> float:
+    """IPC of this CPU without its sibling, as a running loss knows it; NaN if none does."""
+    for episode in (*session.running, *session.ended):
+        if cpu in episode.cpus and episode_style.going(episode, interval):
+            alone = episode.evidence.get("ipc_alone")
+            if isinstance(alone, int | float):
+                return float(alone)
+    return nan

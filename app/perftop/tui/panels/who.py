@@ -1,0 +1,206 @@
+"""The panel "who runs": tasks by the share of a CPU that they had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan, nan
+
+from perftop.draw import theme
+from perftop.draw.strips import Run, fit, foreign
+from perftop.samples.running_tasks import task
+from perftop.session.interval import Interval
+from perftop.session.missing import lasting
+from perftop.session.session import Session
+from perftop.tui.panels.panel import INDENT, LOW, sized, title
+
+FEW = 4
+"""Most CPUs that have a column each."""
+_PID, _CPU, _SHARE, _WAITS, _IPC, _SWITCHES, _JOB = 8, 5, 7, 7, 6, 12, 10
+"""Cells of columns, with the gap before each."""
+_NAME = 9, 16
+"""Minimum and maximum cells of a name."""
+_BAR = 12, 34
+"""Minimum and maximum cells of the bar."""
+_JOBS = 88
+"""Minimum width of the panel for the column of jobs."""
+_MUCH = 0.2
+"""Share of waiting from which it is bold."""
+_LITTLE = 0.05
+"""Tasks with a smaller share are drawn dim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A task on one CPU, or one that was seen on several."""
+
+    pid: int
+    comm: str
+    shares: dict[int, float]
+    """Share of each CPU's time, by CPU."""
+    wait: float = nan
+    """Share of its own time that it waited for a CPU; NaN if unknown."""
+    switches: float = nan
+    """How often a second it gave up or lost its CPU; NaN if unknown."""
+    job: str = ""
+
+    @property
+    def share(self) -> float:
+        return sum(self.shares.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    name: int
+    each: tuple[int, ...]
+    """CPUs with a column each; empty: one column has the CPU's number."""
+    job: int
+    waits: int
+    bar: int
+    switches: int
+    ipc: int
+    indent: int
+
+
+def lines(
+    session: Session,
+    interval: Interval,
+    width: int,
+    height: int,
+) -> list[list[Run]]:
+    """The panel, exactly `width` cells by `height` lines."""
+    found = runners(session, interval)
+    if not found:
+        why = [(f"{' ' * INDENT}{_why(session)}", "dim")]
+        return sized([title("who runs", "", width), why], width, height)
+    columns = _columns(session, found, width, height)
+    if height < LOW:
+        heads = [title("who runs", "", width, _headings(columns))]
+    else:
+        heads = [title("who runs", "% of a CPU", width), _headings(columns, names=True)]
+    ipc = _ipc(session, interval, found) if columns.ipc else {}
+    rows = [_line(one, columns, ipc) for one in found[: max(0, height - len(heads))]]
+    return sized([*heads, *rows], width, height)
+
+
+def cpus(session: Session, interval: Interval, height: int) -> list[int | None]:
+    """By line of the panel, the CPU on which its task runs most; None where there is no task."""
+    found = runners(session, interval)
+    heads: list[int | None] = [None] if height < LOW or not found else [None, None]
+    tasks = [max(one.shares, key=one.shares.__getitem__) for one in found]
+    return [*heads, *tasks, *[None] * height][:height]
+
+
+def runners(session: Session, interval: Interval) -> list[Runner]:
+    """The tasks on the CPUs that the user asked for, the busiest first."""
+    shown = {session.topology[row].cpu for row in session.shown}
+    found: dict[tuple[int, str], Runner] = {}
+    for name, record in interval.tasks.items():
+        one = task(record)
+        if one is None or not name.isdecimal() or int(name) not in shown:
+            continue
+        held = found.setdefault((one.pid, one.comm), Runner(one.pid, one.comm, {}))
+        held.shares[int(name)] = held.shares.get(int(name), 0.0) + one.share
+    return sorted(found.values(), key=lambda one: (-round(one.share, 2), one.pid, one.comm))
+
+
+def _why(session: Session) -> str:
+    """Why no task is told of."""
+    reason = next((m.why for m in lasting(session) if m.what == "tasks"), None)
+    return foreign(reason or "no task has run for a noticeable time")
+
+
+def _columns(session: Session, found: list[Runner], width: int, height: int) -> _Columns:
+    """The columns that fit, the most important first; the bar and the names take what is left."""
+    indent = 0 if height < LOW else INDENT
+    shown = sorted(session.topology[row].cpu for row in session.shown)
+    least = indent + _NAME[0] + _PID
+    each = tuple(shown) if least + len(shown) * (_SHARE + 1) + _WAITS + _BAR[0] <= width else ()
+    each = each if len(each) <= FEW and height >= LOW else ()
+    room = width - least - (len(each) * (_SHARE + 1) if each else _CPU + _SHARE)
+    waits = _WAITS if room >= _WAITS and any(not isnan(one.wait) for one in found) else 0
+    room -= waits
+    counted = bool(session.evaluator.chosen["ipc"])
+    ipc = _IPC if counted and room >= _IPC else 0
+    room -= ipc
+    job = _JOB if width >= _JOBS and any(one.job for one in found) else 0
+    room -= job
+    told = any(not isnan(one.switches) for one in found)
+    switches = _SWITCHES if told and height >= LOW and room >= _SWITCHES + _BAR[0] + 4 else 0
+    room -= switches
+    bar = min(_BAR[1], room - 4) if height >= LOW and room - 4 >= _BAR[0] else 0
+    room -= bar + (4 if bar else 0)
+    name = min(_NAME[1], _NAME[0] + max(0, room))
+    return _Columns(name, each, job, waits, bar, switches, ipc, indent)
+
+
+def _headings(c: _Columns, *, names: bool = False) -> list[Run]:
+    """Titles of the columns; `names` puts that of the tasks before them."""
+    runs: list[Run] = []
+    if names:
+        runs.append((" " * c.indent + f"{'task':<{c.name + _PID}}", "dim"))
+        runs.append((f"  {'job':<{c.job - 2}}" if c.job else "", "dim"))
+    shares = [f"CPU {cpu}" for cpu in c.each] or ["CPU", "runs"]
+    sizes = [_SHARE + 1] * len(c.each) or [_CPU, _SHARE]
+    runs += [(f"{text:>{size}}", "dim") for text, size in zip(shares, sizes, strict=True)]
+    if c.bar:
+        legend: list[Run] = [("    ━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
+                             ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
+        legend = legend if c.bar >= 23 else [("    ", "dim")]
+        size = sum(len(part) for part, _ in legend)
+        runs += [*legend, (" " * (c.bar + 4 - size), "dim")]
+    runs.append((f"{'waits':>{c.waits}}" if c.waits else "", "dim"))
+    runs.append((f"{'switches/s':>{c.switches}}" if c.switches else "", "dim"))
+    runs.append((f"{'IPC':>{c.ipc}}" if c.ipc else "", "dim"))
+    return runs
+
+
+def _line(one: Runner, c: _Columns, ipc: dict[tuple[int, str], float]) -> list[Run]:
+    key = "text" if one.share >= _LITTLE else "dim"
+    name = fit(foreign(one.comm), c.name)
+    runs: list[Run] = [(" " * c.indent, "text"), (name, key), (f"{one.pid:>{_PID}}", "dim")]
+    if c.job:
+        runs.append((f"  {fit(foreign(one.job), c.job - 2)}", "dim"))
+    if c.each:
+        runs += [_share(one.shares.get(cpu, 0.0), _SHARE + 1, key) for cpu in c.each]
+    else:
+        where = max(one.shares, key=one.shares.__getitem__)
+        runs += [(f"{where:>{_CPU}}", "dim"), _share(one.share, _SHARE, key)]
+    if c.bar:
+        runs += [("    ", "text"), *_bar(one, c.bar)]
+    if c.waits:
+        runs.append(_number(100 * one.wait, 1, c.waits, "bright" if one.wait > _MUCH else key))
+    if c.switches:
+        runs.append(_number(one.switches, 0, c.switches, key))
+    if c.ipc:
+        runs.append(_number(ipc.get((one.pid, one.comm), nan), 2, c.ipc, key))
+    return runs
+
+
+def _share(share: float, size: int, key: str) -> Run:
+    return (f"{100 * share:>{size}.1f}", key) if share else (f"{theme.NEITHER:>{size}}", "faint")
+
+
+def _number(value: float, digits: int, size: int, key: str) -> Run:
+    return (f"{'–':>{size}}", "faint") if isnan(value) else (f"{value:>{size}.{digits}f}", key)
+
+
+def _bar(one: Runner, size: int) -> list[Run]:
+    """How a task spent its time: it ran, waited for a CPU, and slept."""
+    ran = min(size, round(size * min(1.0, one.share)))
+    waited = 0 if isnan(one.wait) else min(size - ran, round(size * one.wait))
+    slept = size - ran - waited
+    return [(theme.CLOCK * ran, "lp0"), (theme.CLOCK * waited, "dim"), (theme.RULE * slept, "rule")]
+
+
+def _ipc(session: Session, interval: Interval, found: list[Runner]) -> dict[tuple[int, str], float]:
+    """IPC of the CPUs on which one task ran and no other, by that task."""
+    on: dict[int, list[Runner]] = {}
+    for one in found:
+        for cpu in one.shares:
+            on.setdefault(cpu, []).append(one)
+    values = interval.values["ipc"]
+    return {
+        (alone[0].pid, alone[0].comm): float(values[session.position[cpu]])
+        for cpu, alone in on.items()
+        if len(alone) == 1 and len(alone[0].shares) == 1
+    }
