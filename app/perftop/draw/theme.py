@@ -7,6 +7,7 @@ nothing. Where the locale is not UTF-8 every shape has a plain stand-in.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -15,8 +16,9 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-Mood = Literal["calm", "chosen", "stale"]
-"""How a line is drawn: as usual, as the selected one, or as numbers that no longer move."""
+Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
+"""How a line is drawn: as usual, as the selected one, as numbers that no longer move, or as a line
+on which an episode runs."""
 
 _HEAT_DARK = (
     "#16263d", "#163a5f", "#17527a", "#1b6f86", "#24887f", "#3f9d6d",
@@ -36,6 +38,9 @@ class Palette:
     ground: str
     chosen: str
     """Background of the selected line."""
+    victim: str
+    """Background of a line on which an episode runs."""
+    chosen_victim: str
     dark: bool = True
     ansi: bool = False
     """The palette uses only the terminal's own colours, on its own background."""
@@ -47,43 +52,49 @@ _GREY = {
 }  # fmt: skip
 _DARK = _GREY | {
     "both": "#f0b429", "lp0": "#58a6ff", "lp1": "#bc8cff", "clock": "#3fb950", "alarm": "#ff6b5e",
-    "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff",
+    "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff", "field": "#6ca29b", "ipc": "#2f767c",
+    "taker": "#e8a39b",
 }  # fmt: skip
 _SAFE = _GREY | {
     "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
-    "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff",
+    "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#8fa3ad", "ipc": "#5c7f96",
+    "taker": "#dca6a2",
 }  # fmt: skip
 _LIGHT = {
     "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#8c959f",
     "rule": "#d0d7de", "both": "#bf8700", "lp0": "#0969da", "lp1": "#8250df",
     "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
-    "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da",
+    "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
+    "taker": "#a8443c",
 }  # fmt: skip
 # Normal and bright colours are alike in many palettes, bright black is grey in some, and the
 # background may be light. So every meaning has its own hue, and quiet text is dimmed.
 _ANSI = {
     **dict.fromkeys(("text", "bright", "both", *_GREY), "default"),
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
-    "warn": "yellow", "cyan": "cyan", "key": "bright_blue",
+    "warn": "yellow", "cyan": "cyan", "key": "bright_blue", "field": "cyan", "ipc": "cyan",
+    "taker": "bright_red",
 }  # fmt: skip
 PALETTES = {
-    "perftop-dark": Palette(_DARK, _HEAT_DARK, "#0d1117", "#1a212b"),
+    "perftop-dark": Palette(
+        _DARK, _HEAT_DARK, "#0d1117", "#1a212b", "#27171c", "#3a1f24"
+    ),
     "perftop-light": Palette(
         _LIGHT,
         ("#fbf3dc", "#f3e2ae", "#e6cf7f", "#cfbe5c", "#a8ae54", "#7f9f5c",
          "#56906a", "#348074", "#226d79", "#1b5876", "#17426a", "#122b52"),
-        "#ffffff", "#e8eef5", dark=False,
+        "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False,
     ),
     "perftop-safe": Palette(  # no meaning rests on red against green
         _SAFE,
         ("#012a52", "#1f3b60", "#354d6f", "#4b5f7b", "#66717f", "#7f8383",
          "#979483", "#b0a581", "#c8b67d", "#dcc87b", "#f0d978", "#ffeb74"),
-        "#0d1117", "#1a212b",
+        "#0d1117", "#1a212b", "#27171c", "#3a1f24",
     ),
     "perftop-ansi": Palette(
         _ANSI,
         tuple(name for name in ("blue", "cyan", "bright_green", "bright_yellow") for _ in range(3)),
-        "default", "default", ansi=True,
+        "default", "default", "default", "default", ansi=True,
     ),
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
@@ -141,6 +152,7 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     """Rich styles by key. Every style has a background, so the compositor need not mix any."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
+    colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
     made = (_of_terminal if palette.ansi else _mixed)(palette, colors, mood)
     for key, color in _GROUNDED.items():
@@ -148,6 +160,14 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
         made[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
     made["mark"] = made["key"]
     return made
+
+
+def _field(palette: Palette) -> Sequence[str]:
+    """Colours of one hue from low to high, for histories beside numbers."""
+    if palette.ansi:
+        return palette.heat
+    ground, top = Color.parse(palette.ground), Color.parse(palette.colors["field"])
+    return [ground.blend(top, (step + 1) / HEAT).hex for step in range(HEAT)]
 
 
 _LETTERS = {"black": "#000000", "white": "#ffffff"}
@@ -168,9 +188,10 @@ def _is_deep(color: str) -> bool:
 
 
 def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
-    back = palette.ground
-    if mood == "chosen":  # faint would be invisible on the brighter row
-        back = palette.chosen
+    back = {
+        "chosen": palette.chosen, "victim": palette.victim, "chosen victim": palette.chosen_victim,
+    }.get(mood, palette.ground)  # fmt: skip
+    if back != palette.ground:  # faint would be invisible on the brighter row
         raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
         colors = colors | raised
     made = {}
@@ -186,10 +207,10 @@ def _of_terminal(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[s
     made = {}
     for key, color in colors.items():
         stale, quiet = mood == "stale", key in _QUIET
-        bold = not stale and (key in _BOLD or (mood == "chosen" and not quiet))
-        field = key.startswith(("heat", "black", "white"))
+        bold = not stale and (key in _BOLD or (mood.startswith("chosen") and not quiet))
+        field = key.startswith(("heat", "field", "black", "white"))
         fore = color if field or not stale else palette.colors["text"]
-        dim = stale or (quiet and mood == "calm")
+        dim = stale or (quiet and mood in {"calm", "victim"})
         made[key] = Style(color=fore, bgcolor=palette.ground, bold=bold, dim=dim)
     return made
 

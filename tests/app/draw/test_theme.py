@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import get_args
 
 import pytest
 from colours import EYES, ciede2000, contrast, distance, luminance
@@ -41,7 +42,7 @@ def test_the_config_file_knows_the_themes() -> None:
     assert tuple(shade.name for shade in theme.THEMES) == tuple(theme.PALETTES) == config.THEMES
 
 
-@pytest.mark.parametrize("mood", ["calm", "chosen", "stale"])
+@pytest.mark.parametrize("mood", get_args(theme.Mood))
 def test_every_theme_has_every_key(mood: theme.Mood) -> None:
     keys = set(theme.styles("perftop-dark", mood))
     assert {"heat0", f"heat{theme.HEAT - 1}", "badge", "mark"} <= keys
@@ -95,6 +96,9 @@ def test_a_field_is_ordered_in_luminance_away_from_the_ground(name: str, eyes: s
     levels = [luminance(color, eyes) for color in palette.heat]
     ordered = sorted(set(levels), reverse=not palette.dark)
     assert levels == ordered
+    steps = (theme.styles(name)[f"field{i}"].color for i in range(theme.HEAT))
+    hues = [luminance(step.name, eyes) for step in steps if step is not None]
+    assert hues == sorted(set(hues), reverse=not palette.dark)
     ground = luminance(palette.ground, eyes)
     assert abs(levels[0] - ground) < abs(levels[-1] - ground)
 
@@ -117,6 +121,9 @@ def test_text_can_be_read(name: str) -> None:
         color = palette.colors[key]
         assert contrast(color, palette.ground) >= 4.5, key
         assert contrast(color, palette.chosen) >= 4.2, key
+    for key in ("text", "bright", "alarm", "taker"):
+        for ground in (palette.victim, palette.chosen_victim):
+            assert contrast(palette.colors[key], ground) >= 3.5, (key, ground)
     assert contrast(palette.colors["both"], palette.ground) >= 3
     for key in set(theme.styles(name)) - LETTERS:
         style = theme.styles(name, "stale")[key]
