@@ -6,6 +6,7 @@ import codecs
 import locale
 import os
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 from unicodedata import category
@@ -63,6 +64,19 @@ def safe(text: str, most: int) -> str:
     """Untrusted text made printable and cut to at most `most` characters."""
     shown = printable(text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+NARROWEST = 40
+"""Cells: minimum width of wrapped lines; a narrower terminal wraps them itself."""
+
+
+def wrapped(text: str, width: int, indent: int) -> list[str]:
+    """The text in lines of `width` cells, all but the first of them indented. Words stay whole,
+    because many are options, names of events or parts of commands."""
+    return textwrap.wrap(
+        text, max(width, 2 * indent, NARROWEST), subsequent_indent=" " * indent,
+        replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def machine(answer: Mapping[str, Any]) -> list[str]:

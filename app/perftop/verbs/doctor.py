@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from perftop.base.text import in_ascii, machine, mark
+from perftop.base.text import in_ascii, machine, mark, wrapped
 
 Answer = dict[str, Any]
 INDENT = 20
@@ -23,19 +22,12 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
 
 
 def _check(check: Answer, sign: str, width: int) -> list[str]:
-    lines = _wrapped(f"{sign} {check['what']:<{INDENT - 2}}{check['why']}", width)
+    lines = wrapped(f"{sign} {check['what']:<{INDENT - 2}}{check['why']}", width, INDENT)
     if check["lost"]:
-        lines += _wrapped(" " * INDENT + f"without it: {check['lost']}", width)
+        lines += wrapped(" " * INDENT + f"without it: {check['lost']}", width, INDENT)
     if check["fix"]:
-        lines += _wrapped(" " * INDENT + f"to mend: {check['fix']}", width)
+        lines += wrapped(" " * INDENT + f"to mend: {check['fix']}", width, INDENT)
     return lines
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text, max(width, 2 * INDENT), subsequent_indent=" " * INDENT, drop_whitespace=True,
-        replace_whitespace=False, break_long_words=False,
-    )  # fmt: skip
 
 
 def _verdict(answer: Answer, width: int) -> list[str]:
@@ -56,7 +48,11 @@ def _verdict(answer: Answer, width: int) -> list[str]:
     for missing in answer["missing"]:
         reasons.setdefault(missing["why"], []).append(missing["what"])
     rows += [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
-    return [line for key, text in rows for line in _wrapped(f"  {key:<{INDENT - 2}}{text}", width)]
+    return [
+        line
+        for key, text in rows
+        for line in wrapped(f"  {key:<{INDENT - 2}}{text}", width, INDENT)
+    ]
 
 
 def _readiness(items: Sequence[Answer], width: int, *, unicode: bool) -> list[str]:
@@ -64,9 +60,9 @@ def _readiness(items: Sequence[Answer], width: int, *, unicode: bool) -> list[st
     lines = ["Benchmarks here:"]
     for item in items:
         sign = mark(item["state"], unicode=unicode)
-        lines += _wrapped(f"{sign} {item['what']:<{INDENT - 2}}{item['now']}", width)
+        lines += wrapped(f"{sign} {item['what']:<{INDENT - 2}}{item['now']}", width, INDENT)
         if item["effect"]:
-            lines += _wrapped(" " * INDENT + item["effect"], width)
+            lines += wrapped(" " * INDENT + item["effect"], width, INDENT)
         if item["change"]:
-            lines += _wrapped(" " * INDENT + f"to change: {item['change']}", width)
+            lines += wrapped(" " * INDENT + f"to change: {item['change']}", width, INDENT)
     return lines

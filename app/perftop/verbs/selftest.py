@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from perftop.base.text import in_ascii, mark, ranges
+from perftop.base.text import in_ascii, mark, ranges, wrapped
 
 Answer = dict[str, Any]
 VERDICTS = ("trusted", "close", "disturbed", "unusable")
@@ -27,10 +26,9 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     lines += _not_there(answer["checks"], width)
     if answer["unchecked"]:
         names = ", ".join(answer["unchecked"])
-        lines += _wrapped(
-            f"  {'not tested':<{NAME}}nothing moves by a known amount: {names}", width
-        )
-    lines += ["", *_wrapped(_sum(answer, there), width, 0)]
+        text = f"  {'not tested':<{NAME}}nothing moves by a known amount: {names}"
+        lines += wrapped(text, width, INDENT)
+    lines += ["", *wrapped(_sum(answer, there), width, 0)]
     return lines if unicode else [in_ascii(line) for line in lines]
 
 
@@ -53,7 +51,8 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
     means = f"{MEANS[verdict]}; " if verdict in MEANS else ""
     if check["measured"] is None:
         means = "no sample could be used; "
-    return [*_wrapped(head, width), *_wrapped(" " * INDENT + means + "; ".join(details), width)]
+    rest = " " * INDENT + means + "; ".join(details)
+    return [*wrapped(head, width, INDENT), *wrapped(rest, width, INDENT)]
 
 
 def _of(check: Answer) -> str:
@@ -85,7 +84,7 @@ def _not_there(checks: Sequence[Answer], width: int) -> list[str]:
     for (why, fix), names in reasons.items():
         mend = f"; to mend: {fix}" if fix else ""
         text = f"  {'not there':<{NAME}}{', '.join(names)}: {why}{mend}"
-        lines += _wrapped(text, width)
+        lines += wrapped(text, width, INDENT)
     return lines
 
 
@@ -94,10 +93,3 @@ def _sum(answer: Answer, there: Sequence[Answer]) -> str:
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
     return f"{len(there)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"
-
-
-def _wrapped(text: str, width: int, indent: int = INDENT) -> list[str]:
-    return textwrap.wrap(
-        text, max(width, 2 * INDENT), subsequent_indent=" " * indent, replace_whitespace=False,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip

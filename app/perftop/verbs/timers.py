@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perftop.base.format import MISSING
-from perftop.base.text import in_ascii, machine
+from perftop.base.text import in_ascii, machine, wrapped
 from perftop.base.times import exact
 
 Answer = dict[str, Any]
@@ -26,7 +25,7 @@ NARROWEST = 80
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     width = max(width, NARROWEST)
     lines = [
-        *_wrapped("", _title(answer), width, 0), "",
+        *wrapped(_title(answer), width, 0), "",
         *_costs(answer, width), "",
         *_distributions(answer, unicode), "",
         *_order(answer, width), "",
@@ -37,11 +36,8 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     return lines if unicode else [in_ascii(line) for line in lines]
 
 
-def _wrapped(head: str, text: str, width: int, indent: int = INDENT) -> list[str]:
-    return textwrap.wrap(
-        f"{head:<{indent}}{text}", width, subsequent_indent=" " * indent,
-        replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+def _fact(name: str, text: str, width: int) -> list[str]:
+    return wrapped(f"{name:<{INDENT}}{text}", width, INDENT)
 
 
 def _title(answer: Answer) -> str:
@@ -75,9 +71,9 @@ def _costs(answer: Answer, width: int) -> Iterator[str]:
             cells = [number(method[key]) for key in keys]
             yield _row(method["name"], [*cells, exact(method["step_ns"])]) + mark
         else:
-            yield from _wrapped(f"{method['name']}", f"{MISSING}: {method['why']}", width)
+            yield from _fact(method["name"], f"{MISSING}: {method['why']}", width)
             if method["fix"]:
-                yield from _wrapped("", f"to mend: {method['fix']}", width)
+                yield from _fact("", f"to mend: {method['fix']}", width)
     yield from _notes(answer, width)
 
 
@@ -93,21 +89,21 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
         f" {100 * answer['confidence']:g} % confidence another run's mean is no farther away,"
         " if all else stays as it is"
     )
-    yield from _wrapped("", text, width, 2)
+    yield from wrapped(f"  {text}", width, 2)
     stamps = number(answer["bracket_ticks"])
     text = (
         "MONOTONIC… by clock_gettime; what is no stamp itself is measured between two"
         f" LFENCE;RDTSC;LFENCE, whose {stamps} ticks are taken off"
     )
-    yield from _wrapped("", text, width, 2)
+    yield from wrapped(f"  {text}", width, 2)
     yield from _together(answer["methods"], width)
     if any(method["settled"] is False for method in answer["methods"]):
         moved = f"{100 * answer['epsilon']:g} %"
         text = f"* the mean still moved by more than {moved} when time was up: ± is all there is"
-        yield from _wrapped("", text, width, 2)
+        yield from wrapped(f"  {text}", width, 2)
     for method in answer["methods"]:
         if method["note"]:
-            yield from _wrapped("", f"{method['name']} of {method['note']}", width, 2)
+            yield from wrapped(f"  {method['name']} of {method['note']}", width, 2)
 
 
 def _together(methods: Sequence[Answer], width: int) -> Iterator[str]:
@@ -118,7 +114,7 @@ def _together(methods: Sequence[Answer], width: int) -> Iterator[str]:
             by_calls.setdefault(method["calls"], []).append(method["name"])
     for calls, names in by_calls.items():
         text = f"{', '.join(names)}: {calls} calls a sample: least, median, σ are of their means"
-        yield from _wrapped("", text, width, 2)
+        yield from wrapped(f"  {text}", width, 2)
 
 
 # --- distributions --------------------------------------------------------------------------------
@@ -148,23 +144,23 @@ def _share(share: float) -> str:
 def _order(answer: Answer, width: int) -> Iterator[str]:
     yield "order it keeps"
     for method in answer["methods"]:
-        yield from _wrapped(method["name"], method["guarantees"] or "not stated", width)
+        yield from _fact(method["name"], method["guarantees"] or "not stated", width)
 
 
 def _tsc(answer: Answer, width: int) -> Iterator[str]:
     tsc = answer["tsc"]
-    yield from _wrapped("TSC", _rate(tsc), width)
+    yield from _fact("TSC", _rate(tsc), width)
     if tsc["note"]:
-        yield from _wrapped("", tsc["note"], width)
-    yield from _wrapped("  the screen's rate", _rate(tsc["hello"]), width)
+        yield from _fact("", tsc["note"], width)
+    yield from _fact("  the screen's rate", _rate(tsc["hello"]), width)
     for rate in tsc["said"]:
-        yield from _wrapped("  nominal", _rate(rate), width)
+        yield from _fact("  nominal", _rate(rate), width)
     kept = {True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown"}
-    yield from _wrapped("  invariant", kept[tsc["invariant"]], width)
+    yield from _fact("  invariant", kept[tsc["invariant"]], width)
     step = tsc["step_ticks"]
     moves = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
-    yield from _wrapped("  moves in steps of", moves, width)
-    yield from _wrapped("  clock source", tsc["clocksource"] or "unknown", width)
+    yield from _fact("  moves in steps of", moves, width)
+    yield from _fact("  clock source", tsc["clocksource"] or "unknown", width)
 
 
 def _rate(rate: Answer) -> str:
@@ -179,7 +175,7 @@ def _ppm(error: float) -> str:
 def _offsets(answer: Answer, width: int) -> Iterator[str]:
     offsets = answer["offsets"]
     if not offsets:
-        yield from _wrapped("TSC offsets", "no second CPU that perftop may run on", width)
+        yield from _fact("TSC offsets", "no second CPU that perftop may run on", width)
         return
     yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
     known = [f"  CPU {o['cpu']:<5}{_offset(o)}" for o in offsets if o["why"] is None]
@@ -189,7 +185,7 @@ def _offsets(answer: Answer, width: int) -> Iterator[str]:
         yield "".join(f"{cell:<{size}}" for cell in known[i : i + across]).rstrip()
     for offset in offsets:
         if offset["why"] is not None:
-            yield from _wrapped(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
+            yield from _fact(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
     if left := answer["offsets_left_out"]:
         yield f"  {left} more CPUs were left out"
 
@@ -202,7 +198,7 @@ def _offset(offset: Answer) -> str:
 def _disturbances(answer: Answer, width: int) -> Iterator[str]:
     yield "what disturbed" if answer["disturbances"] else "nothing was seen that disturbed"
     for seen in answer["disturbances"]:
-        yield from _wrapped(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)
+        yield from _fact(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)
 
 
 LEVELS = "▁▂▃▄▅▆▇█"

@@ -13,7 +13,7 @@ from typing import Any
 
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import in_ascii, printable, utf8
+from perftop.base.text import in_ascii, printable, utf8, wrapped
 from perftop.verbs.ramp import clock_source, picture, plot, words
 from perftop.verbs.ramp.runs import Ramp, middle, together
 from perftop.verbs.ramp.trace import traces
@@ -145,7 +145,7 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     size = shutil.get_terminal_size((100, 24))
     width = min(size.columns, 160)
     facts = words.facts(answer, ramp, width)
-    said = words.folded(words.sentence(answer, ramp), width)
+    said = wrapped(words.sentence(answer, ramp), width, 0)
     height = max(LEAST, min(size.lines - len(facts) - len(said) - FRAME, MOST))
     tty = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     lines = [words.title(answer), ""]

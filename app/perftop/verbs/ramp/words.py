@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from perftop.base.text import wrapped
 from perftop.base.times import rounded
 from perftop.verbs.ramp import clock_source
 from perftop.verbs.ramp.climb import HOLD_S
@@ -82,17 +82,12 @@ def facts(answer: Mapping[str, Any], ramp: Ramp, width: int) -> list[str]:
     if answer["virtualisation"]:
         seen = "only its own idle is seen; the CPU below may have run for others"
         rows.append(("guest", seen))
-    return [line for name, text in rows if text for line in _wrapped(name, text, width)]
-
-
-def _wrapped(name: str, text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        f"{name:<{INDENT}}{text}", max(width, 3 * INDENT), subsequent_indent=" " * INDENT
-    )
-
-
-def folded(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 3 * INDENT))
+    return [
+        line
+        for name, text in rows
+        if text
+        for line in wrapped(f"{name:<{INDENT}}{text}", width, INDENT)
+    ]
 
 
 def _times(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
