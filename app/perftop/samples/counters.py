@@ -53,12 +53,15 @@ class Delta:
     """(CPUs, counters), with a leading axis for several samples: codes of doubt, 0 for none;
     counters are in the order of `keys`."""
     keys: tuple[str, ...]
+    skew_ns: Ints
+    """Longest time between the first and the last wake-up of the reads of a frame."""
 
     def add(self, other: Delta) -> None:
         for name, table in other.tables.items():
             mine = self.tables[name]
             mine.ticks += table.ticks
             mine.moved += table.moved
+        self.skew_ns = np.maximum(self.skew_ns, other.skew_ns)
         if other.doubts.any():
             self.doubts = merged(self.doubts, other.doubts)
 
@@ -73,14 +76,14 @@ class Delta:
             name: BlockDelta(table.ticks[samples], table.moved[samples], table.width[samples])
             for name, table in self.tables.items()
         }
-        return Delta(tables, self.doubts[samples], self.keys)
+        return Delta(tables, self.doubts[samples], self.keys, self.skew_ns[samples])
 
     def copy(self) -> Delta:
         tables = {
             name: BlockDelta(table.ticks.copy(), table.moved.copy(), table.width.copy())
             for name, table in self.tables.items()
         }
-        return Delta(tables, self.doubts.copy(), self.keys)
+        return Delta(tables, self.doubts.copy(), self.keys, self.skew_ns.copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ class Counters:
             moved = np.zeros((*shape, block.columns))
             tables[block.name] = BlockDelta(np.zeros(shape), moved, np.zeros(shape))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
-        return Delta(tables, codes, self.keys)
+        return Delta(tables, codes, self.keys, np.zeros(samples, int))
 
     def disbelieve(self, delta: Delta) -> None:
         """Set doubted counters to NaN."""
@@ -293,6 +296,7 @@ class Counters:
         moved = np.where(both & ~wrong, limits.scaled(moved), np.nan)
         table.moved[at] = np.where(good[..., None], moved, 0.0)
         if block.scope == "cpu":
+            delta.skew_ns[at] = np.maximum(delta.skew_ns[at], now.skew_ns)
             wrong &= good[..., None]
             self._doubt(limits, np.array(at), backwards, wrong, delta)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Words
+from perftop.base.arrays import Bools, Floats, Ints, Words
 
 USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 HEAD_BYTES = 8 * wire.HEAD
@@ -35,6 +35,15 @@ class Readings:
     def flags(self) -> Words:
         flags: Words = self.head[..., 4]
         return flags
+
+    @property
+    def skew_ns(self) -> Ints:
+        """By frame: time between the first and the last wake-up of the reads."""
+        late, sampled = self.head[..., 2], self.flagged(wire.ROW_SAMPLED)
+        last = np.where(sampled, late, 0).max(axis=1)
+        first = np.minimum(np.where(sampled, late, last[:, None]).min(axis=1), last)
+        skew: Ints = (last - first).astype(np.int64)
+        return skew
 
     def flagged(self, bit: int) -> Bools:
         found: Bools = self.flags & np.uint64(bit) != 0

@@ -35,7 +35,6 @@ class Sample:
     split."""
     values: Values
     split: Split
-    skew_ns: int
     ceilings: Ceilings
 
 
@@ -150,17 +149,16 @@ class Sieve:
             self._started = True
             yield None
         if len(frames) > first:
-            skews = [self._skew_ns(frame) for frame in frames[first:]]
-            yield from self._judged(delta[first:], skews, learn=learn)
+            yield from self._judged(delta[first:], len(frames) - first, learn=learn)
 
-    def _judged(self, delta: Delta, skews_ns: list[int], *, learn: bool) -> Iterator[Sample]:
+    def _judged(self, delta: Delta, count: int, *, learn: bool) -> Iterator[Sample]:
         self._gates.check(self.counters, delta)
         self.counters.disbelieve(delta)
         values = self.evaluator.evaluate(delta)
         util = values["util"]
         evidence = self._siblings.evidence(delta, util, self.online) if learn else None
         verdicts, begin, unit = None, 0, self.splitter.unit
-        for i, skew_ns in enumerate(skews_ns):
+        for i in range(count):
             if evidence is not None:
                 self._siblings.learn(evidence, i)
             if learn and unit != self.splitter.unit:  # the event or its factor changed
@@ -169,7 +167,7 @@ class Sieve:
             if verdicts is None:
                 begin, verdicts = i, self._verdicts(delta[i:], values.of(slice(i, None)))
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
-            yield self._sample(verdicts, i - begin, skew_ns)
+            yield self._sample(verdicts, i - begin)
 
     def _verdicts(self, delta: Delta, values: Values) -> _Verdicts:
         fresh = self._siblings.check(delta, values["util"], self.online)
@@ -183,11 +181,11 @@ class Sieve:
         split = self.splitter.split(delta, values, self.online)
         return _Verdicts(delta, values, fresh, split, self.ceilings(delta, values))
 
-    def _sample(self, verdicts: _Verdicts, at: int, skew_ns: int) -> Sample:
+    def _sample(self, verdicts: _Verdicts, at: int) -> Sample:
         delta = verdicts.delta[at]
         whole = self._whole(delta) if delta.doubts.any() else delta
         values, split = verdicts.values.of(at), verdicts.split[at]
-        return Sample(delta, whole, values, split, skew_ns, verdicts.ceilings[at])
+        return Sample(delta, whole, values, split, verdicts.ceilings[at])
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""
@@ -201,14 +199,3 @@ class Sieve:
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """The turbo ceiling of each core; `values` are the metrics of the same span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
-
-    def _skew_ns(self, frame: wire.Frame) -> int:
-        """Time in ns between the first and the last wake-up of the reads of one frame."""
-        for block in self.hello.blocks:
-            rows = frame.blocks.get(block.name)
-            if block.scope == "cpu" and rows is not None:
-                head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD)
-                if len(head) > 1 or len(self.position) == 1:
-                    late = head[head[:, 4] & np.uint64(wire.ROW_SAMPLED) != 0, 2]
-                    return int(late.max() - late.min()) if len(late) else 0
-        return 0

@@ -65,7 +65,6 @@ class Span:
 
     delta: Delta
     start_ns: int
-    skew_ns: int = 0
     samples: int = 0
     _good: Floats | None = None
     """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
@@ -82,7 +81,6 @@ class Span:
             self._whole.add(sample.whole)
         self.delta.add(sample.delta)
         self.samples += 1
-        self.skew_ns = max(self.skew_ns, sample.skew_ns)
 
     def _count(self, values: Values) -> None:
         assert self._good is not None
@@ -116,7 +114,7 @@ class Span:
             time=unix,
             time_ns=end_ns,
             elapsed_s=(end_ns - self.start_ns) / 1e9,
-            skew_s=self.skew_ns / 1e9,
+            skew_s=int(self.delta.skew_ns) / 1e9,
             values=values,
             split=sieve.splitter.split(whole, split_values, sieve.online),
             counts=counts,
