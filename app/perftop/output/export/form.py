@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Protocol
 
 from perftop.output.export.recorded_command import Command
@@ -16,12 +17,12 @@ class Out(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-class Form:
+class Form(Protocol):
     """A format writes as it is called. `finish` is called last, also for a damaged recording;
     `summary` is called just before it if there was a frame. Tables write intervals only."""
 
-    def interval(self, interval: Interval) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def interval(self, interval: Interval) -> None: ...
 
     def episode(self, episode: Episode) -> None: ...
 
