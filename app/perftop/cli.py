@@ -26,7 +26,6 @@ from perftop.arguments import (
     split,
 )
 from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
-from perftop.process import batches
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
@@ -212,7 +211,7 @@ def _live(options: argparse.Namespace) -> int:
 
     settings, mouse = config.load(options.config), not options.no_mouse
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
-    from perftop.process import launch
+    from perftop.process import batches, launch
 
     # The app takes longer to import than the probe to start, so both happen side by side.
     if options.command is None:
@@ -243,6 +242,8 @@ def _replay(options: argparse.Namespace) -> int:
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
+        from perftop.process import batches
+
         batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
         argv = _stream(options, sample_ns, batch_ns, job)
         from perftop.verbs import stat

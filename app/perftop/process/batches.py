@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-MOST_NS, MOST_SAMPLES = 1_000_000_000, 256
-"""Longest batch that a probe makes."""
+from perfprobe.wire.batches import most
 
 
 def longest(sample_ns: int, *spans_ns: int | None) -> int:
     """Length in ns of the longest batch that divides these spans, which are whole samples. A span
     that ended inside a batch would be told late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
-    most = min(int(MOST_NS / sample_ns + 0.01), MOST_SAMPLES)  # lengths may be rounded
-    return sample_ns * max(n for n in range(1, max(1, most) + 1) if samples % n == 0)
+    return sample_ns * max(n for n in range(1, most(sample_ns) + 1) if samples % n == 0)

@@ -3,10 +3,8 @@ wakes as often as its reader wants numbers, not as often as samples are taken.""
 
 from __future__ import annotations
 
-LONGEST_NS = 1_000_000_000
-"""Upper bound of a batch: what is not written yet is lost if the probe is killed."""
-MOST_ROUNDS = 256
-"""Upper bound of rounds in a batch. With samples of 1 ms that is four wake-ups a second."""
+from perfprobe.wire.batches import most, whole
+
 MOST_BYTES = 4 << 20
 """Upper bound of a batch's frames: half of what may wait for a slow reader (serve.QUEUE_BYTES)."""
 EARLY = 2
@@ -18,7 +16,7 @@ class Batches:
 
     def __init__(self, period_ns: int, frame_bytes: int) -> None:
         self._period_ns = period_ns
-        self.most = max(1, min(self._fit(LONGEST_NS), MOST_ROUNDS, MOST_BYTES // frame_bytes))
+        self.most = max(1, min(most(period_ns), MOST_BYTES // frame_bytes))
         """Rounds in the longest batch; the rings of the lanes must hold several."""
         self._rounds = 1
         self._early = EARLY
@@ -29,12 +27,8 @@ class Batches:
     def pace(self, batch_ns: int) -> None:
         """Batches are this long, or as long as is possible, counted from the last round that was
         taken."""
-        self._rounds = max(1, min(self._fit(batch_ns), self.most))
+        self._rounds = max(1, min(whole(batch_ns, self._period_ns), self.most))
         self._begin = self._last
-
-    def _fit(self, batch_ns: int) -> int:
-        # Both lengths may have been rounded, so a whole multiple may seem to be a bit less.
-        return int(batch_ns / self._period_ns + 0.01)
 
     @property
     def at_once(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe.native.batches import LONGEST_NS, MOST_BYTES, MOST_ROUNDS, Batches
+from perfprobe.native.batches import MOST_BYTES, Batches
+from perfprobe.wire.batches import LONGEST_NS, MOST_FRAMES
 
 MS = 1_000_000
 
@@ -64,6 +65,6 @@ def test_a_batch_is_a_round_at_least_and_bounded(
         rounds, last = end - last, end
         assert rounds >= 1
         if rounds > 1:
-            assert rounds <= MOST_ROUNDS
+            assert rounds <= MOST_FRAMES
             assert rounds * period_ns <= min(LONGEST_NS, batch_ns) + 0.02 * period_ns
             assert rounds * frame_bytes <= MOST_BYTES
