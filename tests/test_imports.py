@@ -157,9 +157,20 @@ def test_what_draws_no_screen_needs_no_textual() -> None:
     assert not loaded(f"import {', '.join(sorted({*found} - drawing))}") & {"textual", "rich"}
 
 
-def test_the_first_paint_does_not_wait_for_numpy() -> None:
-    """What is drawn until the monitor is there."""
-    assert "numpy" not in loaded("import perftop.tui.app, perftop.tui.command_app")
+def test_the_first_picture_waits_for_no_library() -> None:
+    """It stands while numpy and Textual are imported."""
+    found = loaded("import perftop.tui.first_picture, perftop.process.launch")
+    assert not found & {"numpy", "textual", "rich", "asyncio", "msgpack"}
+
+
+def test_the_first_numbers_wait_for_one_view_alone() -> None:
+    code = (
+        "import perftop.tui.app, sys\n"
+        "print(*(name for name in sys.modules if name.startswith('perftop.tui')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    there = {folder(module) for module in done.stdout.split()}
+    assert there & set(VIEWS.split()) == set()
 
 
 def test_the_probe_is_small() -> None:

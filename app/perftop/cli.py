@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,18 +210,19 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
 def _live(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
-    from perftop.tui import config
+    from perftop.tui import config, first_picture
 
     settings, mouse = config.load(options.config), not options.no_mouse
     interval_ns, sample_ns = _times(options, LIVE_INTERVAL_NS)
     from perftop.process import batches, launch
 
-    # The app takes longer to import than the probe to start, so both happen side by side.
     if options.command is None:
         argv = _stream(options, sample_ns, batches.longest(sample_ns, interval_ns))
-        with launch.launched(argv) as probe:
-            from perftop.tui import app
-
+        # The app takes longer to import than the probe to start, so both happen side by side.
+        with first_picture.shown() as picture, launch.launched(argv) as probe:
+            with _uncollected():
+                from perftop.tui import app
+            picture.hand_over()
             return app.run(probe, interval_ns, settings, mouse=mouse)
     from perftop.process.job_terminal import Console
 
@@ -230,6 +234,18 @@ def _live(options: argparse.Namespace) -> int:
         from perftop.tui import command_app
 
         return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Imports leave nothing to collect. Looking for it again and again would take a tenth of their
+    time, and later as much at each collection."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _replay(options: argparse.Namespace) -> int:

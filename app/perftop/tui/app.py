@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from textual import events, work
 from textual.app import App
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.screen import Screen
 
 from perfprobe import wire
 from perftop.base import errors
@@ -26,20 +26,19 @@ from perftop.process import batches
 from perftop.process.launch import Probe
 from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed
+from perftop.recording.background import Deck
 from perftop.session import marks
+from perftop.session.history import History
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
 from perftop.tui.playhead import Playhead
 from perftop.tui.screen.messages import Jumped, Marked, Refreshed
-from perftop.tui.screen.opening import Opening
+from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 from perftop.tui.terminal import Terminal
-
-if TYPE_CHECKING:
-    from perftop.recording.background import Deck
-    from perftop.session.interval import Interval
-    from perftop.session.session import Session
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
@@ -51,7 +50,6 @@ class PerfTopApp(App[None]):
     TITLE = "perftop"
     CSS_PATH = "perftop.tcss"
     ENABLE_COMMAND_PALETTE = False
-    DEFAULT_MODE = "opening"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
 
     def __init__(
@@ -81,7 +79,6 @@ class PerfTopApp(App[None]):
         self._deck: Deck | None = None
         self.playhead = Playhead()
         self._up = self._crashed = False
-        self._painted = asyncio.Event()
         self._signal: signal.Signals | None = None
         for shade in theme.THEMES:
             self.register_theme(shade)
@@ -91,8 +88,11 @@ class PerfTopApp(App[None]):
         self.animation_level = "none"
         self.set_keymap(config.keys)
         self._config, self._ascii = config, ascii_
-        self._entering = asyncio.Lock()
-        self.add_mode("opening", lambda: Opening(config.keys, ascii_=ascii_))
+
+    def get_default_screen(self) -> Screen[Any]:
+        config = self._config
+        choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
+        return Monitor(choice, config.keys)
 
     @property
     def interval(self) -> Interval | None:
@@ -102,11 +102,10 @@ class PerfTopApp(App[None]):
     def on_load(self) -> None:
         heed(ENDS, self._signalled, self._hurry)
         self.set_interval(1.0, self._watch)
-        self._feed()  # before the first paint: the probe starts while we draw
+        self._feed()
 
     def on_ready(self) -> None:
         self._up = True
-        self.call_after_refresh(self._painted.set)
         if self._signal is not None:
             self._signalled(self._signal)
         elif self.failure is not None and self.interval is None:
@@ -114,12 +113,9 @@ class PerfTopApp(App[None]):
         self._tell()
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops input after the app was told to quit, as no screen is left to take it; keys wait
-        until the monitor is there."""
+        """Drops input after the app was told to quit, as no screen is left to take it."""
         if self._exit and isinstance(event, events.InputEvent):
             return
-        if isinstance(event, events.Key):
-            await self._enter_monitor()
         await super().on_event(event)
 
     def get_driver_class(self) -> type[Driver]:
@@ -142,37 +138,13 @@ class PerfTopApp(App[None]):
         assert self._open is not None
         try:
             async with self._open() as stream:
-                await self._opened()
                 async for messages in stream:
                     self._take(messages)
             self._end(Failed("the probe has ended", 0))
         except Failed as failed:
             self._end(failed)
 
-    # --- the monitor: all that imports numpy is imported here, after the first paint
-
-    async def _opened(self) -> None:
-        await self._painted.wait()
-        await self._enter_monitor()
-
-    async def _enter_monitor(self) -> None:
-        """Switches from the opening screen to the monitor, if that has not been done."""
-        async with self._entering:
-            if self.current_mode != "opening" or self._exit:
-                return
-            from perftop.tui.screen.monitor import Monitor
-
-            config = self._config
-            choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
-            self.add_mode("monitor", lambda: Monitor(choice, config.keys))
-            await self.switch_mode("monitor")
-            self._tell()
-
     def _begin(self, hello: wire.Hello) -> None:
-        from perftop.recording.background import Deck
-        from perftop.session.history import History
-        from perftop.session.session import Session
-
         self._session = Session(hello, History(hello))
         self._deck = Deck(self._session)
 
@@ -240,7 +212,7 @@ class PerfTopApp(App[None]):
         self._tell()
 
     def _tell(self) -> None:
-        """Sends the state to the mode's lowest screen, which other screens may cover."""
+        """Sends the state to the lowest screen, which others may cover."""
         if self.is_running and self.screen_stack:
             self.screen_stack[0].post_message(Refreshed(self._session, self.interval, self.status))
 

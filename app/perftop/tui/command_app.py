@@ -84,7 +84,6 @@ class AroundApp(PerfTopApp):
         assert self._open is not None
         try:
             async with self._open() as stream:
-                await self._opened()
                 from perftop.output.live_measurement import Beside
                 from perftop.process.run_notes import RunNotes
 
@@ -117,7 +116,6 @@ class AroundApp(PerfTopApp):
         """Called after the screen has closed. Lets the command run to its end, even if the app
         failed."""
         self._gone = True
-        self._painted.set()
         following = self._following
         if following is None:
             return
@@ -167,7 +165,7 @@ class AroundApp(PerfTopApp):
         self._unseen = (self._unseen + data)[-MOST_UNSEEN:]
 
     def _look(self) -> None:
-        if self._unseen and self.current_mode == "monitor":
+        if self._unseen and self.is_running:
             self._unseen = b""
             self._printout.settle()
             self.screen_stack[0].post_message(Printed(self._printout))

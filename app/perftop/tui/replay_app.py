@@ -74,7 +74,6 @@ class ReplayApp(PerfTopApp):
 
     @work(exclusive=True)
     async def _feed(self) -> None:
-        await self._opened()
         await self._go(self._reach_ns[0])
         while True:
             await self._playing.wait()

@@ -14,6 +14,7 @@ from fakes import Feed, Machine
 from playing import BIG, INTERVAL_NS, Run
 from waiting import until
 
+from perftop.base.format import many
 from perftop.base.times import length
 from perftop.process.job_terminal import Console
 from perftop.tui.command_app import AroundApp
@@ -181,7 +182,8 @@ def test_the_summary_is_of_the_run_and_of_nothing_after_it() -> None:
     around("true", act)
     (frames, early), (_, late) = summaries
     assert early == late
-    assert any(f" {n} samples of 8 CPUs" in line for line in early for n in range(1, frames))
+    told = {f" {many(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
+    assert any(text in line for line in early for text in told)
 
 
 def test_ctrl_c_is_for_the_command_while_it_runs_and_then_for_us() -> None:

@@ -3,14 +3,17 @@ to the next or previous episode."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from perftop.session import episode_navigation
-from perftop.tui.episodes.episode_list import Episodes
-from perftop.tui.screen.menu import columns, ordered, sorting
 from perftop.tui.screen.messages import Jumped, Refreshed, Sought
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
 from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.fields import fields
+
+if TYPE_CHECKING:
+    from perftop.tui.episodes.episode_list import Episodes
 
 
 class Choosing(Direct):
@@ -68,6 +71,8 @@ class Choosing(Direct):
         self.again()
 
     def action_sort_menu(self) -> None:
+        from perftop.tui.screen.menu import sorting  # Textual's list is slow to import
+
         def chosen(key: str | None) -> None:
             if key is not None:
                 self.action_sort(key)
@@ -76,6 +81,8 @@ class Choosing(Direct):
             self.app.push_screen(sorting(self.last.session, self.choice, self.view), chosen)
 
     def action_columns(self) -> None:
+        from perftop.tui.screen.menu import columns, ordered
+
         session, choice = self.last.session, self.choice
 
         def chosen(found: set[str] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -12,36 +12,21 @@ from textual.binding import BindingType
 from perftop.base.times import duration, when
 from perftop.session.interval import Interval
 from perftop.session.parse_time import typed
-from perftop.tui.core_page.core_page import CorePage
-from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.frame.key_line import KeyLine
-from perftop.tui.frame.prompt import Prompt
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
-from perftop.tui.heat.heat_map import HeatMap
-from perftop.tui.neighbours.neighbour_view import Neighbours
-from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.screen.command_pane import Paned
-from perftop.tui.screen.help import Help
 from perftop.tui.screen.messages import Jumped, Marked, Refreshed
 from perftop.tui.screen.narrowing import Narrowing
+from perftop.tui.screen.views import view
 from perftop.tui.shared import keys
-from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import called
-from perftop.tui.table.table import Table
-from perftop.tui.timeline.timeline import Past
 
-VIEWS: dict[str, type[Canvas]] = {
-    "overview": CoreGrid,
-    "heat": HeatMap,
-    "time": Past,
-    "table": Table,
-    "episodes": Episodes,
-    "neighbours": Neighbours,
-    "core": CorePage,
-}
+if TYPE_CHECKING:
+    from perftop.tui.frame.prompt import Prompt
+
 SHORT = 12
 """On screens with fewer lines the head of the screen is shortened."""
 TINY = 8
@@ -49,7 +34,6 @@ TINY = 8
 
 
 class Monitor(Paned):
-    CSS_PATH = "monitor.tcss"
     AUTO_FOCUS = "#overview"
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
@@ -57,7 +41,7 @@ class Monitor(Paned):
     def __init__(self, choice: Choice, keymap: Mapping[str, str]) -> None:
         super().__init__()
         self.choice = choice
-        self.view = VIEWS["overview"](choice, id="overview")
+        self.view = view("overview", choice)
         self._views = {"overview": self.view}
         self._before = "overview"
         """Id of the view to which Esc returns from the page of a core."""
@@ -132,7 +116,7 @@ class Monitor(Paned):
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
             return
         if name not in self._views:
-            made = self._views[name] = VIEWS[name](self.choice, id=name)
+            made = self._views[name] = view(name, self.choice)
             made.bare = self.view.bare
             await self.mount(made, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
@@ -163,6 +147,8 @@ class Monitor(Paned):
     # --- the prompt: filter, jump, mark
 
     async def _ask(self, what: str, text: str, hint: str) -> None:
+        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
+
         if self._prompt is None:
             self._prompt = Prompt(ascii_=self.choice.ascii)
             await self.mount(self._prompt, before=self._keys)
@@ -239,5 +225,7 @@ class Monitor(Paned):
         self.again()
 
     def action_help(self) -> None:
+        from perftop.tui.screen.help import Help
+
         bindings = [active.binding for active in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))

@@ -1,0 +1,55 @@
+"""What the terminal shows while perftop is still being imported: that it starts.
+
+Plain escape sequences, because the library that draws the screen takes longer to import than a
+person waits without a sign.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_SHOW = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J \x1b[1mperftop\x1b[0m  {host} \x1b[2m  starting\x1b[0m"
+_HIDE = "\x1b[?1049l\x1b[?25h"
+
+
+class Picture:
+    """Whether the picture is still on the terminal."""
+
+    stands = True
+
+    def hand_over(self) -> None:
+        """Called when something else draws from now on, and leaves the second screen at its end."""
+        self.stands = False
+
+
+@contextmanager
+def shown() -> Iterator[Picture]:
+    """The picture, on the terminal's second screen. It is taken away at the end of the block,
+    unless it was handed over. Typed keys are not echoed meanwhile; they wait for who reads them."""
+    fd, picture = sys.stdout.fileno(), Picture()
+    before = termios.tcgetattr(fd)
+    quiet = termios.tcgetattr(fd)
+    quiet[3] &= ~termios.ECHO
+    _write(fd, _SHOW.format(host=_host()))
+    try:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(fd, termios.TCSANOW, quiet)
+        yield picture
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+        if picture.stands:
+            _write(fd, _HIDE)
+
+
+def _host() -> str:
+    return "".join(c for c in os.uname().nodename if c.isascii() and c.isprintable())
+
+
+def _write(fd: int, text: str) -> None:
+    with suppress(OSError):
+        os.write(fd, text.encode())

@@ -1,0 +1,30 @@
+"""The views of the monitor. Each is imported when it is first shown, so that the first numbers need
+not wait for the others."""
+
+from __future__ import annotations
+
+from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.choice import Choice
+
+NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
+
+
+def view(name: str, choice: Choice) -> Canvas:
+    """The view of this name, which is also its id."""
+    made: type[Canvas]
+    match name:
+        case "overview":
+            from perftop.tui.overview.core_grid import CoreGrid as made  # noqa: N813
+        case "heat":
+            from perftop.tui.heat.heat_map import HeatMap as made  # noqa: N813
+        case "time":
+            from perftop.tui.timeline.timeline import Past as made  # noqa: N813
+        case "table":
+            from perftop.tui.table.table import Table as made  # noqa: N813
+        case "episodes":
+            from perftop.tui.episodes.episode_list import Episodes as made  # noqa: N813
+        case "neighbours":
+            from perftop.tui.neighbours.neighbour_view import Neighbours as made  # noqa: N813
+        case _:
+            from perftop.tui.core_page.core_page import CorePage as made  # noqa: N813
+    return made(choice, id=name)

@@ -1,0 +1,90 @@
+"""The picture before the screen is imported: shown, taken away, handed over; keys wait unseen."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from perftop.tui import first_picture
+
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
+    """A terminal that is stdout here: the end of who looks at it, and ours."""
+    looks, ours = pty.openpty()
+    with os.fdopen(ours, "w", closefd=False) as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        try:
+            yield looks, ours
+        finally:
+            os.close(looks)
+            os.close(ours)
+
+
+def seen(looks: int) -> bytes:
+    found = b""
+    while select.select([looks], [], [], 0)[0]:
+        found += os.read(looks, 4096)
+    return found
+
+
+def echoes(ours: int) -> bool:
+    flags: int = termios.tcgetattr(ours)[3]
+    return bool(flags & termios.ECHO)
+
+
+def test_it_is_taken_away_unless_it_was_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as (looks, ours):
+        with first_picture.shown():
+            assert ENTER in (text := seen(looks))
+            assert b"perftop" in text
+            assert os.uname().nodename.encode() in text
+        assert LEAVE in seen(looks)
+        with first_picture.shown() as picture:
+            seen(looks)
+            picture.hand_over()
+        assert not seen(looks)
+        assert echoes(ours)
+
+
+def test_an_error_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as (looks, ours):
+        with pytest.raises(SystemExit), first_picture.shown():
+            raise SystemExit(143)
+        assert seen(looks).endswith(LEAVE + b"\x1b[?25h")
+        assert echoes(ours)
+
+
+def test_keys_are_not_echoed_and_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as (looks, ours), first_picture.shown():
+        seen(looks)
+        assert not echoes(ours)
+        os.write(looks, b"3\n")
+        assert os.read(ours, 10) == b"3\n"
+        assert not seen(looks)
+
+
+def test_a_terminal_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, ours = pty.openpty()
+    with os.fdopen(ours, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        with first_picture.shown():
+            os.close(looks)
+
+
+def test_a_host_s_name_reaches_the_terminal_without_control_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
+    monkeypatch.setattr(os, "uname", lambda: told)
+    with terminal(monkeypatch) as (looks, _), first_picture.shown():
+        assert b"  a]0;bc " in seen(looks)
