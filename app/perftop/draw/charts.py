@@ -15,44 +15,45 @@ import numpy as np
 import numpy.typing as npt
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.draw import theme
+from perftop.draw import braille, theme
 from perftop.draw.bars import SHADES
+from perftop.draw.braille import Codes, codes_of, rows_of
 from perftop.draw.strips import Run
 
 KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
         "cyan", "warn", *(f"heat{i}" for i in range(theme.HEAT)))  # fmt: skip
 _AT = {key: i for i, key in enumerate(KEYS)}
 _HEAT = _AT["heat0"]
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint32)
-"""Bits of a braille character, by row and column of its dots."""
-_BRAILLE = 0x2800
 _RULE = "│"
-_PLAIN_DOTS = "'-_"
-"""Dots in the upper, middle and lower third of a line, where there is no braille."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     """Cells by line from the top, then by column."""
 
-    codes: npt.NDArray[np.uint32]
-    """Code points of the characters."""
+    codes: Codes
     keys: Ints
     """Styles of the cells, as positions in KEYS."""
 
     def lines(self) -> list[list[Run]]:
         """The chart as runs, line by line; neighbouring cells of one style form one run."""
-        lines, columns = self.codes.shape
-        text = self.codes.astype("<u4").tobytes().decode("utf-32-le")
-        ends = np.ones((lines, columns), bool)
-        ends[:, :-1] = self.keys[:, 1:] != self.keys[:, :-1]
-        at = np.flatnonzero(ends)
-        found: list[list[Run]] = [[] for _ in range(lines)]
-        start = 0
-        for end, style in zip((at + 1).tolist(), self.keys.ravel()[at].tolist(), strict=True):
-            found[start // columns].append((text[start:end], KEYS[style]))
-            start = end
-        return found
+        return lines_of(self.codes, self.keys, KEYS)
+
+
+def lines_of(codes: Codes, keys: Ints, names: Sequence[str]) -> list[list[Run]]:
+    """Cells as runs, line by line; neighbouring cells of one style form one run. `keys`: styles as
+    positions in `names`."""
+    lines, columns = codes.shape
+    text = codes.astype("<u4").tobytes().decode("utf-32-le")
+    ends = np.ones((lines, columns), bool)
+    ends[:, :-1] = keys[:, 1:] != keys[:, :-1]
+    at = np.flatnonzero(ends)
+    found: list[list[Run]] = [[] for _ in range(lines)]
+    start = 0
+    for end, style in zip((at + 1).tolist(), keys.ravel()[at].tolist(), strict=True):
+        found[start // columns].append((text[start:end], names[style]))
+        start = end
+    return found
 
 
 def key(name: str) -> int:
@@ -66,7 +67,7 @@ def key(name: str) -> int:
 def strip(shares: Floats, lines: int, *, ascii_: bool = False) -> Chart:
     """Columns from the bottom up for shares from 0 to 1. A share of 0 is a thin line; an unknown
     one is blank."""
-    ramp = _codes(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
+    ramp = codes_of(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
     known = np.isfinite(shares)
     share = np.clip(np.where(known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * known
@@ -87,7 +88,7 @@ def stack(shares: Floats, shapes: Sequence[Run], lines: int) -> Chart:
     height = np.arange(lines - 1, -1, -1)[:, None, None]
     part: Ints = np.asarray((ends[None] <= height).sum(axis=2))
     part[:, ~known] = len(shapes) + 1
-    codes = _codes("".join(shape for shape, _ in shapes) + theme.NEITHER + " ")
+    codes = codes_of("".join(shape for shape, _ in shapes) + theme.NEITHER + " ")
     keys = np.array([_AT[name] for _, name in shapes] + [_AT["neither"], _AT["text"]])
     return Chart(codes[part], keys[part])
 
@@ -101,53 +102,21 @@ def graph(
 ) -> Chart:  # fmt: skip
     """A stepped line and its dotted limit, with `low` at the bottom and `high` at the top; values
     beyond these are drawn on the edge. `keys`: the style of each column."""
-    dots, columns = (len(_PLAIN_DOTS), 1) if ascii_ else _DOTS.shape
-    line = _drawn(values, low, high, lines * dots, columns)
-    limit = _drawn(limits, low, high, lines * dots, columns, joined=False)
+    dots, columns = (len(braille.PLAIN), 1) if ascii_ else (braille.TALL, braille.WIDE)
+    rows = lines * dots
+    line = braille.line(np.repeat(values, columns), low, high, rows)
+    limit = braille.line(np.repeat(limits, columns), low, high, rows, joined=False)
     limit[:, 1::2] = False
-    cells = [part.reshape(lines, dots, -1, columns) for part in (line, limit)]
-    there, limited = (part.any(axis=(1, 3)) for part in cells)
-    codes = (_plain_codes if ascii_ else _braille_codes)(cells[0], cells[1])
+    there, limited = (
+        part.reshape(lines, dots, -1, columns).any(axis=(1, 3)) for part in (line, limit)
+    )
+    if ascii_:
+        codes = braille.plain_codes(line)
+        codes[limited & ~there] = ord(".")
+    else:
+        codes = braille.codes(line | limit)
     style = np.where(there, keys[None, :], np.where(limited, _AT["dim"], _AT["text"]))
     return Chart(codes, style)
-
-
-def _drawn(
-    values: Floats, low: float, high: float, rows: int, columns: int, *, joined: bool = True
-) -> Bools:
-    """(rows, columns of dots): the dots of the line; `joined` fills in those between two steps."""
-    known = np.isfinite(values)
-    at = np.where(known, rows_of(np.where(known, values, low), low, high, rows), -1)
-    at, known = np.repeat(at, columns), np.repeat(known, columns)
-    before = np.concatenate([at[:1], at[:-1]])
-    before = np.where((before >= 0) & joined, before, at)
-    row = np.arange(rows)[:, None]
-    drawn: Bools = known & (row >= np.minimum(at, before)) & (row <= np.maximum(at, before))
-    return drawn
-
-
-def rows_of(values: Floats, low: float, high: float, rows: int) -> Ints:
-    """The row of each value out of `rows`, counted from the top."""
-    share = np.clip((high - values) / (high - low), 0.0, 1.0)
-    found: Ints = np.floor(share * (rows - 1) + 0.5).astype(np.int64)
-    return found
-
-
-def _braille_codes(line: Bools, limit: Bools) -> npt.NDArray[np.uint32]:
-    bits = ((line | limit) * _DOTS[None, :, None, :]).sum(axis=(1, 3), dtype=np.uint32)
-    return np.where(bits > 0, bits + np.uint32(_BRAILLE), np.uint32(ord(" ")))
-
-
-def _plain_codes(line: Bools, limit: Bools) -> npt.NDArray[np.uint32]:
-    mine, other = line[:, :, :, 0], limit.any(axis=(1, 3))
-    levels = _codes(_PLAIN_DOTS)[mine.argmax(axis=1)]
-    count = mine.sum(axis=1)
-    shape = np.where(count > 1, np.uint32(ord("|")), levels)
-    return np.where(count > 0, shape, np.where(other, np.uint32(ord(".")), np.uint32(ord(" "))))
-
-
-def _codes(text: str) -> npt.NDArray[np.uint32]:
-    return np.array([ord(c) for c in text], np.uint32)
 
 
 def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
@@ -164,7 +133,7 @@ def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
     for line, (column, word) in enumerate(words.items(), lines - len(words)):
         cells = slice(column + 1, column + 1 + len(word))
         if line > 0 and cells.stop <= columns and bare[line, cells].all():
-            codes[line, cells], keys[line, cells] = _codes(word), _AT["dim"]
+            codes[line, cells], keys[line, cells] = codes_of(word), _AT["dim"]
     return Chart(codes, keys)
 
 
