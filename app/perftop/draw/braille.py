@@ -83,4 +83,6 @@ def plain_codes(dots: Bools) -> Codes:
 def plain_area(dots: Bools) -> Codes:
     """(lines, cells): an area in ASCII, of dots as `plain_codes` takes them."""
     rows, columns = dots.shape
-    return codes_of(_PLAIN_AREA)[dots.reshape(rows // len(PLAIN), len(PLAIN), columns).sum(axis=1)]
+    height = dots.reshape(rows // len(PLAIN), len(PLAIN), columns).sum(axis=1)
+    found: Codes = codes_of(_PLAIN_AREA)[height]
+    return found
