@@ -30,11 +30,12 @@ _RESET = "\x1b[0m"
 
 class _Styles(dict[str, Style]):
     """Styles by key. A key `upper/lower` gives the colour of one style on that of another, for
-    cells with two halves."""
+    cells of two colours; letters keep their weight."""
 
     def __missing__(self, key: str) -> Style:
         upper, _, lower = key.partition("/")
-        made = self[key] = Style(color=self[upper].color, bgcolor=self[lower].color)
+        fore = self[upper]
+        made = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
         return made
 
 

@@ -16,6 +16,8 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
+from perftop.draw import area_colours
+
 Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
 """How a line is drawn: as usual, as the selected one, as numbers that no longer move, or as a line
 on which an episode runs."""
@@ -153,6 +155,7 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
     colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
+    colors |= area_colours.colours(name)
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
     made = (_of_terminal if palette.ansi else _mixed)(palette, colors, mood)
     for key, color in _GROUNDED.items():

@@ -14,7 +14,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
-from perftop.draw import theme
+from perftop.draw import area_colours, theme
 from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
@@ -22,7 +22,7 @@ TOLD_APART = [
     *itertools.combinations(("both", "lp0", "lp1", "alarm", "warn", "clock"), 2),
     ("cyan", "lp0"), ("cyan", "warn"),  # side by side in the bar of a CPU
 ]  # fmt: skip
-LETTERS = {"black", "white"}
+LETTERS = {"black", "white", "ground"}
 """Keys that are only used on a field."""
 APART = 15.0
 STEPS_APART = 9.0
@@ -202,3 +202,24 @@ def test_themes_keep_the_order_of_luminance() -> None:
             for t in (c.get_truecolor() for c in colors if c is not None)
         ]
         assert light == sorted(light, reverse=not dark)
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("area", area_colours.AREAS)
+def test_an_area_moves_away_from_the_ground_step_by_step(name: str, area: str) -> None:
+    colors = area_colours.colours(name)
+    ground = luminance(theme.PALETTES[name].ground)
+    far = [abs(luminance(colors[f"{area}-{i}"]) - ground) for i in range(area_colours.GRADES)]
+    assert far == sorted(set(far))
+    assert colors["ground"] == theme.PALETTES[name].ground
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_areas_that_touch_are_told_apart(name: str) -> None:
+    """The user's and the kernel's share, what is lost, and the three states of a core."""
+    colors = area_colours.colours(name)
+    for step in range(area_colours.GRADES):
+        for a, b in (("user", "kernel"), ("ipc", "loss"), ("both", "lp0"), ("both", "lp1")):
+            assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= APART, (a, b, step)
+        for single in ("steal", "hot"):
+            assert distance(colors[f"kernel-{step}"], colors[single]) >= APART, (single, step)
