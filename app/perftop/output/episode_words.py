@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 _LOSSES, _COUNTS = frozenset({"turbo-drop", "license"}), frozenset({"smi"})
 """Kinds whose depth is a loss of clock in Hz, and kinds whose depth is a count; of most it is a
 share."""
+CUT = "…"
 _LEAST_HZ = 5e6
-"""Losses of clock below this are shown as 0."""
+"""Losses of clock below this are none."""
 _CAUSES = {
     "power-pl1": "power limit PL1", "power-pl2": "power limit PL2", "current": "current limit",
     "prochot": "PROCHOT", "vr": "voltage regulator", "hwp": "HWP", "license": "SIMD license",
@@ -37,7 +38,7 @@ def depth(kind: str, value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return ""
     if kind in _LOSSES:
-        return f"−{value / 1e9:.2f} GHz" if value >= _LEAST_HZ else "0.00 GHz"
+        return f"−{value / 1e9:.2f} GHz" if value >= _LEAST_HZ else ""
     if kind == "ramp":
         return f"+{value / 1e9:.2f} GHz"
     return f"{value:.0f}×" if kind in _COUNTS else f"{percent(value)} %"
@@ -59,7 +60,21 @@ def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
         return f"{what} {names}"
     if len(names) <= most:
         return f"{what}s {names}"
-    return f"{len(mine)} CPUs {ranges(mine)[:most].rpartition(',')[0]},…"
+    return f"{len(mine)} CPUs {ranges(mine)[:most].rpartition(',')[0]},{CUT}"
+
+
+def where_briefly(
+    topology: Sequence[Cpu], cpus: Iterable[int], first: int | None, most: int = 9
+) -> str:
+    """The same in a few words, for a sentence: of CPUs whose list is longer than `most` characters,
+    `first` and how many more."""
+    mine = set(cpus)
+    name = where(topology, mine, most)
+    if name.startswith("packages ") and len(mine) == sum(row.online for row in topology):
+        return "both packages" if len({row.package for row in topology}) == 2 else "all packages"
+    if not name.endswith(CUT):
+        return name
+    return f"CPU {min(mine) if first is None else first} (+{len(mine) - 1})"
 
 
 def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str, str] | None:
@@ -70,7 +85,8 @@ def _whole(online: Sequence[Cpu], mine: Sequence[Cpu], count: int) -> tuple[str,
     if len(known) < len(packages) or len(mine) != count or count == 1:
         return None
     of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
-    if len(cores) > 1 and sum(row.package in packages for row in online) == count:
+    of_packages = sum(row.package in packages for row in online) == count > len(packages)
+    if len(cores) > 1 and of_packages:
         return "package", ranges(known)
     if of_cores and len(known) == 1 and (known[0], None) not in cores:
         several = any(row.package != known[0] for row in online)

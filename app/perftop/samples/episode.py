@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+KINDS = (
+    "turbo-drop", "throttle", "involuntary-halt", "neighbour", "steal", "license", "smi", "ramp",
+    "suspect", "offline", "online",
+)  # fmt: skip
+"""All kinds, the worst first."""
+
 
 @dataclass(slots=True)
 class Episode:
