@@ -25,22 +25,23 @@ def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int
 
 
 @pytest.mark.parametrize(
-    ("sample_ns", "cpus", "packages", "seed"),
+    ("scenario", "sample_ns", "cpus", "packages", "seed"),
     [
-        pytest.param(10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
-        (13 * MS, 32, 2, 77),
-        (100 * MS, 8, 1, 77),
-        pytest.param(100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
+        pytest.param("warmup", 10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
+        ("warmup", 13 * MS, 32, 2, 77),
+        ("warmup", 100 * MS, 8, 1, 77),
+        pytest.param("warmup", 100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
+        ("demo", 13 * MS, 16, 1, 1),
     ],
 )
 def test_every_ramp_is_found_and_nothing_else(
-    sample_ns: int, cpus: int, packages: int, seed: int
+    scenario: str, sample_ns: int, cpus: int, packages: int, seed: int
 ) -> None:
-    spec, seconds = f"warmup,cpus={cpus},packages={packages},seed={seed}", 12.0
+    spec, seconds = f"{scenario},cpus={cpus},packages={packages},seed={seed}", 12.0
     session, left = found(spec, sample_ns, seconds)
     hello = session.hello
     trues = scripted(spec, seconds, "ramp")
-    assert len(trues) == 2
+    assert len(trues) == {"warmup": 2, "demo": 1}[scenario]
     for true in trues:
         mine = [ramp for ramp in left if is_it(hello, ramp, true, sample_ns)]
         left = [ramp for ramp in left if ramp not in mine]

@@ -38,21 +38,21 @@ def crystal(ns: Ints) -> Ints:
 def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
     bits = 40 if machine.smt > 2 else 48
     columns = [
-        _sim(
+        sim_counter(
             "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9
         ),
-        _sim("cycles", "core cycles", "cycles", lambda t: t[Row.CYCLES] // 1000, 5e9),
-        _sim(
+        sim_counter("cycles", "core cycles", "cycles", lambda t: t[Row.CYCLES] // 1000, 5e9),
+        sim_counter(
             "instructions",
             "instructions",
             "instructions",
             lambda t: t[Row.INSTRUCTIONS] // 1000,
             3e9,
         ),
-        _sim(
+        sim_counter(
             "kernel_cycles", "kernel cycles", "cycles", lambda t: t[Row.KERNEL_CYCLES] // 1000, 5e7
         ),
-        _sim(
+        sim_counter(
             "kernel_instructions",
             "kernel instructions",
             "instructions",
@@ -64,25 +64,29 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
     columns[0] = _quantum(columns[0], hw.TICK_TSC)
     columns += _smt(machine, bits)
     columns += [
-        _sim("aperf", "APERF", "cycles", lambda t: t[Row.CYCLES] // 1000, 0),
+        sim_counter("aperf", "APERF", "cycles", lambda t: t[Row.CYCLES] // 1000, 0),
         # At the rate of the TSC, but not in quanta of the crystal.
-        _sim("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10, 0),
-        _sim("smi", "SMIs", "1", lambda t: t[Row.SMI], 0, bits=32),
-        _sim("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, 0, scale=1e-6),
-        _sim("poll_s", "idle polling", "s", lambda t: t[Row.POLL] // 1000, 0, scale=1e-6),
-        _sim("idle_entries", "idle entries", "1", lambda t: t[Row.ENTRIES], 0),
+        sim_counter("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10, 0),
+        sim_counter("smi", "SMIs", "1", lambda t: t[Row.SMI], 0, bits=32),
+        sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, 0, scale=1e-6),
+        sim_counter("poll_s", "idle polling", "s", lambda t: t[Row.POLL] // 1000, 0, scale=1e-6),
+        sim_counter("idle_entries", "idle entries", "1", lambda t: t[Row.ENTRIES], 0),
     ]
     if license_events:
         columns += [
-            _sim("license_1", "license 1 cycles", "cycles", lambda t: t[Row.LICENSE_1] // 1000, 0),
-            _sim("license_2", "license 2 cycles", "cycles", lambda t: t[Row.LICENSE_2] // 1000, 0),
+            sim_counter(
+                "license_1", "license 1 cycles", "cycles", lambda t: t[Row.LICENSE_1] // 1000, 0
+            ),
+            sim_counter(
+                "license_2", "license 2 cycles", "cycles", lambda t: t[Row.LICENSE_2] // 1000, 0
+            ),
         ]
     if machine.hybrid:
         columns.append(_base_hz(machine))
     return columns
 
 
-def _sim(
+def sim_counter(
     key: str,
     name: str,
     unit: str,

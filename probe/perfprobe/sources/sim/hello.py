@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import perfprobe
+from perfprobe.sources.sim import guest
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.spec import Spec
@@ -39,7 +40,7 @@ def hello_of(
 ) -> Hello:
     topology = [machine.row(cpu) for cpu in range(machine.cpus)]
     smt, multipliers, missing = _smt(machine)
-    return Hello(
+    hello = Hello(
         perftop=perfprobe.__version__,
         source=f"sim:{spec.scenario}",
         host="sim",
@@ -60,6 +61,7 @@ def hello_of(
         selected=_selected(topology, select),
         missing=missing,
     )
+    return guest.introduced(hello) if machine.guest else hello
 
 
 def _smt(machine: Machine) -> tuple[list[str], list[Multiplier], list[Missing]]:

@@ -52,6 +52,8 @@ class Machine:
     cores: int
     p_cores: int
     """Number of P cores, which come first; the others are E cores with one thread."""
+    guest: bool = False
+    """A hypervisor runs it, and exposes no PMU."""
 
     @classmethod
     def of(cls, spec: Spec) -> Machine:
@@ -59,7 +61,7 @@ class Machine:
             big = spec.cpus // 4
             return cls(spec.cpus, 1, 2, spec.cpus - big, big)
         cores = spec.cpus // spec.smt
-        return cls(spec.cpus, spec.packages, spec.smt, cores, cores)
+        return cls(spec.cpus, spec.packages, spec.smt, cores, cores, spec.scenario == "guest")
 
     @property
     def slots(self) -> int:
@@ -75,6 +77,9 @@ class Machine:
 
     def package(self, core: int) -> int:
         return core // self.package_cores
+
+    def cores_of(self, package: int) -> list[int]:
+        return [core for core in range(self.cores) if self.package(core) == package]
 
     def threads(self, core: int) -> list[int]:
         return [cpu for cpu in range(core, self.slots, self.cores) if cpu < self.cpus]

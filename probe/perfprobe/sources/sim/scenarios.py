@@ -1,4 +1,5 @@
-"""The scripts of all scenarios. Each repeats without end and runs on a machine of any shape."""
+"""The scripts of all scenarios; those with many acts are in stories.py. Each repeats without end
+and runs on a machine of any shape."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from collections.abc import Callable, Sequence
 
 from perfprobe.sources.sim.machine import Machine
 from perfprobe.sources.sim.schedule import SMI_NS
-from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, Load, Script, Stage
+from perfprobe.sources.sim.script import (
+    CELL_NS,
+    CELLS_PER_S,
+    THERMAL_BIT,
+    Load,
+    Script,
+    Stage,
+)
+from perfprobe.sources.sim.stories import demo, guest
 
 HPL = Load("xhpl", 1000, ipc=2600, kernel=2)
 STREAM = Load("stream", 1000, ipc=420, kernel=4)
@@ -19,7 +28,7 @@ COMPILE = Load("cc1plus", 960, 80, on=720, ipc=1250, kernel=90)
 MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)
 AVX2 = Load("gemm_avx2", 1000, ipc=2300, kernel=2, license=1)
 AVX512 = Load("gemm_avx512", 1000, ipc=1900, kernel=2, license=2)
-PL1_BIT, THERMAL_BIT, TURBO_BIT = 10, 1, 12
+TURBO_BIT = 12
 CLOCK_CHANGE_NS = 8_500
 
 
@@ -86,11 +95,8 @@ def turbo_drop(script: Script) -> None:
     calm.run(_thread(machine, 0), HPL)
     calm.limits[:, TURBO_BIT] = 10
     drop = script.stage(4.1, like=calm)
-    cores = [core for core in range(machine.cores) if machine.package(core) == 0]
-    drop.drop_mhz[cores] = 620
+    cores = drop.limit_power(0, 620)
     drop.limits[0, TURBO_BIT] = 0
-    drop.limits[0, PL1_BIT] = 9
-    drop.at_limit[0] = True
     script.episode("turbo-drop", "power-pl1", _thread(machine, 0, cores), 620e6)
     script.stage(7.9, like=calm)
 
@@ -115,12 +121,8 @@ def throttle(script: Script) -> None:
     machine = script.machine
     calm = script.stage(8)
     calm.run(range(machine.cpus), HPL)
-    cores = [core for core in range(machine.cores) if machine.package(core) == 0]
     hot = script.stage(6, like=calm)
-    hot.limits[0, THERMAL_BIT] = 10
-    hot.hot_c[0] = 99
-    hot.halt_period_ns[cores] = 1_000_000  # duty cycle of 7 in 8
-    hot.halt_ns[cores] = 125_000
+    cores = hot.overheat(0, 99)
     script.episode("throttle", "thermal", _all(machine, cores), 0.125)
     script.episode("involuntary-halt", "modulation", _all(machine, cores), 0.125)
     script.stage(6, like=calm)
@@ -165,16 +167,13 @@ def warmup(script: Script) -> None:
         goal.run(_thread(machine, 0, started), HPL)
         top = int(goal.clocks()[half[0]])
         ramp = (1200, 1600, 2000, 2400, 2700, 2900)
-        for mhz in (m for m in ramp if m < top):
+        steps = [m for m in ramp if m < top]
+        for mhz in steps:
             step = script.stage(0.01, like=goal)
             step.fixed_mhz[half] = mhz
-        steps = sum(m < top for m in ramp) / CELLS_PER_S
+        cpus, depth = _thread(machine, 0, half), (top - ramp[0]) * 1e6
+        script.episode("ramp", None, cpus, depth, stages=len(steps))
         script.stage(6, like=goal)
-        begin = script.now - 6 - steps
-        script.episode("ramp", None, _thread(machine, 0, half), (top - ramp[0]) * 1e6)
-        script.episodes[-1] = dataclasses.replace(
-            script.episodes[-1], start=round(begin, 6), end=round(begin + steps, 6)
-        )
     script.stage(4)
 
 
@@ -247,4 +246,6 @@ _SCRIPTS: dict[str, Callable[[Script], None]] = {
     "halts": halts,
     "hotplug": hotplug,
     "hybrid": hybrid,
+    "guest": guest,
+    "demo": demo,
 }

@@ -19,6 +19,7 @@ from perfprobe.sources.sim.machine import Ints, Machine
 CELL_NS = 10_000_000
 CELLS_PER_S = 100
 LIMIT_BITS = 16
+PL1_BIT, THERMAL_BIT = 10, 1
 WORKING = 100  # per mille of a cell from which a core counts as active for turbo
 
 
@@ -43,6 +44,16 @@ class Load:
     license: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the tasks that share a CPU. `part` and `wait` are per mille of the time that the CPU
+    works: how much of it is this task's, and for how much it is ready while another runs."""
+
+    comm: str
+    part: int = 1000
+    wait: int = 0
+
+
 SLOT_FIELDS = tuple(f.name for f in fields(Load) if f.name != "comm")
 
 
@@ -56,6 +67,8 @@ class Happening:
     start: float
     end: float
     depth: float | None
+    watch: str | None = None
+    """It is found only if this job is watched."""
 
 
 class Stage:
@@ -63,7 +76,10 @@ class Stage:
         self.seconds = seconds
         self.machine = machine
         self.slot = {name: np.zeros(machine.slots, np.int64) for name in SLOT_FIELDS}
-        self.comms = [""] * machine.slots
+        self.crews: list[tuple[Member, ...]] = [()] * machine.slots
+        """The tasks of each CPU; what runs most comes first."""
+        self.pressure = (0, 0, 0)
+        """Per mille of time in which some task waits for a CPU, for memory, for I/O."""
         self.online = np.arange(machine.slots) < machine.cpus
         cores = machine.cores
         self.drop_mhz = np.zeros(cores, np.int64)
@@ -77,11 +93,34 @@ class Stage:
         self.hot_c = [0] * machine.packages  # 0: the temperature follows the power
         self.run(range(machine.cpus), IDLE)
 
-    def run(self, cpus: Sequence[int], load: Load) -> None:
+    def run(self, cpus: Sequence[int], load: Load, *crew: Member) -> None:
+        """`crew`: who does the work; without one it is a single task."""
         for name in SLOT_FIELDS:
             self.slot[name][cpus] = getattr(load, name)
         for cpu in cpus:
-            self.comms[cpu] = load.comm
+            self.crews[cpu] = crew or ((Member(load.comm),) if load.comm else ())
+
+    def limit_power(self, package: int, drop_mhz: int) -> list[int]:
+        """The package runs at its power limit, so much slower. Returns its cores."""
+        cores = [
+            core for core in range(self.machine.cores) if self.machine.package(core) == package
+        ]
+        self.drop_mhz[cores] = drop_mhz
+        self.limits[package, PL1_BIT] = 9
+        self.at_limit[package] = True
+        return cores
+
+    def overheat(self, package: int, celsius: int) -> list[int]:
+        """The package is so hot that its clock stops for an eighth of each millisecond. Returns its
+        cores."""
+        cores = [
+            core for core in range(self.machine.cores) if self.machine.package(core) == package
+        ]
+        self.limits[package, THERMAL_BIT] = 10
+        self.hot_c[package] = celsius
+        self.halt_period_ns[cores] = 1_000_000
+        self.halt_ns[cores] = 125_000
+        return cores
 
     def working(self) -> NDArray[np.bool_]:
         """Whether each core counts as active."""
@@ -136,12 +175,20 @@ class Script:
         return sum(stage.seconds for stage in self.stages)
 
     def episode(
-        self, kind: str, cause: str | None, cpus: Sequence[int], depth: float | None
+        self,
+        kind: str,
+        cause: str | None,
+        cpus: Sequence[int],
+        depth: float | None,
+        watch: str | None = None,
+        stages: int = 1,
     ) -> None:
-        """Scripts an episode that lasts as long as the last stage."""
-        start = round(self.now - self.stages[-1].seconds, 6)
-        end = round(self.now, 6)
-        self.episodes.append(Happening(kind, cause, list(cpus), start, end, depth))
+        """Scripts an episode that lasts as long as the last stages; of no CPU there is none."""
+        if not cpus:
+            return
+        end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
+        times = round(end - lasted, 6), round(end, 6)
+        self.episodes.append(Happening(kind, cause, list(cpus), *times, depth, watch))
 
 
 class Tables:
@@ -163,7 +210,8 @@ class Tables:
         self.limits = np.stack([s.limits for s in stages])
         self.ceiling_mhz = np.stack([s.ceilings() for s in stages])
         self.mw = np.stack([s.power_mw() for s in stages])
-        self.comms = [s.comms for s in stages]
+        self.crews = [s.crews for s in stages]
+        self.pressure = np.array([s.pressure for s in stages], np.int64)
         hot = np.array([s.hot_c for s in stages], np.float64)
         self.target_c = np.where(hot > 0, hot, 36 + self.mw * 0.0003)
         self.first_c = self._first_c(cells)

@@ -9,9 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.native.batches import Batches
-from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim import guest, scenarios
 from perfprobe.sources.sim.cells import Row
-from perfprobe.sources.sim.counters import CounterBank, block, cpu_columns, stat_columns
+from perfprobe.sources.sim.counters import (
+    CounterBank,
+    SimCounter,
+    block,
+    cpu_columns,
+    stat_columns,
+)
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
 from perfprobe.sources.sim.lateness import Lateness
 from perfprobe.sources.sim.machine import Ints, Machine, tsc
@@ -62,12 +68,14 @@ class Sim:
         self._lateness = Lateness(
             machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
         )
-        columns, stat = cpu_columns(machine, spec.scenario == "license"), stat_columns()
+        columns, stat = _columns(machine, spec.scenario), stat_columns()
         self._table, self._stat = (
             CounterBank(columns, machine.cpus),
             CounterBank(stat, machine.cpus),
         )
-        self._packages = Packages(machine, self._schedule.tables)
+        tables = self._schedule.tables
+        self._packages = None if machine.guest else Packages(machine, tables)
+        self._pressure = guest.Pressure(tables) if machine.guest else None
         blocks = [block("cpu", columns), block("stat", stat), *_blocks(machine)]
         self._watched = None if watch is None else Watched(self._schedule, watch)
         hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
@@ -155,9 +163,11 @@ class Sim:
         )
         head = self._shared_head(time_ns)
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
-        blocks = {"cpu": rows, "package": self._of_packages(time_ns, head), "stat": stat}
+        blocks = {"cpu": rows, "stat": stat}
+        if self._packages is not None:
+            blocks["package"] = self._of_packages(self._packages, time_ns, head)
         if whole:
-            blocks["machine"] = self._machine_row(head)
+            blocks["machine"] = self._machine_row(time_ns, head)
         records = self._records(stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
@@ -204,16 +214,18 @@ class Sim:
         after = tsc(at_ns + STAT_WIDTH_NS + self._clock.raw_ns)
         return np.array([before, after, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
 
-    def _of_packages(self, time_ns: int, head: bytes) -> Rows:
-        values = self._packages.values(time_ns, self._sample_ns)
+    def _of_packages(self, packages: Packages, time_ns: int, head: bytes) -> Rows:
+        values = packages.values(time_ns, self._sample_ns)
         all_valid = np.uint64(2 ** values.shape[1] - 1)
         return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
 
-    @staticmethod
-    def _machine_row(head: bytes) -> Rows:
+    def _machine_row(self, time_ns: int, head: bytes) -> Rows:
         """What a real probe's main thread reads once a batch."""
-        own = np.array([time.process_time_ns()], np.uint64)
-        return Rows(head, np.array([1], np.uint64).tobytes(), own.tobytes())
+        values = np.array([time.process_time_ns()], np.uint64)
+        if self._pressure is not None:
+            values = np.concatenate((values, self._pressure.us(time_ns)))
+        valid = np.array([2 ** len(values) - 1], np.uint64)
+        return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, stage: int, totals: Ints) -> dict[str, object]:
         if self._last is None or (
@@ -222,10 +234,18 @@ class Sim:
             return {}
         busy_ns = totals[Row.BUSY] - self._last[Row.BUSY]
         shares = np.minimum(busy_ns / self._sample_ns, 1.0)
-        return self._tasks.records(self._schedule.tables.comms[stage], shares)
+        return self._tasks.records(self._schedule.tables.crews[stage], shares)
+
+
+def _columns(machine: Machine, scenario: str) -> list[SimCounter]:
+    if machine.guest:
+        return guest.columns()
+    return cpu_columns(machine, scenario == "license")
 
 
 def _blocks(machine: Machine) -> list[Block]:
+    if machine.guest:
+        return [guest.machine_block()]
     own = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
     return [package_block(machine), Block("machine", "machine", [own])]
 

@@ -17,6 +17,8 @@ SCENARIOS = (
     "halts",
     "hotplug",
     "hybrid",
+    "guest",
+    "demo",
 )
 MOST_CPUS = 4096
 KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch")
@@ -47,13 +49,14 @@ def parse(text: str) -> Spec:
     if scenario not in SCENARIOS:
         raise ValueError(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
     asked = _options(options)
-    cpus = _integer(asked, "cpus", 16, 1, MOST_CPUS)
-    hybrid = scenario == "hybrid"
+    guest = scenario == "guest"
+    cpus = _integer(asked, "cpus", 2 if guest else 16, 1, MOST_CPUS)
+    one = guest or scenario == "hybrid"
     spec = Spec(
         scenario,
         cpus,
-        _integer(asked, "packages", 2 if cpus >= 32 and not hybrid else 1, 1, 64),
-        _integer(asked, "smt", 2, 1, 8),
+        _integer(asked, "packages", 2 if cpus >= 32 and not one else 1, 1, 64),
+        _integer(asked, "smt", 1 if guest else 2, 1, 8),
         _integer(asked, "seed", 1, 0, 2**32 - 1),
         _speed(asked.get("speed", "1")),
         _integer(asked, "epoch", 0, 0, 2**33) if "epoch" in asked else None,
@@ -101,6 +104,8 @@ def _speed(text: str) -> float | None:
 def _check_shape(spec: Spec) -> None:
     if spec.smt not in {1, 2, 4, 8}:
         raise ValueError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
+    if spec.scenario == "guest" and spec.smt != 1:
+        raise ValueError(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
     if spec.scenario == "hybrid":
         if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
             raise ValueError(

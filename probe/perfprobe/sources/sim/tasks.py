@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,13 @@ from perfprobe.native.errors import Unavailable
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Schedule, noise
-from perfprobe.sources.sim.script import CELL_NS, Tables
+from perfprobe.sources.sim.script import CELL_NS, Member, Tables
 
 FIRST_PID = 4000
+Number = TypeVar("Number", int, Ints)
+SLICE_NS = 3_000_000  # the kernel lets another task run after this long
+MOST_TOLD = 3
+"""Tasks that are reported for each CPU, as the kernel's are."""
 USERS = ("ada", "grace", "edsger", "barbara")
 COMMANDS = {
     "postgres": ("postgres", "postgres: writer bench [local] UPDATE"),
@@ -24,6 +28,10 @@ COMMANDS = {
     "cc1plus": (None, "cc1plus -quiet -O2 -std=c++20 solver.cc -o solver.s"),
     "xhpl": (None, "./xhpl HPL.dat"),
     "stream": (None, "./stream -n 100000000"),
+    "restic": ("root", "restic backup --repo sftp:vault:/srv /var/lib/postgresql"),
+    "make": (None, "make -j4"),
+    "configure": (None, "/bin/sh ./configure --prefix=/usr"),
+    "ld": (None, "ld -o solver @objects.rsp"),
     "lmp": (None, "lmp -in melt.lmp -sf omp"),
     "mpi_rank": (None, "./solve --mesh wing.msh --ranks 64"),
 }
@@ -37,20 +45,29 @@ class Tasks:
         self._user = USERS[seed % len(USERS)]
         self._told: dict[int, str] = {}
 
-    def records(self, comms: Sequence[str], shares: NDArray[np.float64]) -> dict[str, Any]:
-        """The records of a frame. Details are sent when a CPU's process changes."""
-        tasks: dict[str, list[object]] = {}
+    def records(
+        self, crews: Sequence[Sequence[Member]], shares: NDArray[np.float64]
+    ) -> dict[str, Any]:
+        """The records of a frame. Details are sent when a CPU's first process changes."""
+        others: dict[str, list[list[object]]] = {}
         details: dict[str, dict[str, object]] = {}
-        for cpu, share in enumerate(shares.round(4).tolist()):
-            comm = comms[cpu]
-            if share <= 0 or not comm:
+        for cpu, share in enumerate(shares.tolist()):
+            crew = crews[cpu]
+            if not crew or round(share, 4) <= 0:
                 continue
-            tasks[str(cpu)] = [FIRST_PID + cpu, comm, share]
+            others[str(cpu)] = [
+                [self._pid(cpu, i), one.comm, round(share * one.part / 1000, 4)]
+                for i, one in enumerate(crew[:MOST_TOLD])
+            ]
+            comm = crew[0].comm
             if self._told.get(cpu) != comm:
                 self._told[cpu] = comm
-                details[str(FIRST_PID + cpu)] = self._detail(cpu, comm)
-        others = {cpu: [task] for cpu, task in tasks.items()}
+                details[str(self._pid(cpu, 0))] = self._detail(cpu, comm)
+        tasks = {cpu: told[0] for cpu, told in others.items()}
         return {"tasks": tasks, "others": others} | ({"details": details} if details else {})
+
+    def _pid(self, cpu: int, member: int) -> int:
+        return pid_of(cpu, member, len(self._threads))
 
     def _detail(self, cpu: int, comm: str) -> dict[str, object]:
         user, command = COMMANDS.get(comm, (None, f"./{comm}"))
@@ -63,15 +80,20 @@ class Tasks:
 
 
 class Watched:
-    """The threads of the watched job: each process has one. They never wait for a CPU."""
+    """The threads of the watched job: each process has one. A thread waits where its crew says."""
 
     def __init__(self, schedule: Schedule, text: str) -> None:
         self._schedule = schedule
-        self._mine = _mine(schedule.tables, schedule.machine.cpus, text)
-        """Whether the job runs there, by stage and CPU."""
-        self._last = np.zeros((2, schedule.machine.cpus), np.int64)
-        self._sums = self._last.copy()
-        """Ns at work, and number of times it fell asleep, by CPU."""
+        cpus = schedule.machine.cpus
+        crews = [stage[:cpus] for stage in schedule.tables.crews]
+        self._mine = _mine(crews, text)
+        """Whether it is a thread of the job, by stage, CPU and place in the crew."""
+        most = self._mine.shape[2]
+        self._parts = self._mine * _per_member(crews, most, lambda one: one.part)
+        self._waits = self._mine * _per_member(crews, most, lambda one: one.wait)
+        self._last = np.zeros((2, cpus, 1), np.int64)
+        self._sums = np.zeros((3, cpus, most), np.int64)
+        """Ns x 1000 at work, ns x 1000 of waiting, and number of times it fell asleep."""
 
     def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
         """Adds up to the end of each stage in (since, until]; later time belongs to the next
@@ -82,27 +104,54 @@ class Watched:
 
     def record(self, stage: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Any]:
         self._add(stage, totals)
-        cpus = np.flatnonzero(self._mine[stage] & online).tolist()
+        cpus = self._mine.shape[1]
+        found = np.argwhere(self._mine[stage] & online[:, None]).tolist()
         threads: dict[str, list[object]] = {}
-        for cpu in cpus[:MOST]:
-            pid, comm = FIRST_PID + cpu, self._schedule.tables.comms[stage][cpu]
-            run_ns, voluntary = self._sums[:, cpu].tolist()
-            threads[str(pid)] = [pid, comm, cpu, run_ns, 0, voluntary, 0]
-        return {"watched": {"threads": threads, "more": len(cpus[MOST:])}}
+        for cpu, member in found[:MOST]:
+            pid, comm = pid_of(cpu, member, cpus), self._schedule.tables.crews[stage][cpu]
+            run, wait, voluntary = self._sums[:, cpu, member].tolist()
+            preempted = wait // (1000 * SLICE_NS)
+            threads[str(pid)] = [
+                pid, comm[member].comm, cpu, run // 1000, wait // 1000, voluntary, preempted,
+            ]  # fmt: skip
+        return {"watched": {"threads": threads, "more": len(found[MOST:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
         # CPUs are read a little late, so the time may already lie beyond the end of the stage.
-        now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], : self._last.shape[1]], self._last)
-        self._sums += (now - self._last) * self._mine[stage]
+        cpus = self._last.shape[1]
+        now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
+        worked, slept = now - self._last
+        parts, waits, mine = self._parts[stage], self._waits[stage], self._mine[stage]
+        self._sums += np.stack((worked * parts, worked * waits, slept * mine))
         self._last = now
 
 
-def _mine(tables: Tables, cpus: int, text: str) -> NDArray[np.bool_]:
-    comms = np.array([stage[:cpus] for stage in tables.comms])
-    pid = wanted_pid(text)
+Crews = Sequence[Sequence[Sequence[Member]]]
+"""By stage and CPU."""
+
+
+def pid_of(cpu: Number, member: Number, cpus: int) -> Number:
+    return FIRST_PID + member * cpus + cpu
+
+
+def _per_member(crews: Crews, most: int, of: Callable[[Member], int]) -> Ints:
+    """A number of each member, by stage, CPU and place; 0 where there is none."""
+    found = np.zeros((len(crews), len(crews[0]), most), np.int64)
+    for stage, row in enumerate(crews):
+        for cpu, crew in enumerate(row):
+            for i, one in enumerate(crew):
+                found[stage, cpu, i] = of(one)
+    return found
+
+
+def _mine(crews: Crews, text: str) -> NDArray[np.bool_]:
+    most = max(len(crew) for row in crews for crew in row)
+    pid, cpus = wanted_pid(text), len(crews[0])
     if pid is None:
-        return np.asarray(comms == text)
-    mine = (comms != "") & (np.arange(cpus) + FIRST_PID == int(pid))
+        return _per_member(crews, most, lambda one: one.comm == text) > 0
+    there = _per_member(crews, most, lambda _: 1) > 0
+    pids = pid_of(np.arange(cpus)[:, None], np.arange(most), cpus)
+    mine = there & (pids == int(pid))
     if not mine.any():
         raise Unavailable(f"no process {pid}")
     return np.asarray(mine)

@@ -16,7 +16,9 @@ from perfprobe.sources.sim.spec import Spec, parse
 SECOND = 1_000_000_000
 
 
-def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
+def truth(
+    spec: Spec | str, duration_s: float, watch: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Yields lines for JSON in the order of their starts. Times are seconds from the start of the
     simulation, which is `time_ns - hello.raw_ns` in frames.
 
@@ -36,7 +38,8 @@ def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
     {"type":"episode","kind","cause","cpus","start","end","depth"}: as scripted. `cause` is null if
     the kind has none, `end` if the episode still runs at the end of the duration. `depth` is in Hz,
     a share, a count (smi), or null. The depth of a throttle is the share of time that it costs, not
-    the share for which its status is set.
+    the share for which its status is set. An episode that is only found if a job is watched is
+    yielded if `watch` names that job.
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
@@ -44,7 +47,8 @@ def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
     machine = Machine.of(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
-    episodes = _episodes(script.episodes, schedule.tables.cycle / CELLS_PER_S, duration_s)
+    told = [each for each in script.episodes if each.watch in {None, watch}]
+    episodes = _episodes(told, schedule.tables.cycle / CELLS_PER_S, duration_s)
     windows = _windows(schedule, round(duration_s * SECOND))
     return heapq.merge(windows, episodes, key=lambda line: line["start"])
 

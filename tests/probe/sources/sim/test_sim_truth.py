@@ -230,7 +230,8 @@ def during(
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_truth_holds_together(scenario: str) -> None:
-    found = list(truth(f"sim:{scenario}", 34.5))
+    spec = f"sim:{scenario},cpus=16"
+    found = list(truth(spec, 34.5))
     assert json.loads(json.dumps(found)) == found
     assert [x["start"] for x in found] == sorted(x["start"] for x in found)
     assert len([x for x in found if x["type"] == "cpu"]) == 35 * 16
@@ -246,9 +247,9 @@ def test_truth_holds_together(scenario: str) -> None:
         elif line["type"] == "episode":
             assert line["cpus"]
             assert line["end"] is None or line["start"] <= line["end"] <= 34.5
-    assert found == list(truth(f"sim:{scenario}", 34.5)), "not the same twice"
+    assert found == list(truth(spec, 34.5)), "not the same twice"
     if scenario not in {"idle", "steady"}:
-        assert found != list(truth(f"sim:{scenario},seed=2", 34.5)), "the seed changes nothing"
+        assert found != list(truth(f"{spec},seed=2", 34.5)), "the seed changes nothing"
 
 
 def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
