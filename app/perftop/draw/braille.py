@@ -29,7 +29,7 @@ def codes_of(text: str) -> Codes:
     return np.array([ord(c) for c in text], np.uint32)
 
 
-def rows_of(values: Floats, low: float, high: float, rows: int) -> Ints:
+def rows_of(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
     """The row of each value out of `rows`, counted from the top."""
     share = np.clip((high - values) / (high - low), 0.0, 1.0)
     found: Ints = np.floor(share * (rows - 1) + 0.5).astype(np.int64)
@@ -37,10 +37,16 @@ def rows_of(values: Floats, low: float, high: float, rows: int) -> Ints:
 
 
 def line(
-    values: Floats, low: float, high: float, rows: int, *, joined: bool = True, thick: int = 1
+    values: Floats,
+    low: Floats | float,
+    high: Floats | float,
+    rows: int,
+    *,
+    joined: Bools | bool = True,
+    thick: int = 1,
 ) -> Bools:
-    """(rows, values): the dots of a line, `thick` dots high; `joined` fills in those between two
-    steps. Unknown values have no dots."""
+    """(rows, values): the dots of a line, `thick` dots high; where `joined`, those between two
+    steps are filled in. Unknown values have no dots."""
     known = np.isfinite(values)
     high_dots = rows - thick + 1
     at = np.where(known, rows_of(np.where(known, values, low), low, high, high_dots), -1)
@@ -52,7 +58,7 @@ def line(
     return drawn
 
 
-def area(values: Floats, high: float, rows: int) -> Bools:
+def area(values: Floats, high: Floats | float, rows: int) -> Bools:
     """(rows, values): dots from the bottom up to each value. Of a known value above 0 at least one
     dot is seen."""
     known = np.isfinite(values)

@@ -229,6 +229,7 @@ def _muted(color: str, ground: str) -> str:
 
 BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
 USER, KERNEL, STEAL = "█", "▓", "╳"
+LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
 SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▸", "─", "┴", "…"
 EPISODES = {

@@ -1,0 +1,108 @@
+"""Lines and areas of dots over time: a core's clock under its ceiling, and its IPC.
+
+Pure functions from arrays (charts, columns) to cells; a cell holds two columns. Unknown columns are
+blank. The module imports numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats, Ints
+from perftop.draw import braille, theme
+from perftop.draw.area_colours import GRADES
+from perftop.draw.areas import Cells, Look, grades
+from perftop.draw.braille import Codes
+
+AWAKE, ASLEEP, LOST = 0, 1, 2
+"""A column of a line: at work, mostly asleep, during an episode that runs."""
+_TALL: Mapping[Look, int] = {
+    "colour": braille.TALL, "shapes": braille.TALL, "ascii": len(braille.PLAIN)
+}  # fmt: skip
+"""Dots in a cell by its height."""
+_CLOCK = ("clock", "faint", "alarm/drop-back", "text", "rule", "faint/drop-back")
+_CLEAR, _LIMIT, _LOST_LIMIT = 3, 4, 5
+
+
+def clock(
+    hz: Floats, ceiling: Floats, how: Ints, ends: tuple[Floats, Floats], rows: int,
+    look: Look = "colour",
+) -> Cells:  # fmt: skip
+    """The line of a clock under its ceiling. `ends`: the lowest and highest clock of each chart's
+    scale. The first line is the ceiling at the highest; where it is lower, dots below show it.
+    `how`: AWAKE, ASLEEP or LOST by column; a lost piece has a ground of its own."""
+    charts = len(hz)
+    low, high = (np.repeat(end, hz.shape[1] // _wide(look)) for end in ends)
+    dots = _TALL[look] * (rows - 1)
+    drawn = _columns(hz, look)
+    joined = (np.arange(drawn.size) % drawn.shape[1]) > 0  # no line leads from chart to chart
+    line = braille.line(drawn.ravel(), low, high, dots, joined=joined, thick=_thick(look))
+    limit = _columns(ceiling, look).ravel()
+    at_top = limit >= high - (high - low) / (2 * dots)
+    below = braille.line(np.where(at_top, np.nan, limit), low, high, dots, joined=False)
+    below[:, 1::2] = False
+    codes = _codes(line, below, look)
+    there, limited = (_any(part, rows - 1, look) for part in (line, below))
+    state = _worst(how).ravel()
+    keys = np.where(there, state, np.where(limited, _LIMIT, _CLEAR))
+    keys[:, state == LOST] = LOST
+    top = _any(at_top[None], 1, look, tall=1)
+    first = np.where(top, ord(theme.LIMIT), ord(" ")).astype(np.uint32)
+    first_keys = np.where(state == LOST, _LOST_LIMIT, _LIMIT)[None]
+    return _cells(np.vstack([first, codes]), np.vstack([first_keys, keys]), charts, _CLOCK)
+
+
+def rate(values: Floats, how: Ints, high: Floats, rows: int, look: Look = "colour") -> Cells:
+    """An area from 0 to `high`, the top of each chart's scale. `how` as `clock` has it; what is
+    lost is red."""
+    tops = np.repeat(high, values.shape[1] // _wide(look))
+    area = braille.area(_columns(values, look).ravel(), tops, _TALL[look] * rows)
+    codes = braille.plain_area(area) if look == "ascii" else braille.codes(area)
+    lost = _worst(how).ravel() == LOST
+    keys = np.where(lost, GRADES, 0) + grades(rows)[::-1, None]
+    return _cells(codes, keys, len(values), _RATES)
+
+
+_RATES = [f"{area}-{grade}" for area in ("ipc", "loss") for grade in range(GRADES)]
+
+
+def _wide(look: Look) -> int:
+    """Columns of values of which one column of dots is drawn."""
+    return 2 if look == "ascii" else 1
+
+
+def _thick(look: Look) -> int:
+    return 1 if look == "ascii" else 2
+
+
+def _columns(values: Floats, look: Look) -> Floats:
+    """Values as columns of dots: in ASCII the newer of each pair stands for both."""
+    return values[:, 1::2] if look == "ascii" else values
+
+
+def _codes(line: Bools, limit: Bools, look: Look) -> Codes:
+    if look != "ascii":
+        return braille.codes(line | limit)
+    codes = braille.plain_codes(line)
+    limited = limit.reshape(len(codes), len(braille.PLAIN), -1).any(axis=1)
+    codes[limited & (codes == ord(" "))] = ord(".")
+    return codes
+
+
+def _any(dots: Bools, rows: int, look: Look, tall: int | None = None) -> Bools:
+    """(rows, cells): whether a cell has a dot."""
+    wide = 1 if look == "ascii" else braille.WIDE
+    return np.asarray(dots.reshape(rows, tall or _TALL[look], -1, wide).any(axis=(1, 3)))
+
+
+def _worst(how: Ints) -> Ints:
+    """By cell, of its two columns."""
+    found: Ints = how.reshape(len(how), -1, 2).max(axis=2)
+    return found
+
+
+def _cells(codes: Codes, keys: Ints, charts: int, names: tuple[str, ...] | list[str]) -> Cells:
+    shape = len(codes), charts, -1
+    return Cells(codes.reshape(shape).swapaxes(0, 1), keys.reshape(shape).swapaxes(0, 1), names)

@@ -1,0 +1,186 @@
+"""Stacked areas: exact cells of values computed by hand, and what holds for all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perftop.draw import areas, strips, theme
+from perftop.draw.areas import HOT, OVER, QUIET, Look, kept
+
+LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
+
+
+def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
+    """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
+    values = np.array([(*column, QUIET)[:4] for column in columns], float).T[:, None, :]
+    heat = values[3].astype(np.intp)
+    return spelled(areas.account(values[0], values[1], values[2], heat, rows, look).lines()[0])
+
+
+def states(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
+    """As `account`; columns are both, open, lp0, lp1."""
+    both, open_, lp0, lp1 = np.array(columns, float).T[:, None, :]
+    return spelled(areas.states(both, open_, lp0, lp1, rows, look).lines()[0])
+
+
+def spelled(lines: list[list[strips.Run]]) -> list[list[str]]:
+    return [[f"{sign} {key}" for text, key in line for sign in text] for line in lines]
+
+
+def one(lines: list[list[str]]) -> list[str]:
+    """A chart of one column, from the top."""
+    return [line[0] for line in lines]
+
+
+def test_user_and_kernel_grow_from_the_floor() -> None:
+    """32 eighths: 12 of the user, 8 of the kernel, 12 idle."""
+    assert one(account((0.375, 0.25, 0.0))) == [
+        "  text", "▄ kernel-7", "▄ user-4/kernel-4", "█ user-1",
+    ]  # fmt: skip
+
+
+def test_steal_hangs_from_the_ceiling() -> None:
+    """8 eighths of the user, 12 of steal: a whole cell, and half of one with ground below it."""
+    assert one(account((0.25, 0.0, 0.375))) == [
+        "█ steal", "▄ ground/steal", "  text", "█ user-1",
+    ]  # fmt: skip
+    hot = one(account((0.25, 0.0, 0.375, HOT)))
+    assert hot == ["█ hot", "▄ ground/hot", "  text", "█ user-1"]
+
+
+def test_a_tall_chart_has_the_sign_of_steal_in_full_hot_cells() -> None:
+    hot = one(account((0.0, 0.0, 0.1875, HOT), rows=8))
+    over = one(account((0.0, 0.0, 0.1875, OVER), rows=8))
+    quiet = one(account((0.0, 0.0, 0.1875), rows=8))
+    assert hot[:2] == ["╳ alarm/hot-back", "▄ ground/hot"]
+    assert over[:2] == ["╳ over/over-back", "▄ ground/steal"]
+    assert quiet[:2] == ["█ steal", "▄ ground/steal"]
+
+
+def test_a_little_steal_is_seen_and_less_is_not() -> None:
+    assert one(account((0.0, 0.0, 0.004)))[0] == "▇ ground/steal"
+    assert one(account((0.0, 0.0, 0.0039)))[0] == "  text"
+    assert one(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
+
+
+@pytest.mark.parametrize(
+    ("parts", "last", "drawn"),
+    [
+        ((8, 0, 0, 0), "equal", (0, 0, 8)),
+        ((3, 5, 0, 0), "equal", (0, 1, 3)),
+        ((5, 1, 2, 0), "equal", (0, 2, 6)),  # the kernel's share goes, the idle one stays exact
+        ((1, 4, 3, 0), "equal", (1, 2, 5)),
+        ((4, 3, 0, 1), "weak", (0, 1, 4)),
+        ((5, 1, 0, 2), "weak", (0, 1, 5)),  # quiet steal goes before a smaller kernel's share
+        ((0, 4, 1, 3), "weak", (1, 3, 5)),
+        ((0, 3, 1, 4), "weak", (1, 3, 4)),
+        ((0, 0, 5, 3), "weak", (2, 3, 5)),
+        ((5, 2, 0, 1), "firm", (0, 3, 7)),  # hot steal stays, at its exact size
+        ((2, 2, 3, 1), "firm", (2, 3, 7)),
+        ((2, 2, 2, 2), "equal", (0, 1, 2)),
+    ],
+)
+def test_of_three_kinds_in_a_cell_two_are_drawn(
+    parts: tuple[int, ...], last: areas.Last, drawn: tuple[int, ...]
+) -> None:
+    assert kept(parts, last) == drawn
+
+
+def test_unknown_columns_are_blank_and_no_others() -> None:
+    lines = account((float("nan"), 0.5, 0.5), (1.0, float("nan"), float("nan")))
+    assert [line[0] for line in lines] == ["  text"] * 4
+    assert [line[1][0] for line in lines] == ["█"] * 4
+
+
+def test_without_colour_cells_are_shapes_and_eighths_show_where_the_busy_part_ends() -> None:
+    columns = ((0.375, 0.25, 0.0), (0.25, 0.0, 0.375, HOT), (0.5, 0.0, 0.03))
+    signs = ["".join(cell[0] for cell in line) for line in account(*columns, look="shapes")]
+    assert signs == [
+        " ╳▔",
+        "▄╳ ",
+        "█ █",
+        "███",
+    ]
+    plain = ["".join(cell[0] for cell in line) for line in account(*columns, look="ascii")]
+    assert plain == [
+        " ╳ ",
+        "▓╳ ",
+        "█ █",
+        "███",
+    ]
+    assert account(*columns, look="shapes")[0][1] == "╳ alarm"
+
+
+def test_a_cores_cell_grows_from_its_middle() -> None:
+    """16 eighths a half. Both: 4; above it 8 of the first thread, below it 6 of the second."""
+    assert one(states((0.25, 0.0, 0.5, 0.375))) == [
+        "▄ lp0-9", "▄ both-3/lp0-3", "▄ lp1-3/both-3", "▆ ground/lp1-9",
+    ]  # fmt: skip
+
+
+def test_rest_is_dots_and_full_cells_are_solid() -> None:
+    assert one(states((0.5, 0.0, 0.0, 0.5))) == ["· neither", "█ both-3", "█ both-3", "█ lp1-9"]
+    assert one(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
+
+
+def test_what_may_be_both_is_grey_between_both_and_one() -> None:
+    assert one(states((0.25, 0.25, 0.0, 0.5))) == [
+        "· neither", "▄ both-3/unknown", "▄ unknown/both-3", "█ lp1-9",
+    ]  # fmt: skip
+
+
+def test_without_colour_a_core_has_the_shapes_of_its_states() -> None:
+    lines = states((0.5, 0.0, 0.5, 0.0), (0.0, 0.5, 0.0, 0.0), look="shapes")
+    assert [line[0][0] for line in lines] == ["▀", "█", "█", "·"]
+    assert [line[1][0] for line in lines] == ["·", "▒", "▒", "·"]
+
+
+def test_charts_that_are_made_together_do_not_touch() -> None:
+    full, none = np.ones((1, 3)), np.zeros((1, 3))
+    heat = np.zeros((2, 3), np.intp)
+    two = areas.account(np.vstack([full, none]), np.zeros((2, 3)), np.zeros((2, 3)), heat, 2)
+    assert two.lines() == [
+        [[("███", "user-9")], [("███", "user-3")]],
+        [[("   ", "text")], [("   ", "text")]],
+    ]
+
+
+def test_newer_columns_follow_older_ones() -> None:
+    def made(*shares: float) -> areas.Cells:
+        user = np.array([shares])
+        return areas.account(user, user * 0, user * 0, np.zeros(user.shape, np.intp), 1)
+
+    assert (
+        made(0.5, 1.0).after(made(0.0, 0.25, 0.75), 4).lines()[0]
+        == (made(0.25, 0.75, 0.5, 1.0).lines()[0])
+    )
+
+
+SHARES = st.floats(-0.5, 1.5) | st.just(float("nan"))
+
+
+@given(
+    st.lists(st.tuples(SHARES, SHARES, SHARES, st.integers(0, 2)), min_size=1, max_size=9),
+    st.integers(1, 13), st.sampled_from(LOOKS),
+)  # fmt: skip
+def test_any_account_is_drawn(columns: list[tuple[float, ...]], rows: int, look: Look) -> None:
+    lines = account(*columns, rows=rows, look=look)
+    assert [len(line) for line in lines] == [len(columns)] * rows
+    known = theme.styles("perftop-dark")
+    for cell in (cell for line in lines for cell in line):
+        assert all(part in known for part in cell[2:].split("/"))
+
+
+@given(
+    st.lists(st.tuples(SHARES, SHARES, SHARES, SHARES), min_size=1, max_size=9),
+    st.integers(1, 4), st.sampled_from(LOOKS),
+)  # fmt: skip
+def test_any_states_are_drawn(columns: list[tuple[float, ...]], half: int, look: Look) -> None:
+    lines = states(*columns, rows=2 * half, look=look)
+    assert [len(line) for line in lines] == [len(columns)] * 2 * half
+    known = theme.styles("perftop-dark")
+    for cell in (cell for line in lines for cell in line):
+        assert all(part in known for part in cell[2:].split("/"))
