@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import timing
 
 from perfprobe.kernel import process_stat, tasks
-from perfprobe.kernel.job_threads import FILES, LOOK_NS, MOST, MOST_STATUS, Watch
+from perfprobe.kernel.job_threads import FILES, LOOK_NS, MOST, Watch
+from perfprobe.kernel.task_waits import MOST_STATUS
 from perfprobe.kernel.tasks import Tasks
 
 MOST_S = 300  # a sleeper's life, should nobody end it

@@ -4,7 +4,10 @@ made safe here."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from math import inf, nan
+from typing import Any, NamedTuple
 
 MOST_COMM = 64
 """Characters kept of a name: as many as the kernel uses for its own threads."""
@@ -22,39 +25,90 @@ class Task(NamedTuple):
         return f"{self.comm} ({self.pid})"
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A record of who runs where, as the wire has it: by CPU as text. Unchecked."""
+
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    """The task that ran most: pid, name and share."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """The tasks that ran most, a list of such entries."""
+    waits: Mapping[str, Any] | None = None
+    """Their shares of waiting and switches a second; None if the stream does not tell them."""
+
+    @classmethod
+    def of(cls, records: Mapping[str, object]) -> Look | None:
+        """The look that these records of a frame are of; None if they are of none."""
+        tasks, others, waits = (records.get(key) for key in ("tasks", "others", "waits"))
+        if not isinstance(tasks, dict):
+            return None
+        return cls(
+            tasks,
+            others if isinstance(others, dict) else {},
+            waits if isinstance(waits, dict) else None,
+        )
+
+    def on(self, cpu: str) -> list[Ran]:
+        """The tasks that ran most on this CPU, in descending order."""
+        others, waits = self.others.get(cpu), (self.waits or {}).get(cpu)
+        told = others[:MOST_TASKS] if isinstance(others, list) and others else []
+        told, waits = told or [self.tasks.get(cpu)], waits if isinstance(waits, list) else []
+        found = zip_longest(map(task, told), waits[: len(told)])
+        return [Ran(one, *_waited(known)) for one, known in found if one is not None]
+
+
+class Ran(NamedTuple):
+    """A task on a CPU, and what it did besides running there; NaN if that is not known."""
+
+    task: Task
+    wait: float
+    """Share of the time that it waited for a CPU, 0 to 1."""
+    switches: float
+    """How often a second it gave up or lost its CPU."""
+
+
+def _waited(known: object) -> tuple[float, float]:
+    match known:
+        case [wait, switches, *_]:
+            return _number(wait, 1.0), _number(switches, inf)
+    return nan, nan
+
+
+def _number(value: object, most: float) -> float:
+    """A number from 0 to `most`; NaN if it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
+        return min(float(value), most)
+    return nan
+
+
 class Company:
     """The last record of the tasks on each CPU, and the time that it covers."""
 
     def __init__(self) -> None:
-        self._tasks: Mapping[object, object] = {}
-        self._others: Mapping[object, object] = {}
+        self._look = Look()
         self.since_ns = self.time_ns = 0
         """Raw times between which the tasks ran; both 0: there is no record yet."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Take the records of a frame; return whether they have one of tasks."""
-        tasks, others = records.get("tasks"), records.get("others")
-        if not isinstance(tasks, dict):
+        look = Look.of(records)
+        if look is None:
             return False
-        self._tasks = tasks
-        self._others = others if isinstance(others, dict) else {}
+        self._look = look
         self.since_ns, self.time_ns = self.time_ns, time_ns
         return True
 
     def first(self, cpu: int) -> tuple[object, object] | None:
         """Pid and name of the task that ran most on the CPU, unchecked: only for fast
         comparison."""
-        match self._tasks.get(str(cpu)):
+        match self._look.tasks.get(str(cpu)):
             case [pid, name, _]:
                 return pid, name
         return None
 
     def on(self, cpu: int) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""
-        others = self._others.get(str(cpu))
-        told = others[:MOST_TASKS] if isinstance(others, list) and others else []
-        found = [task(record) for record in told or [self._tasks.get(str(cpu))]]
-        return [one for one in found if one is not None]
+        return [ran.task for ran in self._look.on(str(cpu))]
 
 
 def task(record: object) -> Task | None:

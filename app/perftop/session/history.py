@@ -18,10 +18,11 @@ from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.samples.evaluation import ratio
 from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve, State
 from perftop.samples.smt import STATES, bounds
 from perftop.session.frame_packing import Layouts, Packer, records
-from perftop.session.interval import Span, Tasks, nothing
+from perftop.session.interval import Span, nothing
 from perftop.session.sample_history import CEILING, WEIGHT, Singles, Times, Trail
 
 BYTES = 100_000_000
@@ -291,16 +292,16 @@ class History:
             _add(frames, begin_ns, sieve, span)
         raise AssertionError("no such span")
 
-    def tasks(self, end_ns: int) -> Tasks:
-        """Who ran where, as it was told last."""
+    def look(self, end_ns: int) -> Look:
+        """Who ran where, as it was told last; empty if that was long before."""
         for chunk in reversed(self._chunks):
             for packed in reversed(chunk.messages):
                 time_ns, found = records(packed)
-                if time_ns <= end_ns and isinstance(tasks := found.get("tasks"), dict):
-                    return tasks if end_ns - time_ns <= TASKS_NS else {}
+                if time_ns <= end_ns and (look := Look.of(found)) is not None:
+                    return look if end_ns - time_ns <= TASKS_NS else Look()
             if chunk.first_ns <= end_ns - TASKS_NS:
                 break
-        return {}
+        return Look()
 
 
 def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) -> None:

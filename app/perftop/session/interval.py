@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,10 @@ from perftop.samples.counters import Delta
 from perftop.samples.doubt import Codes, Doubt, listed
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import COUNTS
+from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import Split
 from perftop.samples.turbo import Ceilings
-
-Tasks = dict[str, list[object]]
-"""Who runs where, as the wire has it: by CPU number, pid, name and share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,15 @@ class Interval:
     keys: tuple[str, ...]
     """The counters that `doubts` is about."""
     samples: int
-    tasks: Tasks
-    """As of its end; empty where nobody told of late."""
+    look: Look
+    """Who ran where, as of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+
+    @property
+    def tasks(self) -> Mapping[str, Any]:
+        """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
+        return self.look.tasks
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
@@ -96,7 +101,7 @@ class Span:
         top, bottom = np.where(known, [values.top, values.bottom], self._good)
         return Values(top, bottom)
 
-    def interval(self, sieve: Sieve, end_ns: int, unix: float, seq: int, tasks: Tasks) -> Interval:
+    def interval(self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look) -> Interval:
         """What the sums say; `sieve` knows who is online at the end."""
         counters = sieve.counters
         values = self.values(sieve)
@@ -125,7 +130,7 @@ class Span:
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             samples=self.samples,
-            tasks=tasks,
+            look=look,
         )
 
 

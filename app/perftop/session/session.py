@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from perfprobe import wire
 from perftop.base.times import length
@@ -18,11 +19,12 @@ from perftop.detect.suspects import Suspects
 from perftop.samples.calibration import Calibration
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
+from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
 from perftop.session.history import TASKS_NS, History
-from perftop.session.interval import Interval, Span, Tasks, nothing
+from perftop.session.interval import Interval, Span, nothing
 from perftop.session.summary import LIVE_BYTES, MAX_BYTES, Distribution
 
 MOST_WARNINGS = 20
@@ -73,9 +75,9 @@ class Session:
         self._factors: dict[str, list[float]] = {}
         """By counter of the SMT states, the last two factors that were settled."""
         self.frames = 0
-        self.tasks: Tasks = {}
+        self.look = Look()
         """The latest record of who runs where."""
-        self._tasks_ns = 0
+        self._look_ns = 0
         self.details: dict[str, dict[str, object]] = {}
         """What is known of processes, by pid, as the wire has it; newest last."""
         self.now_ns = hello.raw_ns
@@ -152,6 +154,11 @@ class Session:
         return news, self._forgotten + len(self.ended)
 
     @property
+    def tasks(self) -> Mapping[str, Any]:
+        """The task that ran most, by CPU as text, of the latest record."""
+        return self.look.tasks
+
+    @property
     def cores(self) -> list[list[int]]:
         """The CPUs of each core, as far as they have been online."""
         return self.sieve.splitter.cores
@@ -192,12 +199,12 @@ class Session:
             return None
         begin_ns, end_ns = found
         sieve, span = self.history.rewind(self.sieve, begin_ns, end_ns)
-        return span.interval(sieve, end_ns, self.unix(end_ns), 0, self.history.tasks(end_ns))
+        return span.interval(sieve, end_ns, self.unix(end_ns), 0, self.history.look(end_ns))
 
     def _interval(self, span: Span) -> Interval:
         now_ns = self.now_ns
-        tasks = self.tasks if now_ns - self._tasks_ns <= TASKS_NS else {}
-        return span.interval(self.sieve, now_ns, self.unix(now_ns), self._seq, tasks)
+        look = self.look if now_ns - self._look_ns <= TASKS_NS else Look()
+        return span.interval(self.sieve, now_ns, self.unix(now_ns), self._seq, look)
 
     def _frame(self, frame: wire.Frame, sample: Sample | None) -> None:
         since_ns, self.now_ns = self.now_ns, frame.time_ns
@@ -234,8 +241,8 @@ class Session:
 
     def _records(self, frame: wire.Frame) -> None:
         """Who runs where, and what is new of them. All of it comes from outside."""
-        if isinstance(tasks := frame.records.get("tasks"), dict):
-            self.tasks, self._tasks_ns = tasks, frame.time_ns
+        if (look := Look.of(frame.records)) is not None:
+            self.look, self._look_ns = look, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
                 if isinstance(known, dict) and len(repr(known)) <= MAX_DETAIL:

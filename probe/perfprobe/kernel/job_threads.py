@@ -23,6 +23,7 @@ from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, numbers, opened, parse
 from perfprobe.kernel.process_tree import Family
+from perfprobe.kernel.task_waits import MOST_STATUS, switches, times
 from perfprobe.native.errors import Unavailable
 from perfprobe.wire import Missing
 
@@ -33,8 +34,6 @@ LOOK_NS = 3_125_000
 are reported every 100 ms, and MOST within a second."""
 MOST_NAME = 15  # bytes: the kernel cuts names
 FILES = ("stat", "schedstat", "status")
-MOST_STATUS = 1 << 15  # bytes: masks of all CPUs and all nodes come before the switches
-NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
 
 
 class Watch:
@@ -139,7 +138,7 @@ class Watch:
         known = [pid for pid in (self._pid, "1", "self") if pid is not None]
         there = [pid for pid in known if files.text(f"{self._proc}/{pid}/stat", LIMIT)]
         texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in there]
-        return not there or any(_times((text or "").encode()) for text in texts)
+        return not there or any(times((text or "").encode()) for text in texts)
 
 
 def wanted_pid(text: str) -> str | None:
@@ -169,9 +168,9 @@ class _Thread:
         stat = parse(self._read("stat", LIMIT))
         if stat is None:
             return None
-        run_ns, wait_ns = _times(self._read("schedstat", LIMIT)) or (stat.ticks * TICK_NS, None)
-        switches = _switches(self._read("status", MOST_STATUS))
-        return [self._pid, stat.comm, stat.cpu, run_ns, wait_ns, *switches]
+        run_ns, wait_ns = times(self._read("schedstat", LIMIT)) or (stat.ticks * TICK_NS, None)
+        switched = switches(self._read("status", MOST_STATUS))
+        return [self._pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 
     def close(self) -> None:
         while self._files:
@@ -182,21 +181,3 @@ class _Thread:
             return os.pread(self._files[name], limit, 0) if name in self._files else b""
         except OSError:
             return b""
-
-
-def _times(schedstat: bytes) -> tuple[int, int] | None:
-    """Ns that the thread ran and waited; None: not accounted, or it never ran."""
-    fields = schedstat.split()
-    if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_WAITS:
-        return None
-    return int(fields[0]), int(fields[1])
-
-
-def _switches(status: bytes) -> tuple[int | None, int | None]:
-    """Voluntary and involuntary switches: usually the last two lines of the file."""
-    _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
-    voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
-    numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
-    if not found or not all(map(bytes.isdigit, numbers)):
-        return None, None
-    return int(numbers[0]), int(numbers[1])

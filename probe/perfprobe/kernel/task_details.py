@@ -1,4 +1,4 @@
-"""What psutil tells about the few tasks that are shown: user, command, threads, affinity."""
+"""What is told about the few tasks that are shown: user, command, threads, affinity, group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from perfprobe.cpu import cpu_sets
+from perfprobe.cpu import cpu_sets, files
 
 MOST_COMMAND = 200
 AGAIN_NS = 60_000_000_000
@@ -61,6 +61,14 @@ def _user(uid: int) -> str:
         return _sendable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return str(uid)
+
+
+def group(path: str) -> str:
+    """The control group in a cgroup file of /proc; '' for the root. Of several hierarchies the
+    last line counts, which is the unified one."""
+    lines = (files.text(path) or "").splitlines()
+    found = lines[-1].split(":", 2)[-1] if lines else ""
+    return "" if found == "/" else found[-MOST_COMMAND:]
 
 
 def _sendable(text: str) -> str:

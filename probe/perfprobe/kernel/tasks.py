@@ -15,12 +15,14 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.process_stat import GONE, TICK_NS, Stat, numbers, parse, read
-from perfprobe.kernel.task_details import Told, describe
+from perfprobe.kernel.task_details import Told, describe, group
+from perfprobe.kernel.task_waits import Moved, Sums, sums
 
 PERIOD_NS = 1_000_000_000
 """From the end of a scan to the next one. In a shorter time ticks of 10 ms are too coarse."""
@@ -33,6 +35,8 @@ LEAST_SHARE = 0.02
 ms."""
 MOST_TOLD = 3
 """Tasks that are reported for each CPU."""
+MOST_WAITS = 64
+"""Tasks, the busiest, whose waiting is reported: each costs two files, some 20 us."""
 
 
 @dataclass(slots=True)
@@ -45,23 +49,49 @@ class _Look:
     """None: it cannot be read."""
     share: float = 0.0
     """Share of the time since the previous look that it ran; 0 if unknown."""
+    sums: Sums | None = None
+    """What it had waited by then; None if that was not asked."""
     threads: dict[str, _Look] = field(default_factory=dict)
 
     def rested(self, now_ns: int) -> None:
         """It has not run since, so the last look is still right."""
         self.at_ns = now_ns
+        self.sums = None
         for thread in self.threads.values():
-            thread.at_ns = now_ns
+            thread.at_ns, thread.sums = now_ns, None
 
 
 class _Runner(NamedTuple):
-    share: float
     pid: int
-    comm: str
+    path: str
+    """Directory of the task."""
+    look: _Look
+    last: _Look | None
+    """The previous look at the same task."""
     process: Stat
 
+    @property
+    def stat(self) -> Stat:
+        assert self.look.stat is not None
+        return self.look.stat
+
+    def moved(self) -> Moved:
+        """What it did since the last look, as far as that was asked both times."""
+        last, now = self.last, self.look
+        if last is None or last.stat is None or last.stat.start != self.stat.start:
+            return Moved()
+        return now.sums.since(last.sums) if now.sums and last.sums else Moved()
+
+    def share(self) -> float:
+        """By what the scheduler counted; by ticks of 10 ms where that is not known."""
+        run = self.moved().run
+        return round(self.look.share, 4) if run is None else run
+
     def told(self) -> list[object]:
-        return [self.pid, self.comm, round(self.share, 4)]
+        return [self.pid, self.stat.comm, self.share()]
+
+    def waits(self) -> list[float | None]:
+        return [*self.moved()[1:]]
 
 
 class Tasks:
@@ -154,14 +184,22 @@ class Tasks:
     def _tell(self, ran: dict[int, list[_Runner]]) -> Iterator[None]:
         """Makes the records; the task that ran most on a CPU comes first."""
         for runners in ran.values():
-            runners.sort(key=lambda runner: -runner.share)
+            runners.sort(key=lambda runner: -runner.look.share)
             del runners[MOST_TOLD:]
+        busiest = sorted(chain(*ran.values()), key=lambda runner: -runner.look.share)[:MOST_WAITS]
+        for runner in busiest:
+            runner.look.sums = sums(runner.path, self._now_ns)
+            yield
+        for runners in ran.values():
+            runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
         if self._ours:
-            yield from self._describe([runners[0] for runners in ran.values()], details)
+            firsts = [runners[0] for runners in ran.values()]
+            yield from self._describe([*firsts, *busiest], details)
         others = {str(cpu): [runner.told() for runner in runners] for cpu, runners in ran.items()}
+        waits = {str(cpu): [runner.waits() for runner in runners] for cpu, runners in ran.items()}
         tasks = {cpu: told[0] for cpu, told in others.items()}
-        self._ready = {"tasks": tasks, "others": others}
+        self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
 
     def _clock_ns(self, pid: str) -> int | None:
@@ -191,32 +229,43 @@ class Tasks:
 
     def _choose(self, ran: dict[int, list[_Runner]], name: str, look: _Look) -> Iterator[None]:
         """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
-        last, process, found = self._seen[name], look.stat, [look]
+        last, process, path = self._seen[name], look.stat, f"{self._proc}/{name}"
+        found: list[tuple[str, _Look, _Look | None]] = [(path, look, last)]
         assert process is not None
         if process.threads > 1:
             for tids in numbers(f"{self._proc}/{name}/task"):
                 for tid in tids:
-                    path = f"{self._proc}/{name}/task/{tid}/stat"
-                    if thread := self._look(path, last.threads.get(tid)):
+                    stat = f"{path}/task/{tid}/stat"
+                    if thread := self._look(stat, last.threads.get(tid)):
                         look.threads[tid] = thread
                 yield
-            found = list(look.threads.values())
+            found = [
+                (f"{path}/task/{t}", at, last.threads.get(t)) for t, at in look.threads.items()
+            ]
         elif last.stat is None or last.stat.threads != 1:  # its time was not that of one task
             return
-        for task in found:
+        for where, task, before in found:
             if task.stat is None or task.share < LEAST_SHARE or task.stat.cpu not in self._cpus:
                 continue
-            runner = _Runner(task.share, int(name), task.stat.comm, process)
+            runner = _Runner(int(name), where, task, before, process)
             ran.setdefault(task.stat.cpu, []).append(runner)
 
-    def _describe(self, first: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
-        shown = [(r.pid, r.process.start, r.process.comm) for r in first]
+    def _describe(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
+        shown = [(r.pid, r.process.start, r.process.comm) for r in runners]
         for pid, start, _ in self._told.wanted(shown, self._now_ns()):
             yield
-            found = describe(pid)
+            found = describe(pid) | self._family(pid)
             look = self._look(f"{self._proc}/{pid}/stat", None)
             if found and look and look.stat and look.stat.start == start:
                 details[str(pid)] = found
+
+    def _family(self, pid: int) -> dict[str, str | int]:
+        """Name of the parent, and the control group."""
+        look = self._seen.get(str(pid))
+        parent = self._seen.get(str(look.stat.parent)) if look and look.stat else None
+        found = {"parent": parent.stat.comm if parent and parent.stat else ""}
+        found["group"] = group(f"{self._proc}/{pid}/cgroup")
+        return {key: value for key, value in found.items() if value}
 
 
 def _link(path: str) -> str | None:

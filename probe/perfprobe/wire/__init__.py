@@ -167,11 +167,15 @@ As for a row that was not read, the next delta covers the whole span.
   frame after such a look has the record, and it replaces the previous one. On a CPU that is not
   listed no task ran for a noticeable time. For a thread `pid` is its process and `comm` its own
   name.
-- `details`: {pid as text: {"user", "command", "threads", "affinity"}} for processes that `tasks`
-  names: when it first names one, and again from time to time. Fields may be missing; `affinity` is
-  a list of CPUs as text ("0-3,8").
+- `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group"}} for
+  processes that `tasks` or `others` name: when they first name one, and again from time to time.
+  Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
+  process that started it, `group` its control group as /proc/PID/cgroup has it.
 - `others`: {CPU as text: [[pid, comm, share], ...]}: up to three tasks that ran most, busiest
   first; in the frames that have `tasks`.
+- `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
+  share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
+  gave up its CPU or lost it. Either is null where it is not known, as in the first look at a task.
 - `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
   counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,

@@ -140,7 +140,76 @@ def test_who_else_ran_there_is_told_up_to_three(machine: Machine) -> None:
         "3": [[30, "30", 0.02]],
         "5": [[50, "two", 0.06]],
     }
-    assert records == {"tasks": {cpu: told[0] for cpu, told in others.items()}, "others": others}
+    tasks_ = {cpu: told[0] for cpu, told in others.items()}
+    unknown = {cpu: [[None, None]] * len(told) for cpu, told in others.items()}
+    assert records == {"tasks": tasks_, "others": others, "waits": unknown}
+
+
+def test_how_long_a_task_waited_is_told_from_the_second_look_on(machine: Machine) -> None:
+    """With it comes the exact time that it ran; a new task of the same number begins anew."""
+
+    def run(ms: int, waited_ms: int, switches: tuple[int, int], **more: Any) -> dict[str, Any]:
+        at = "proc/10/task/11" if more.get("threads") else "proc/10"
+        machine.runs(10, ms // 10, 2, **more)
+        if more.get("threads"):
+            machine.thread(10, 11, ms // 10, 2)
+        trees.put(machine.root, f"{at}/schedstat", f"{ms}000000 {waited_ms}000000 7\n")
+        status = "Name:\tjob\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n"
+        trees.put(machine.root, f"{at}/status", status.format(*switches))
+        machine.now_ns += S
+        machine.tasks.work()
+        return machine.tasks.take()
+
+    run(0, 0, (0, 0))
+    first = run(404, 100, (10, 1))
+    assert first["others"]["2"] == [[10, "job", 0.4]]
+    assert first["waits"]["2"] == [[None, None]]
+    second = run(808, 350, (40, 11))
+    assert second["tasks"]["2"] == [10, "job", 0.404]
+    assert second["others"]["2"] == [[10, "job", 0.404]]
+    assert second["waits"]["2"] == [[0.25, 40.0]]
+    assert run(818, 350, (41, 11)) == {"tasks": {}, "others": {}, "waits": {}}
+    assert run(1222, 350, (51, 11))["waits"]["2"] == [[None, None]], "not asked in the last scan"
+    assert run(1626, 9999, (51, 11))["waits"]["2"] == [[1.0, 0.0]]
+    for ms in (2030, 2434, 2838):
+        told = run(ms, ms, (ms, 11), threads=2)
+    assert told["others"]["2"] == [[10, "job", 0.404]]
+    assert told["waits"]["2"] == [[0.404, 404.0]], "a thread has files of its own"
+
+
+def test_a_kernel_that_counts_no_waits_leaves_them_unknown(machine: Machine) -> None:
+    for turn in range(3):
+        machine.runs(10, 50 * turn, 2)
+        trees.put(machine.root, "proc/10/schedstat", "0 0 0\n")
+        machine.now_ns += S
+        machine.tasks.work()
+    told = machine.tasks.take()
+    assert told["tasks"] == {"2": [10, "job", 0.5]}
+    assert told["waits"] == {"2": [[None, None]]}
+
+
+def test_the_exact_share_decides_who_is_first(machine: Machine) -> None:
+    for turn in range(3):
+        for pid, ms in ((10, 300), (11, 309)):
+            machine.runs(pid, turn * 30, 0)
+            trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn * ms}000000 0 1\n")
+        machine.now_ns += S
+        machine.tasks.work()
+    assert machine.tasks.take()["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
+
+
+def test_waits_are_asked_of_the_busiest_only(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MOST_WAITS", 2)
+    for turn in range(3):
+        for pid in (10, 11, 12):
+            machine.runs(pid, turn * pid, pid)
+            trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn}000000000 {turn}0000000 1\n")
+        machine.now_ns += S
+        machine.tasks.work()
+    waits = machine.tasks.take()["waits"]
+    assert waits == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
 
 
 def test_a_number_with_another_birth_is_another_task(machine: Machine) -> None:
@@ -310,12 +379,32 @@ def test_details_come_with_who_is_shown_first(
     machine.scan()
     machine.runs(10, 50, 0)
     machine.runs(11, 50, 1)
+    trees.put(machine.root, "proc/10/cgroup", "1:name=x:/\n0::/build.slice/job.scope\n")
     machine.now_ns += S
     machine.tasks.work()
     records = machine.tasks.take()
     assert records["tasks"].keys() == {"0", "1"}
-    assert records["details"] == {"10": {"user": "u10"}}
+    assert records["details"] == {"10": {"user": "u10", "group": "/build.slice/job.scope"}}
     machine.runs(10, 99, 0)
     machine.now_ns += S
     machine.tasks.work()
-    assert machine.tasks.take().keys() == {"tasks", "others"}
+    assert machine.tasks.take().keys() == {"tasks", "others", "waits"}
+
+
+def test_a_task_has_the_name_of_its_parent(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.tasks._ours = True
+    monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
+    monkeypatch.setattr(tasks, "describe", lambda _: {"threads": 1})
+    machine.runs(1, 0, comm=b"make")  # the stat file of `line` names 1 as the parent
+    for pid in (20, 21):
+        machine.runs(pid, 0, 0)
+    trees.put(machine.root, "proc/21/cgroup", "0::/\n")
+    machine.scan()
+    for pid in (20, 21):
+        machine.runs(pid, pid, 0)
+    machine.now_ns += S
+    machine.tasks.work()
+    known = {"threads": 1, "parent": "make"}
+    assert machine.tasks.take()["details"] == {"21": known, "20": known}

@@ -7,7 +7,7 @@ from math import isnan, nan
 
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign
-from perftop.samples.running_tasks import task
+from perftop.samples.running_tasks import Ran
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
@@ -37,6 +37,8 @@ class Runner:
     comm: str
     shares: dict[int, float]
     """Share of each CPU's time, by CPU."""
+    threads: int = 1
+    """Number of threads that are taken together."""
     wait: float = nan
     """Share of its own time that it waited for a CPU; NaN if unknown."""
     switches: float = nan
@@ -72,7 +74,8 @@ def lines(
     if not found:
         why = [(f"{' ' * INDENT}{_why(session)}", "dim")]
         return sized([title("who runs", "", width), why], width, height)
-    columns = _columns(session, found, width, height)
+    told = interval.look.waits is not None
+    columns = _columns(session, found, width, height, told=told)
     if height < LOW:
         heads = [title("who runs", "", width, _headings(columns))]
     else:
@@ -91,16 +94,36 @@ def cpus(session: Session, interval: Interval, height: int) -> list[int | None]:
 
 
 def runners(session: Session, interval: Interval) -> list[Runner]:
-    """The tasks on the CPUs that the user asked for, the busiest first."""
-    shown = {session.topology[row].cpu for row in session.shown}
-    found: dict[tuple[int, str], Runner] = {}
-    for name, record in interval.tasks.items():
-        one = task(record)
-        if one is None or not name.isdecimal() or int(name) not in shown:
-            continue
-        held = found.setdefault((one.pid, one.comm), Runner(one.pid, one.comm, {}))
-        held.shares[int(name)] = held.shares.get(int(name), 0.0) + one.share
-    return sorted(found.values(), key=lambda one: (-round(one.share, 2), one.pid, one.comm))
+    """The tasks on the CPUs that the user asked for, the busiest first. Threads of one process that
+    have one name are one."""
+    shown = {str(session.topology[row].cpu) for row in session.shown}
+    found: dict[tuple[int, str], list[tuple[int, Ran]]] = {}
+    for cpu in (interval.look.others or interval.look.tasks).keys() & shown:
+        for ran in interval.look.on(cpu):
+            found.setdefault((ran.task.pid, ran.task.comm), []).append((int(cpu), ran))
+    made = [_runner(session, pid, comm, ran) for (pid, comm), ran in found.items()]
+    return sorted(made, key=lambda one: (-round(one.share, 3), one.pid, one.comm))
+
+
+def _runner(session: Session, pid: int, comm: str, ran: list[tuple[int, Ran]]) -> Runner:
+    """The waits of several threads are their mean, and their switches are added up."""
+    shares: dict[int, float] = {}
+    for cpu, one in ran:
+        shares[cpu] = shares.get(cpu, 0.0) + one.task.share
+    waits = [one.wait for _, one in ran]
+    switches = sum(one.switches for _, one in ran)
+    return Runner(pid, comm, shares, len(ran), sum(waits) / len(waits), switches, job(session, pid))
+
+
+def job(session: Session, pid: int) -> str:
+    """The unit or container that a process belongs to, else what started it; '' if unknown."""
+    known = session.details.get(str(pid), {})
+    group, parent = known.get("group"), known.get("parent")
+    for part in reversed(group.split("/") if isinstance(group, str) else ()):
+        name, _, kind = part.rpartition(".")
+        if kind == "service" and not name.startswith("user@"):
+            return name
+    return parent if isinstance(parent, str) else ""
 
 
 def _why(session: Session) -> str:
@@ -109,22 +132,24 @@ def _why(session: Session) -> str:
     return foreign(reason or "no task has run for a noticeable time")
 
 
-def _columns(session: Session, found: list[Runner], width: int, height: int) -> _Columns:
-    """The columns that fit, the most important first; the bar and the names take what is left."""
+def _columns(
+    session: Session, found: list[Runner], width: int, height: int, *, told: bool
+) -> _Columns:
+    """The columns that fit, the most important first; the bar and the names take what is left.
+    `told`: the stream tells how long tasks wait."""
     indent = 0 if height < LOW else INDENT
     shown = sorted(session.topology[row].cpu for row in session.shown)
     least = indent + _NAME[0] + _PID
     each = tuple(shown) if least + len(shown) * (_SHARE + 1) + _WAITS + _BAR[0] <= width else ()
     each = each if len(each) <= FEW and height >= LOW else ()
     room = width - least - (len(each) * (_SHARE + 1) if each else _CPU + _SHARE)
-    waits = _WAITS if room >= _WAITS and any(not isnan(one.wait) for one in found) else 0
+    waits = _WAITS if room >= _WAITS and told else 0
     room -= waits
     counted = bool(session.evaluator.chosen["ipc"])
     ipc = _IPC if counted and room >= _IPC else 0
     room -= ipc
     job = _JOB if width >= _JOBS and any(one.job for one in found) else 0
     room -= job
-    told = any(not isnan(one.switches) for one in found)
     switches = _SWITCHES if told and height >= LOW and room >= _SWITCHES + _BAR[0] + 4 else 0
     room -= switches
     bar = min(_BAR[1], room - 4) if height >= LOW and room - 4 >= _BAR[0] else 0
@@ -186,7 +211,7 @@ def _number(value: float, digits: int, size: int, key: str) -> Run:
 
 def _bar(one: Runner, size: int) -> list[Run]:
     """How a task spent its time: it ran, waited for a CPU, and slept."""
-    ran = min(size, round(size * min(1.0, one.share)))
+    ran = min(size, round(size * min(1.0, one.share / one.threads)))
     waited = 0 if isnan(one.wait) else min(size - ran, round(size * one.wait))
     slept = size - ran - waited
     return [(theme.CLOCK * ran, "lp0"), (theme.CLOCK * waited, "dim"), (theme.RULE * slept, "rule")]

@@ -7,9 +7,10 @@ means (by what each CPU did), involuntary halts are the worse sibling's, others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Sheet:
     in every row."""
     top_hz: float
     """The highest clock or ceiling of all rows, for scales; at least 1 GHz."""
-    tasks: dict[str, list[object]] = field(default_factory=dict)
+    tasks: Mapping[str, Any] = field(default_factory=dict)
     """Tasks as the probe sends them: by CPU, a list that begins with pid and name."""
     _rows: dict[int, Row] = field(default_factory=dict)
 

@@ -65,9 +65,10 @@ def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.M
     second = heard(source, lambda frame: frame.records.get("tasks") and frame)
     source.close()
     assert first.seq > 1
-    assert first.records == {"tasks": {}, "others": {}}
+    assert first.records == {"tasks": {}, "others": {}, "waits": {}}
     job = [10, "job", 1.0]
-    assert second.records == {"tasks": {"0": job}, "others": {"0": [job]}}
+    unknown = {"0": [[None, None]]}
+    assert second.records == {"tasks": {"0": job}, "others": {"0": [job]}, "waits": unknown}
 
 
 def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
