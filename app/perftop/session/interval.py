@@ -19,6 +19,9 @@ from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import Split
 from perftop.samples.turbo import Ceilings
 
+Tasks = Mapping[str, Any]
+"""The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -48,8 +51,7 @@ class Interval:
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
 
     @property
-    def tasks(self) -> Mapping[str, Any]:
-        """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
+    def tasks(self) -> Tasks:
         return self.look.tasks
 
     @property

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from perfprobe import wire
 from perftop.base.times import length
@@ -24,7 +23,7 @@ from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
 from perftop.session.history import TASKS_NS, History
-from perftop.session.interval import Interval, Span, nothing
+from perftop.session.interval import Interval, Span, Tasks, nothing
 from perftop.session.summary import LIVE_BYTES, MAX_BYTES, Distribution
 
 MOST_WARNINGS = 20
@@ -154,8 +153,8 @@ class Session:
         return news, self._forgotten + len(self.ended)
 
     @property
-    def tasks(self) -> Mapping[str, Any]:
-        """The task that ran most, by CPU as text, of the latest record."""
+    def tasks(self) -> Tasks:
+        """Those of the latest record."""
         return self.look.tasks
 
     @property

@@ -234,7 +234,8 @@ class Sim:
             return {}
         busy_ns = totals[Row.BUSY] - self._last[Row.BUSY]
         shares = np.minimum(busy_ns / self._sample_ns, 1.0)
-        return self._tasks.records(self._schedule.tables.crews[stage], shares)
+        sleeps = (totals[Row.ENTRIES] - self._last[Row.ENTRIES]) / (self._sample_ns / 1e9)
+        return self._tasks.records(self._schedule.tables.crews[stage], shares, sleeps)
 
 
 def _columns(machine: Machine, scenario: str) -> list[SimCounter]:

@@ -36,6 +36,11 @@ COMMANDS = {
     "mpi_rank": (None, "./solve --mesh wing.msh --ranks 64"),
 }
 """User, unless it is the machine's usual one, and command line."""
+GROUPS = {"postgres": "postgresql", "restic": "backup", "nginx": "nginx"}
+"""Services of tasks; the others were started by the program in PARENTS."""
+PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
+    "lmp": "mpirun", "mpi_rank": "mpirun", "make": "bash", "stream": "bash", "xhpl": "mpirun",
+}  # fmt: skip
 
 
 class Tasks:
@@ -44,39 +49,52 @@ class Tasks:
         self._threads = (1 + bits % 4).tolist()
         self._user = USERS[seed % len(USERS)]
         self._told: dict[int, str] = {}
+        """By PID, the name with which its details were sent."""
 
     def records(
-        self, crews: Sequence[Sequence[Member]], shares: NDArray[np.float64]
+        self,
+        crews: Sequence[Sequence[Member]],
+        shares: NDArray[np.float64],
+        sleeps: NDArray[np.float64],
     ) -> dict[str, Any]:
-        """The records of a frame. Details are sent when a CPU's first process changes."""
+        """The records of a frame. Details are sent when a process is new. `sleeps`: how often a
+        second each CPU fell idle."""
         others: dict[str, list[list[object]]] = {}
+        waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
         for cpu, share in enumerate(shares.tolist()):
-            crew = crews[cpu]
+            crew = crews[cpu][:MOST_TOLD]
             if not crew or round(share, 4) <= 0:
                 continue
+            members = [(pid_of(cpu, i, len(self._threads)), one) for i, one in enumerate(crew)]
             others[str(cpu)] = [
-                [self._pid(cpu, i), one.comm, round(share * one.part / 1000, 4)]
-                for i, one in enumerate(crew[:MOST_TOLD])
+                [pid, one.comm, round(share * one.part / 1000, 4)] for pid, one in members
             ]
-            comm = crew[0].comm
-            if self._told.get(cpu) != comm:
-                self._told[cpu] = comm
-                details[str(self._pid(cpu, 0))] = self._detail(cpu, comm)
+            waits[str(cpu)] = [_waits(share * one.wait / 1000, sleeps[cpu]) for one in crew]
+            for pid, one in members:
+                if self._told.get(pid) != one.comm:
+                    self._told[pid] = one.comm
+                    details[str(pid)] = self._detail(cpu, one.comm)
         tasks = {cpu: told[0] for cpu, told in others.items()}
-        return {"tasks": tasks, "others": others} | ({"details": details} if details else {})
-
-    def _pid(self, cpu: int, member: int) -> int:
-        return pid_of(cpu, member, len(self._threads))
+        found = {"tasks": tasks, "others": others, "waits": waits}
+        return found | ({"details": details} if details else {})
 
     def _detail(self, cpu: int, comm: str) -> dict[str, object]:
         user, command = COMMANDS.get(comm, (None, f"./{comm}"))
-        return {
+        found: dict[str, object] = {
             "user": user or self._user,
             "command": command,
             "threads": self._threads[cpu],
             "affinity": str(cpu),
         }
+        if comm in GROUPS:
+            return found | {"group": f"/system.slice/{GROUPS[comm]}.service"}
+        return found | ({"parent": PARENTS[comm]} if comm in PARENTS else {})
+
+
+def _waits(share: float, sleeps: float) -> list[float]:
+    """Share of waiting, and switches a second: a task loses its CPU to one that waited for it."""
+    return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 
 class Watched:

@@ -470,6 +470,16 @@ def test_tasks() -> None:
     assert [f.seq for f in big if f.records] == [10, 20, 30]
 
 
+def test_tasks_of_one_cpu_wait_for_each_other() -> None:
+    _, frames, _ = run("guest", 30)
+    told = next(f.records for f in frames if len(f.records.get("others", {}).get("0", [])) == 3)
+    (_, _, share), *_ = told["others"]["0"]
+    (wait, switches), *_ = told["waits"]["0"]
+    assert wait == pytest.approx(share * 380 / 500, abs=0.001), "as its crew has it"
+    assert switches >= wait / 0.003, "it loses its CPU to each that waited for a slice"
+    assert told["waits"].keys() == told["others"].keys()
+
+
 def test_details_of_tasks_come_when_they_are_new() -> None:
     def told(text: str) -> list[tuple[int, str, Any]]:
         """Frame, PID and details."""
@@ -477,7 +487,8 @@ def test_details_of_tasks_come_when_they_are_new() -> None:
         return [(seq, pid, detail) for seq, details in found for pid, detail in details.items()]
 
     first = {pid: detail for seq, pid, detail in told("smt-mix") if seq == 1}
-    assert first["4000"].keys() == {"user", "command", "threads", "affinity"}
+    assert first["4000"].keys() == {"user", "command", "threads", "affinity", "parent"}
+    assert first["4004"]["group"] == "/system.slice/postgresql.service"
     assert first["4000"]["affinity"] == "0"
     assert first["4004"]["user"] == "postgres"
     assert told("smt-mix") == told("smt-mix") != told("smt-mix,seed=2")
