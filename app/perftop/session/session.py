@@ -24,7 +24,7 @@ from perftop.samples.smt import core_lists
 from perftop.session import marks
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks, nothing
-from perftop.session.summary import LIVE_BYTES, MAX_BYTES, Distribution
+from perftop.session.summary import LIVE_BYTES, Distribution
 
 MOST_WARNINGS = 20
 """Kept: a probe that repeats itself must not fill the memory."""
@@ -64,7 +64,11 @@ class Session:
         wanted = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
         """Positions of the CPUs that the user asked for; the rest is read for the siblings only."""
-        self.distribution = Distribution(self.shown, MAX_BYTES if history is None else LIVE_BYTES)
+        self.distribution = (
+            Distribution(self.shown)
+            if history is None
+            else Distribution(self.shown, LIVE_BYTES, least_rows=2)
+        )
         self.lost = 0
         self.late = 0
         self.suspect_samples = 0

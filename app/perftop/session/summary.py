@@ -15,12 +15,15 @@ from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX, METRICS
 from perftop.samples.smt import STATES, Split
 
-MAX_BYTES = 64 << 20
+MAX_BYTES = 16 << 20
 """Size of the samples kept. Past it every second sample is dropped, and only every second one is
 taken from then on. The choice is even, so percentiles stay unbiased; minimum and maximum see every
 sample."""
+LEAST_ROWS = 512
+"""Samples for which there is room in any case: after a drop a fifth percentile still rests on a
+dozen samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
 LIVE_BYTES = 4 << 20
-"""The same where history is kept too."""
+"""Size of the samples kept where history is kept too, at any number of CPUs."""
 PARTS = "top", "bottom", "all"
 """The arrays of Values."""
 
@@ -28,10 +31,16 @@ PARTS = "top", "bottom", "all"
 class Distribution:
     """Every metric of every CPU, and every state of every core, sample by sample."""
 
-    def __init__(self, shown: list[int], max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = LEAST_ROWS
+    ) -> None:
+        """`least_rows` must be 2 at least."""
         self._shown = shown
-        self._max_bytes = max_bytes
-        self._kept: list[np.ndarray] = []
+        self._max_bytes, self._least_rows = max_bytes, least_rows
+        self._kept = np.empty((0, 0), np.float32)
+        """Room for samples, of which `_count` are there. The system gives memory to a row only when
+        it is written."""
+        self._count = 0
         self._stride = 1
         self._seen = 0
         self._low: Floats | None = None
@@ -66,26 +75,31 @@ class Distribution:
         if self._low is None or self._high is None or rows.shape[1] != len(self._low):
             # The first samples - or cores were regrouped, and older samples are of other cores.
             self._low, self._high = rows[0], rows[0]
-            self._kept.clear()
+            room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
+            self._kept, self._count = np.empty((room, rows.shape[1]), np.float32), 0
+            self._seen, self._stride = 0, 1
             self._states, self._weights = np.zeros((2, *states.shape[1:]))
             self._how, self._methods = None, [{} for _ in states[0]]
         # How much of each core's time a sample covers.
         weights = self._cores.most(every.bottom[:, INDEX["util"]])
-        self._count(splits, states, weights)
+        self._sum(splits, states, weights)
         self._low = np.fmin(self._low, np.fmin.reduce(rows, axis=0))
         self._high = np.fmax(self._high, np.fmax.reduce(rows, axis=0))
-        self._keep(rows.astype(np.float32))
+        self._keep(rows)
 
-    def _keep(self, rows: npt.NDArray[np.float32]) -> None:
+    def _keep(self, rows: Floats) -> None:
         for row in rows:
             if self._seen % self._stride == 0:
-                self._kept.append(row.copy())
-                if len(self._kept) * row.nbytes > self._max_bytes and len(self._kept) > 1:
-                    self._kept = self._kept[::2]
+                if self._count == len(self._kept):
+                    self._count = (self._count + 1) // 2
+                    self._kept[: self._count] = self._kept[::2]
                     self._stride *= 2
+                if self._seen % self._stride == 0:
+                    self._kept[self._count] = row
+                    self._count += 1
             self._seen += 1
 
-    def _count(self, splits: Sequence[Split], states: Floats, weights: Floats) -> None:
+    def _sum(self, splits: Sequence[Split], states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):
@@ -105,7 +119,7 @@ class Distribution:
         if self._low is None or self._high is None:
             nothing = np.zeros(0)
             return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0, [], nothing)
-        table = np.stack(self._kept)
+        table = self._kept[: self._count]
         empty = np.isnan(table).all(axis=0)
         p5 = np.full(table.shape[1], np.nan)
         if not empty.all():

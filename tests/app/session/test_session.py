@@ -469,7 +469,7 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
 
     greeting = made.hello([made.REF], threads=1)
     session = Session(greeting)
-    session.distribution = Distribution([0], max_bytes=4096)
+    session.distribution = Distribution([0], max_bytes=4096, least_rows=2)
     rng = np.random.default_rng(1)
     shares = np.sort(rng.random(3000))  # in order: thinned unevenly, the late ones would weigh more
     ref = 0
@@ -482,3 +482,23 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     assert found["max"] == pytest.approx(shares.max(), abs=1e-6)
     assert found["mean"] == pytest.approx(shares.mean(), abs=1e-6)
     assert found["p5"] == pytest.approx(0.05, abs=0.06)
+
+
+@pytest.mark.parametrize(("max_bytes", "least_rows", "room"), [(4096, 2, 32), (1, 2, 2), (1, 9, 9)])
+def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
+    max_bytes: int, least_rows: int, room: int
+) -> None:
+    """A row is 32 numbers of 4 bytes: 14 metrics of the machine and of its CPU, and 4 states."""
+    from perftop.session.summary import Distribution
+
+    greeting = made.hello([made.REF], threads=1)
+    session = Session(greeting)
+    session.distribution = Distribution([0], max_bytes, least_rows)
+    session.apply(frame(greeting, 0, {"ref": [0]}))
+    for seq in range(1, 200):
+        session.apply(frame(greeting, seq, {"ref": [seq * TICKS // 2]}))
+        kept = session.distribution.finish()._kept
+        assert kept.base is not None
+        assert len(kept.base) == room
+        assert min(seq, room // 2) <= len(kept) <= room
+        assert (kept[:, 0] == 0.5).all()
