@@ -16,6 +16,7 @@ from typing import Any
 
 from perfprobe import wire
 from perfprobe.cpu import cpu_sets, files, topology
+from perfprobe.kernel import departures
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
@@ -97,6 +98,7 @@ class Native:
         self._parts = once(parts)
         self._attached: set[int] = set()
         self._seq = 0
+        self._departures = departures.listen(root)
         self._online_text = self._read_online()
         self._reading = Reading(self._parts, rows)
         served = {counter.key for part in self._parts for counter in part.counters}
@@ -161,6 +163,7 @@ class Native:
         self._stat.close()
         self._polling.close()
         self._tasks.close()
+        self._departures.close()
         if self._watch is not None:
             self._watch.close()
 
@@ -175,16 +178,18 @@ class Native:
         return files.text(f"{self._root}/{files.CPUS}/online") or ""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
-        """Attaches CPUs that came and detaches CPUs that went since the last batch. Costs one small
-        read."""
+        """Attaches CPUs that came and detaches CPUs that went since the last batch, also those that
+        did both. Costs two small reads."""
+        went = self._departures.of(self._attached)
         text = self._read_online()
-        if text == self._online_text:
+        if text == self._online_text and not went:
             return []
         self._online_text = text
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text)) & self._wanted
-            notes += [self._gone(cpu, time_ns) for cpu in sorted(self._attached - online)]
+            went |= self._attached - online
+            notes += [self._gone(cpu, time_ns) for cpu in sorted(went)]
             for cpu in sorted(online - self._attached):
                 notes += self._came(cpu, time_ns)
         return notes

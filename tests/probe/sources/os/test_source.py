@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import read_rows
@@ -184,6 +186,24 @@ def test_a_cpu_goes_and_comes(machine: Machine, monkeypatch: pytest.MonkeyPatch)
     assert moved(session, "idle_s") == [0, 0.002]
     assert session.suspect_samples == 0
     assert [e.kind for e in session.ended] == ["offline", "online"]
+
+
+def test_a_cpu_that_went_and_came_between_two_looks_is_opened_anew(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its counters stand still otherwise: the kernel has ended them."""
+    went: list[set[int]] = [set(), {1}]
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        session = Session(source.hello)
+        frames(source, session, 2)
+        open_cpu = Mock(wraps=source._reading.open)
+        monkeypatch.setattr(source._reading, "open", open_cpu)
+        monkeypatch.setattr(source._departures, "of", lambda _: went.pop() if went else set())
+        ended = lambda: [e.kind for e in session.ended] == ["offline", "online"]  # noqa: E731
+        drive(source, session, ended, "both are told", whole=2)
+    open_cpu.assert_called_once_with(1)
+    assert session.online.tolist() == [True, True]
+    assert session.suspect_samples == 0
 
 
 def test_a_suspend_is_in_every_frame_behind_it(

@@ -1,0 +1,72 @@
+"""CPUs that went off, as the kernel announces it.
+
+A CPU that goes off and comes back between two looks at the list of CPUs is on in both of them. But
+the kernel has ended its perf events, and firmware may have cleared its registers.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Protocol
+
+KERNEL, GROUP = 0, 1
+"""Port of the kernel, and the group to which it sends its own events; udev's go to another."""
+NETLINK_KOBJECT_UEVENT = 15
+MOST_BYTES = 4096
+"""Length of an event, at most; the kernel's own limit is 2048."""
+_OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
+
+
+class Heard(Protocol):
+    def recvfrom(self, count: int, /) -> tuple[bytes, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Departures:
+    def __init__(self, heard: Heard | None) -> None:
+        self._heard = heard
+
+    def of(self, cpus: Collection[int]) -> set[int]:
+        """Those of these CPUs that may have gone off since the last call, whether they are back or
+        not."""
+        gone: set[int] = set()
+        while self._heard is not None:
+            try:
+                data, (sender, _) = self._heard.recvfrom(MOST_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:  # some were lost
+                    gone |= set(cpus)
+                    continue
+                break
+            found = _OFFLINE.match(data) if sender == KERNEL else None
+            gone |= {int(found[1])} if found else set()
+        return gone & set(cpus)
+
+    def close(self) -> None:
+        if self._heard is not None:
+            self._heard.close()
+
+
+def listen(root: Path) -> Departures:
+    """Hears nothing below a sysroot, and where the kernel's events cannot be had."""
+    if root != Path("/"):
+        return Departures(None)
+    try:
+        heard = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT
+        )
+    except OSError:
+        return Departures(None)
+    try:
+        heard.bind((0, GROUP))
+    except OSError:
+        heard.close()
+        return Departures(None)
+    return Departures(heard)

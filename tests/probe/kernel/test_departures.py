@@ -1,0 +1,72 @@
+"""CPUs that went off, from the events of the kernel."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfprobe.kernel.departures import KERNEL, Departures, listen
+
+UDEV = 4711
+"""Port of a program that sends what looks like an event."""
+
+
+class Events:
+    """Events that wait, and errors."""
+
+    def __init__(self, *waiting: bytes | OSError, sender: int = KERNEL) -> None:
+        self.waiting, self.sender, self.closed = [*waiting], sender, False
+
+    def recvfrom(self, _: int, /) -> tuple[bytes, Any]:
+        if not self.waiting:
+            raise BlockingIOError(errno.EAGAIN, "nothing")
+        found = self.waiting.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found, (self.sender, 1)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
+    """As the kernel sends it."""
+    return f"{action}@{path}\0ACTION={action}\0DEVPATH={path}\0SEQNUM=7\0".encode()
+
+
+@pytest.mark.parametrize(
+    ("events", "gone"),
+    [
+        ([], set()),
+        ([event("offline")], {3}),
+        ([event("offline"), event("online")], {3}),
+        ([event("online")], set()),
+        ([event("offline", "/devices/system/cpu/cpu9")], set()),  # one that nobody asked for
+        ([event("offline", "/devices/system/memory/memory3")], set()),
+        ([event("remove", "/devices/virtual/cpuid/cpu3"), event("offline")], {3}),
+        ([event("offline", "/devices/system/cpu/cpu3/cache")], set()),
+        ([OSError(errno.ENOBUFS, "lost"), event("online")], {0, 3}),
+        ([OSError(errno.EBADF, "bad")], set()),
+    ],
+)
+def test_what_went(events: list[bytes | OSError], gone: set[int]) -> None:
+    departures = Departures(Events(*events))
+    assert departures.of({0, 3}) == gone
+    assert departures.of({0, 3}) == set()
+
+
+def test_only_the_kernel_is_believed() -> None:
+    assert Departures(Events(event("offline"), sender=UDEV)).of({3}) == set()
+
+
+def test_below_a_sysroot_nothing_is_heard(tmp_path: Path) -> None:
+    assert listen(tmp_path).of({0}) == set()
+
+
+def test_it_listens_here_without_waiting() -> None:
+    departures = listen(Path("/"))
+    assert departures.of(set()) == set()
+    departures.close()
