@@ -1,0 +1,214 @@
+"""Long runs, in which memory, descriptors and threads must stay flat. A line for each sample of
+them, and one for each process: flat or what has grown. A run that fails is told too.
+
+`simulated`: `stat` and the screen, on a simulated machine that is calm and on one on which much
+happens, as fast as they can. `here`: `stat` and `record` at once, every 10 ms, on this machine.
+Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS] (8 and 64; quick: 0.2)
+             python tests/bench/long_runs.py here [SECONDS] (3600; quick: 60)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import terminal
+from flat import RULE, Held, family, grown, held
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perftop.recording.file import Recording
+
+PERFTOP = [sys.executable, "-m", "perftop"]
+SAMPLES = 48
+"""Looks at a run; the first is when the first of them is due, not at the start."""
+SIZE = (100, 30)
+CALM, EVENTFUL = "steady", "halts"
+SAMPLE_NS = 100_000_000
+MOST_SILENT_S = 120.0
+
+
+class Run:
+    """A running perftop; what it holds is looked at when it is told to."""
+
+    def __init__(self, name: str, pid: int) -> None:
+        self.name, self.pid = name, pid
+        self._trails: dict[str, list[Held]] = {}
+
+    def look(self, at: str) -> None:
+        found = {}
+        for what, pid in family(self.pid).items():
+            with contextlib.suppress(OSError):  # it has ended, which is told at the end
+                found[what] = held(pid)
+        for what, now in found.items():
+            self._trails.setdefault(what, []).append(now)
+        told = "; ".join(f"{what} {now}" for what, now in found.items())
+        print(f"{self.name}, {at}: {told}", flush=True)
+
+    def judge(self, trouble: str = "") -> bool:
+        """Whether all went well."""
+        bad = [trouble] if trouble else []
+        for what, trail in self._trails.items():
+            more = grown(trail)
+            bad += [more] if more else []
+            most = Held(*map(max, zip(*trail, strict=True)))
+            print(f"{self.name}, {what}: {'NOT FLAT: ' + more if more else 'flat'}; "
+                  f"first {trail[0]}, last {trail[-1]}, most {most}")  # fmt: skip
+        print(f"{self.name}: {'FAILED: ' + trouble if trouble else 'went well'}", flush=True)
+        return not bad
+
+
+# --- simulated
+
+
+def bytes_a_second(spec: str) -> float:
+    """How much the probe writes in a simulated second: that tells how far a run has come."""
+    source = open_sim(spec, SAMPLE_NS)
+    written, end_ns, now_ns = 0, source.hello.raw_ns + 60 * 10**9, 0
+    while now_ns < end_ns:
+        for message in source.poll():
+            written += len(wire.encode(message))
+            now_ns = message.time_ns if isinstance(message, wire.Frame) else now_ns
+    source.close()
+    return written / 60
+
+
+def written_by(pid: int) -> int:
+    text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
+    return int(text.partition("wchar: ")[2].split()[0])
+
+
+def followed(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> str:
+    """Looks at a run until it has come so far; what went wrong, or ''."""
+    next_s, last, heard_s = 0.0, 0, time.monotonic()
+    while True:
+        drain()
+        probe = family(run.pid).get("perfprobe")
+        if probe is None:
+            if last:
+                return "it has ended by itself"
+            continue
+        try:
+            now = written_by(probe)
+            done_s = now / rate
+            if now > last:
+                last, heard_s = now, time.monotonic()
+            if done_s >= next_s + hours * 3600 / SAMPLES:
+                next_s = done_s
+                run.look(f"{done_s / 3600:.2f} h")
+        except OSError:
+            continue  # it is about to end, and the next turn sees that
+        if done_s >= hours * 3600:
+            return ""
+        if time.monotonic() - heard_s > MOST_SILENT_S:
+            return f"silent for {MOST_SILENT_S:g} s"
+
+
+def simulated(scenario: str, hours: float, cpus: int) -> bool:
+    spec = f"sim:{scenario},cpus={cpus},speed=max"
+    rate, source = bytes_a_second(spec), ["--source", spec]
+    argv = [*PERFTOP, "stat", "--json", "-i", "10s", *source]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        out = process.stdout.fileno()
+        run = Run(f"stat, {scenario}", process.pid)
+        trouble = followed(run, hours, rate, lambda: terminal.drain(out, 0.05))
+        process.send_signal(signal.SIGINT)
+        told, errors = process.communicate()
+        if not trouble and (process.returncode != 130 or b'"summary"' not in told or errors):
+            trouble = f"status {process.returncode}, {errors.decode()!r}"
+    good = run.judge(trouble)
+
+    pid, fd = terminal.start([*PERFTOP, *source], *SIZE)
+    run = Run(f"screen, {scenario}", pid)
+    trouble = followed(run, hours, rate, lambda: terminal.drain(fd, 0.05))
+    status = ended(pid, fd) if not trouble else 0
+    return run.judge(trouble or (f"status {status}" if status else "")) and good
+
+
+def ended(pid: int, fd: int) -> int:
+    """The status with which the screen ends after q."""
+    os.write(fd, b"q")
+    terminal.drain(fd, 10.0)  # ends with the program
+    status = os.waitpid(pid, os.WNOHANG)
+    if status[0] == 0:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return -1
+    os.close(fd)
+    return os.waitstatus_to_exitcode(status[1])
+
+
+# --- on this machine
+
+
+def here(seconds: int) -> bool:
+    path = Path(tempfile.mkdtemp(prefix="long-")) / "recording"
+    sample = ["--sample", "10ms"]
+    stat = [*PERFTOP, "stat", "--json", "-i", "1s", "-n", str(seconds), *sample]
+    record = [*PERFTOP, "record", "-o", str(path), "--duration", f"{seconds}s", *sample]
+    lines = path.with_name("lines")
+    with lines.open("wb") as out:
+        processes = [subprocess.Popen(argv, stdout=to, stderr=subprocess.PIPE)
+                     for argv, to in ((stat, out), (record, subprocess.DEVNULL))]  # fmt: skip
+    runs = [Run(name, p.pid) for name, p in zip(("stat", "record"), processes, strict=True)]
+    try:
+        looked_at(runs, seconds)
+    except BaseException:
+        for process in processes:
+            process.terminate()
+        raise
+    errors = [process.communicate()[1].decode() for process in processes]
+    troubles = [f"status {process.returncode}, {said!r}" if process.returncode else ""
+                for process, said in zip(processes, errors, strict=True)]  # fmt: skip
+    told = lines.read_bytes()
+    intervals = told.count(b'{"type":"interval"')
+    print(f"stat: {intervals} intervals; the summary ends {told[-120:].strip()!r}")
+    troubles[1] = troubles[1] or read_back(path)
+    good = [run.judge(trouble) for run, trouble in zip(runs, troubles, strict=True)]
+    return all(good)
+
+
+def looked_at(runs: list[Run], seconds: int) -> None:
+    start_s = time.monotonic()
+    for turn in range(1, SAMPLES):
+        time.sleep(max(0.0, start_s + seconds * turn / SAMPLES - time.monotonic()))
+        for run in runs:
+            run.look(f"{(time.monotonic() - start_s) / 60:.1f} min")
+
+
+def read_back(path: Path) -> str:
+    """What is wrong with the recording, or ''."""
+    count = lost = gaps = 0
+    last: wire.Frame | None = None
+    with Recording(path) as recording:
+        for message in recording.messages():
+            if isinstance(message, wire.Frame):
+                gaps += last is not None and message.seq - last.seq != 1 + message.lost - last.lost
+                last, count, lost = message, count + 1, message.lost
+        damage = recording.damage
+    print(f"record: {count} frames, {lost} lost, {path.stat().st_size / 1e6:.1f} MB")
+    return damage or (f"{gaps} gaps that are not told" if gaps else "")
+
+
+def main(what: str, numbers: list[float]) -> int:
+    print(RULE)
+    if what == "here":
+        return 0 if here(int((numbers or [3600])[0])) else 1
+    hours, cpus = numbers + [8.0, 64.0][len(numbers) :]
+    good = [simulated(scenario, hours, int(cpus)) for scenario in (CALM, EVENTFUL)]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in {"simulated", "here"}:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], [float(text) for text in sys.argv[2:]]))

@@ -1,0 +1,106 @@
+"""Reads a recording back: what is missing from it untold, and numbers that cannot be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfprobe import wire
+from perftop.output import stat_json
+from perftop.recording.file import Recording
+from perftop.session.session import Session
+
+MOST_HZ = 6e9
+MOST_IPC = 16.0
+REPORT_NS = 1_000_000_000
+
+
+class Story:
+    """What a recording tells of its frames and of the CPUs that went and came."""
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self._hello = hello
+        self._session = Session(hello)
+        self._rows = {row.cpu: at for at, row in enumerate(hello.topology)}
+        self._last: wire.Frame | None = None
+        self._off = {row.cpu for row in hello.topology if not row.online}
+        """By the notes."""
+        self._early: set[int] = set()
+        """CPUs that the last frame showed off; the note may come right after it."""
+        self._unread = np.zeros(len(hello.topology), bool)
+        self.seen: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+
+    def take(self, message: wire.Message) -> None:
+        if isinstance(message, wire.Frame):
+            self._frame(message)
+        elif isinstance(message, wire.Note) and message.kind == "hotplug":
+            self._hotplug(message)
+        self._session.apply(message)
+        if self._session.span_ns >= REPORT_NS:
+            self._numbers(stat_json.interval_line(self._session, self._session.take()))
+
+    def _hotplug(self, note: wire.Note) -> None:
+        cpu, online = note.data["cpu"], note.data["online"]
+        self.seen["came" if online else "went"] += 1
+        self.faults["a CPU comes that is on, or goes that is off"] += online == (
+            cpu not in self._off
+        )
+        (self._off.discard if online else self._off.add)(cpu)
+        self._early.discard(cpu)
+
+    def _frame(self, frame: wire.Frame) -> None:
+        self.seen["frames"] += 1
+        if (last := self._last) is not None:
+            steps = round((frame.time_ns - last.time_ns) / self._hello.sample_ns)
+            lost, late = frame.lost - last.lost, frame.late - last.late
+            self.faults["a frame is missing"] += frame.seq - last.seq != 1 + lost
+            self.faults["a deadline is missing"] += steps != 1 + lost + late
+            self.seen["late"] += late
+            self.seen["lost"] += lost
+        self._last = frame
+        self._flags(np.frombuffer(frame.blocks["cpu"].head, "<u8").reshape(-1, wire.HEAD)[:, 4])
+
+    def _flags(self, flags: np.ndarray) -> None:
+        off = flags & np.uint64(wire.ROW_OFFLINE) != 0
+        read = flags & np.uint64(wire.ROW_SAMPLED) != 0
+        anew = flags & np.uint64(wire.ROW_REBASED) != 0
+        self.faults["a CPU is off without a note"] += len(self._early)
+        self._early = {cpu for cpu, at in self._rows.items() if off[at] and cpu not in self._off}
+        for cpu, at in self._rows.items():
+            self.faults["a CPU that went is read"] += bool(cpu in self._off and read[at])
+            self.faults["a CPU comes back without a new start"] += bool(
+                self._unread[at] and read[at] and not anew[at]
+            )
+            self.seen["rows not read"] += bool(not off[at] and not read[at])
+        self._unread = (self._unread | off) & ~read
+
+    def _numbers(self, line: dict[str, Any]) -> None:
+        self.seen["intervals"] += 1
+        for row in line["cpus"]:
+            for key, most in (("util", 1.0), ("halt", 1.0), ("idle", 1.0), ("steal", 1.0),
+                              ("busy_hz", MOST_HZ), ("ipc", MOST_IPC)):  # fmt: skip
+                value = row[key]
+                self.faults[f"{key} cannot be"] += value is not None and not 0 <= value <= most
+        for core in line["cores"]:
+            states = list(core["smt"].values())
+            if None not in states:
+                self.faults["states do not sum to 1"] += abs(sum(states) - 1) > 1e-6
+                self.faults["a state is negative"] += min(states) < 0
+
+
+def story(path: Path) -> tuple[Story, str]:
+    """What a recording tells; and its damage, '' if there is none."""
+    with Recording(path) as recording:
+        told = Story(recording.hello)
+        for message in recording.messages():
+            told.take(message)
+        return told, recording.damage or ""
+
+
+def faults(told: Counter[str]) -> Iterator[str]:
+    return (f"{what}: {count}" for what, count in told.items() if count)

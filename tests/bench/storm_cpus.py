@@ -1,0 +1,192 @@
+"""CPUs go off and come back in storms while a recording runs; then it is read back.
+
+In a storm some CPUs go off in random order, at random moments, and come back in another order; each
+may do so several times. Nothing may crash, nothing may be missing from the recording without being
+told, and no counter may stay programmed. A line for each recording, and one for all.
+
+`fake`: on a fake kernel (needs root and /dev/fuse) with `--source msr`; every second recording ends
+in the middle of a storm. `here`: on this machine, CPU 1 (needs root and a kernel that lets it go
+off); no time off is longer than 0.3 s, and the CPU comes back even if this program is killed.
+Run by hand: python tests/bench/storm_cpus.py fake [STORMS] [SEED] (500; quick: 20)
+             python tests/bench/storm_cpus.py here [STORMS] [SEED] (50; quick: 3)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("", "support", "bench")]
+
+from command import argv, run  # noqa: E402
+from fakekernel.client import FakeKernel, unavailable  # noqa: E402
+from journals import left, swept  # noqa: E402
+from read_back import faults, story  # noqa: E402
+
+CORES, EACH = 4, 25
+"""Cores of the fake kernel, with two threads each; storms of a recording."""
+PAUSES_S, LONGEST_OFF_S = (0.02, 0.1, 0.4), 0.3
+"""Longest pause between two switches of a storm; the last only on the fake kernel. The recording
+looks for changes every 0.2 s, so some are over before it has seen them."""
+ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
+SAMPLE = ("--sample", "20ms")
+Switch = Callable[[int, bool], None]
+
+
+def storm(rng: random.Random, cpus: list[int], pauses_s: Sequence[float], switch: Switch) -> None:
+    off, pause_s = rng.sample(cpus, rng.randint(1, len(cpus))), rng.choice(pauses_s)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        for online in (False, True):
+            for cpu in rng.sample(off, len(off)):
+                switch(cpu, online)
+                if rng.random() < 0.4:
+                    time.sleep(rng.random() ** 2 * pause_s)
+            if not online:
+                time.sleep(rng.choice((0.0, 0.0, rng.random() * pause_s)))
+
+
+@contextlib.contextmanager
+def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A recording that has begun."""
+    command = argv("record", "-o", str(path), *SAMPLE, *source)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            while process.poll() is None and not (path.exists() and path.stat().st_size):
+                time.sleep(0.01)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+
+
+def judged(path: Path, what: str, wrong: list[str], total: Counter[str]) -> None:
+    """Reads it back and prints the line; `wrong` is what went wrong before."""
+    told, damage = story(path)
+    total += told.seen
+    wrong += [damage] * bool(damage) + list(faults(told.faults))
+    total["FAILED"] += bool(wrong)
+    print(f"{what}: {', '.join(f'{n} {word}' for word, n in told.seen.items() if n)}: "
+          f"{'; '.join(wrong) or 'all told'}", flush=True)  # fmt: skip
+
+
+# --- on a fake kernel
+
+
+def fake(
+    kernel: FakeKernel, path: Path, storms: int, rng: random.Random, *, mid: bool
+) -> list[str]:
+    """A recording; it ends in the middle of a storm if `mid`. What went wrong."""
+    online = dict.fromkeys(range(2 * CORES), True)
+
+    def switch(cpu: int, state: bool) -> None:
+        if state and rng.random() < 0.5:  # firmware may have set it up anew
+            for register, (before, _) in kernel.regs().get(cpu, {}).items():
+                kernel.poke(cpu, register, before)
+        kernel.ask("online", cpu=cpu, online=state)
+        online[cpu] = state
+
+    source = ("--source", "msr", "--sysroot", str(kernel.root))
+    with recorded(path, *source) as process:
+        for _ in range(storms):
+            storm(rng, list(range(1, 2 * CORES)), PAUSES_S, switch)
+        if mid:
+            for cpu in rng.sample(range(1, 2 * CORES), 3):
+                switch(cpu, state=False)
+                time.sleep(rng.random() * PAUSES_S[1])
+        process.send_signal(rng.choice((signal.SIGINT, signal.SIGTERM)))
+        said = process.communicate()[1].decode()
+    off = [cpu for cpu, state in online.items() if not state]
+    stay = "stay programmed" in said
+    for cpu in off:
+        switch(cpu, state=True)
+    wrong = [f"status {process.returncode}: {said}"] if process.returncode != int(stay) else []
+    if stay:  # the line names the command that gives them back, which any `stat` does, too
+        run("stat", "-n", "1", "-i", "100ms", *source)
+    wrong += [f"programmed: {kernel.changed()}"] * bool(kernel.changed())
+    return wrong + ["a journal is left"] * bool(left(kernel.root))
+
+
+def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
+    total = Counter[str]()
+    with swept(directory / "root"), FakeKernel(directory / "root", cores=CORES) as kernel:
+        for number in range(-(-storms // EACH)):
+            count, path = min(EACH, storms - number * EACH), directory / f"recording-{number}"
+            wrong = fake(kernel, path, count, rng, mid=number % 2 == 1)
+            judged(path, f"fake kernel, {count} storms", wrong, total)
+    return total
+
+
+# --- on this machine
+
+
+@contextlib.contextmanager
+def kept_on() -> Iterator[None]:
+    """CPU 1 is on afterwards, also if this process is killed: another one waits for its end."""
+    waiting, done = os.pipe()
+    if not os.fork():
+        os.setsid()
+        os.close(done)
+        os.read(waiting, 1)
+        with contextlib.suppress(OSError):
+            ONLINE.write_text("1")
+        os._exit(0)
+    os.close(waiting)
+    try:
+        yield
+    finally:
+        ONLINE.write_text("1")
+        os.close(done)
+        os.wait()
+
+
+def here(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
+    total, path = Counter[str](), directory / "recording"
+    since_s, longest_s = 0.0, 0.0
+
+    def switch(_: int, state: bool) -> None:
+        nonlocal since_s, longest_s
+        ONLINE.write_text(str(int(state)))
+        longest_s = max(longest_s, time.monotonic() - since_s) if state else longest_s
+        since_s = time.monotonic()
+
+    with recorded(path) as process, kept_on():
+        for _ in range(storms):
+            storm(rng, [1], PAUSES_S[:-1], switch)
+            time.sleep(PAUSES_S[1])
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()[1].decode()
+    wrong = [f"status {process.returncode}: {said}"] if process.returncode else []
+    if longest_s > LONGEST_OFF_S:
+        print(f"the machine was busy: CPU 1 was off for {longest_s:.2f} s")
+    judged(path, f"this machine, {storms} storms", wrong, total)
+    return total
+
+
+def main(what: str, numbers: list[int]) -> int:
+    storms, seed = numbers + [50 if what == "here" else 500, 1][len(numbers) :]
+    why = unavailable() if what == "fake" else ""
+    if what == "here" and not os.access(ONLINE, os.W_OK):
+        why = f"{ONLINE} cannot be written"
+    if why:
+        print(f"not run: {why}")
+        return 0
+    directory = Path(tempfile.mkdtemp(prefix="storms-"))
+    rng = random.Random(seed)
+    total = (here if what == "here" else fakes)(storms, rng, directory)
+    print(f"all {storms} storms: {dict(total)}")
+    return 1 if total["FAILED"] else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in {"fake", "here"}:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], [int(text) for text in sys.argv[2:]]))
