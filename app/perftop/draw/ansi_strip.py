@@ -22,7 +22,7 @@ from textual.filter import Monochrome
 from textual.strip import Strip
 
 from perftop.base.text import plain, printable
-from perftop.draw import theme
+from perftop.draw import eight_bit, theme
 from perftop.draw.strips import Run, grounded, merged, width
 
 _RESET = "\x1b[0m"
@@ -98,6 +98,8 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
         grey, ground = Monochrome(), Color.parse("black")
         drawn = {key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()}
         styles = {key: segments[0].style or Style() for key, segments in drawn.items()}
+    if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
+        styles = {key: eight_bit.reduced(style) for key, style in styles.items()}
     return Ink(styles, system)
 
 

@@ -50,24 +50,24 @@ class Palette:
 
 _GREY = {
     "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#7d8590", "faint": "#484f58",
-    "rule": "#30363d", "neither": "#484f58", "unknown": "#6e7681",
+    "rule": "#262c36", "neither": "#343b45", "unknown": "#6e7681",
 }  # fmt: skip
 _DARK = _GREY | {
     "both": "#f0b429", "lp0": "#58a6ff", "lp1": "#bc8cff", "clock": "#3fb950", "alarm": "#ff6b5e",
     "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff", "field": "#6ca29b", "ipc": "#2f767c",
-    "taker": "#e8a39b",
+    "taker": "#e8a39b", "bar-both": "#cf9a27", "bar-lp0": "#4a8bd8", "bar-lp1": "#9f79d8",
 }  # fmt: skip
 _SAFE = _GREY | {
     "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
     "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#8fa3ad", "ipc": "#5c7f96",
-    "taker": "#dca6a2",
+    "taker": "#dca6a2", "bar-both": "#dccf55", "bar-lp0": "#3a80e0", "bar-lp1": "#cfa8c9",
 }  # fmt: skip
 _LIGHT = {
     "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#8c959f",
     "rule": "#d0d7de", "both": "#bf8700", "lp0": "#0969da", "lp1": "#8250df",
     "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
-    "taker": "#a8443c",
+    "taker": "#a8443c", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
 }  # fmt: skip
 # Normal and bright colours are alike in many palettes, bright black is grey in some, and the
 # background may be light. So every meaning has its own hue, and quiet text is dimmed.
@@ -75,7 +75,8 @@ _ANSI = {
     **dict.fromkeys(("text", "bright", "both", *_GREY), "default"),
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
     "warn": "yellow", "cyan": "cyan", "key": "bright_blue", "field": "cyan", "ipc": "cyan",
-    "taker": "bright_red",
+    "taker": "bright_red", "bar-both": "default", "bar-lp0": "bright_blue",
+    "bar-lp1": "bright_magenta",
 }  # fmt: skip
 PALETTES = {
     "perftop-dark": Palette(
@@ -119,7 +120,7 @@ def _theme(name: str, palette: Palette) -> Theme:
         name,
         primary=colors["lp0"],
         secondary=colors["lp1"],
-        accent=colors["cyan"],
+        accent=colors["key"],
         warning=colors["warn"],
         error=colors["alarm"],
         success=colors["clock"],

@@ -83,11 +83,18 @@ class PerfTopApp(App[None]):
         for shade in theme.THEMES:
             self.register_theme(shade)
         config = config or Config()
-        themes = theme.names(no_color=self.no_color)
-        self.theme = config.theme if config.theme in themes else themes[0]
+        self.theme = self._first_theme(config.theme)
         self.animation_level = "none"
         self.set_keymap(config.keys)
         self._config, self._ascii = config, ascii_
+
+    def _first_theme(self, wanted: str) -> str:
+        """The theme to begin with. A terminal of 16 colours can show no other one than its own,
+        unless the user asks for that."""
+        themes = theme.names(no_color=self.no_color)
+        if wanted == Config().theme and self.console.color_system == "standard":
+            wanted = "perftop-ansi"
+        return wanted if wanted in themes else themes[0]
 
     def get_default_screen(self) -> Screen[Any]:
         config = self._config

@@ -13,7 +13,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import Ink, line
+from perftop.draw.ansi_strip import Ink, _ink, line
 from perftop.draw.strips import Run
 
 INK = Ink(theme.styles("perftop-dark"), ColorSystem.TRUECOLOR)
@@ -87,6 +87,13 @@ def test_another_terminal_gets_its_own_colours() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
     ink = Ink({"text": Style(color="#123456", bgcolor="#000000")}, ColorSystem.TRUECOLOR)
     assert "38;2" not in line([("abc", "text")], ink, 3, ascii_=False).render(console)
+
+
+def test_a_terminal_of_256_colours_gets_those_that_all_have() -> None:
+    made = _ink("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
+    written = made.write([("abc", "alarm")], 3)
+    assert "38;5;203" in written
+    assert "48;5;235" in written
 
 
 def test_ascii() -> None:

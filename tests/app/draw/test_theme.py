@@ -14,7 +14,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
-from perftop.draw import area_colours, theme
+from perftop.draw import area_colours, eight_bit, theme
 from perftop.tui import config
 
 MIXED = [name for name, palette in theme.PALETTES.items() if not palette.ansi]
@@ -223,3 +223,49 @@ def test_areas_that_touch_are_told_apart(name: str) -> None:
             assert distance(colors[f"{a}-{step}"], colors[f"{b}-{step}"]) >= APART, (a, b, step)
         for single in ("steal", "hot"):
             assert distance(colors[f"kernel-{step}"], colors[single]) >= APART, (single, step)
+
+
+# --- terminals with 256 colours ------------------------------------------------------------------
+
+
+def seen(style: Style) -> tuple[str, str]:
+    """Letters and ground as a terminal with 256 colours shows them."""
+    found = eight_bit.reduced(style)
+    assert found.color
+    assert found.bgcolor
+    return fixed(found.color.number or 0), fixed(found.bgcolor.number or 0)
+
+
+def fixed(number: int) -> str:
+    return "#" + bytes(eight_bit.parts(number)).hex()
+
+
+def test_fixed_colours_are_those_of_every_terminal() -> None:
+    assert [eight_bit.parts(n) for n in (16, 17, 231, 232, 255)] == [
+        (0, 0, 0), (0, 0, 95), (255, 255, 255), (8, 8, 8), (238, 238, 238),
+    ]  # fmt: skip
+    for number in range(16, 256):
+        assert eight_bit.parts(eight_bit.nearest(fixed(number))) == eight_bit.parts(number)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_in_256_colours_fields_are_ordered_and_meanings_told_apart(name: str) -> None:
+    styles, dark = theme.styles(name), theme.PALETTES[name].dark
+    for field in ("heat", "field"):
+        levels = [luminance(seen(styles[f"{field}{i}"])[0]) for i in range(theme.HEAT)]
+        assert levels == sorted(levels, reverse=not dark)
+        assert len(set(levels)) >= 8, field
+    for a, b in TOLD_APART:
+        assert distance(seen(styles[a])[0], seen(styles[b])[0]) >= 12, (a, b)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_in_256_colours_lines_of_all_moods_are_told_apart_and_read(name: str) -> None:
+    grounds = set()
+    for mood in ("calm", "chosen", "victim", "chosen victim"):
+        styles = theme.styles(name, mood)
+        for key in ("text", "bright", "alarm"):
+            fore, ground = seen(styles[key])
+            assert contrast(fore, ground) >= 3.5, (mood, key)
+        grounds.add(ground)
+    assert len(grounds) == 4

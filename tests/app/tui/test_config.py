@@ -17,6 +17,7 @@ from waiting import until
 from perftop import cli
 from perftop.base.errors import Failed
 from perftop.tui import config
+from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
@@ -241,6 +242,28 @@ def test_keys_are_written_as_people_know_them(key: str, text: str) -> None:
 
 
 # --- the app
+
+
+@pytest.mark.parametrize(
+    ("term", "more", "wanted", "shown"),
+    [
+        ("linux", {}, "perftop-dark", "perftop-ansi"),
+        ("xterm", {}, "perftop-dark", "perftop-ansi"),
+        ("xterm", {}, "perftop-light", "perftop-light"),
+        ("xterm-256color", {}, "perftop-dark", "perftop-dark"),
+        ("xterm", {"COLORTERM": "truecolor"}, "perftop-dark", "perftop-dark"),
+        ("xterm", {"NO_COLOR": "1"}, "perftop-dark", "perftop-dark"),
+        ("xterm", {"NO_COLOR": "1"}, "perftop-ansi", "perftop-dark"),
+    ],
+)
+def test_a_terminal_of_16_colours_begins_with_its_own(
+    term: str, more: dict[str, str], wanted: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("COLORTERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": term, **more}.items():
+        monkeypatch.setenv(name, value)
+    assert PerfTopApp(None, 500_000_000, Config(theme=wanted)).theme == shown
 
 
 def test_the_app_heeds_what_is_set() -> None:
