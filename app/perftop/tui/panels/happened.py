@@ -1,39 +1,57 @@
 """The panel "what happened": episodes, those that run first and red, then the newest.
 
-The worst running episode has its cause and evidence below it where there is room.
+Episodes of one kind and cause that run together, or that began together, are one line. The worst
+running ones have their cause and evidence below them where there is room.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 
 from perftop.base.times import clock, length
 from perftop.draw.strips import Run, fit, foreign
-from perftop.output.episode_words import cause, depth, evidence, where
+from perftop.output.episode_costs import group, grouped
+from perftop.output.episode_words import cause, evidence, where_briefly
+from perftop.output.sentences import losers, lost, sentence
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panel import INDENT, LOW, sized, title
+from perftop.tui.panels.panel import INDENT, LOW, sized, title, wrapped
 from perftop.tui.shared import episode_style
 
 Told = tuple[list[Run], Episode | None]
 """A line, and the episode that it belongs to."""
 
-_CLOCK, _LONG, _MUCH = 8, 8, 11
-"""Cells of a time of day, of a length and of a depth."""
-_WIDE = 48
-"""Minimum width for the depth and for evidence."""
+_CLOCK = 8
+"""Cells of a time of day."""
 _LABEL = 10
 """Cells of "cause" and "evidence"."""
+_EVIDENCE = 48
+"""Minimum width for causes and evidence."""
 _LOOKED = 64
 """Ended episodes looked at, the newest: more than any panel has lines."""
+_TOGETHER_NS = 1_000_000_000
+"""Ended episodes of one cause whose starts are no further apart are one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known at the end of an interval; groups are told in one line each."""
+
+    running: list[list[Episode]]
+    """The costliest group first."""
+    over: list[list[Episode]]
+    """The newest group first."""
+    count: int
+    """Number of all episodes and marks so far."""
 
 
 def lines(session: Session, interval: Interval, width: int, height: int) -> list[list[Run]]:
     """The panel, exactly `width` cells by `height` lines."""
-    told = _told(session, interval, width, height)
-    return sized([line for line, _ in told], width, height)
+    return sized([line for line, _ in _told(session, interval, width, height)], width, height)
 
 
 def episodes(session: Session, interval: Interval, width: int, height: int) -> list[Episode | None]:
@@ -42,83 +60,128 @@ def episodes(session: Session, interval: Interval, width: int, height: int) -> l
     return (found + [None] * height)[:height]
 
 
-def _told(session: Session, interval: Interval, width: int, height: int) -> list[Told]:
-    running, over, count = _known(session, interval)
-    lasted = length(max(0, interval.time_ns - session.hello.raw_ns)).removesuffix(" 00 s")
-    rest = f"{count} in {lasted}" if count else "nothing yet"
-    found: list[Told] = [(title("what happened", rest, width), None)]
-    if height >= LOW and count:
-        found.append((_heading(width), None))
-    room = height - len(found)
-    found += [(_line(session, interval, e, width, going=True), e) for e in running[:room]]
-    spare = room - min(room, len(running)) - min(4, len(over))
-    if running and width >= _WIDE and spare > 0:
-        at = len(found) - min(room, len(running)) + 1
-        found[at:at] = _because(running[0], width)[:spare]
-    room = max(0, height - len(found))
-    found += [(_line(session, interval, e, width, going=False), e) for e in over[:room]]
-    return found
-
-
-def _known(session: Session, interval: Interval) -> tuple[list[Episode], list[Episode], int]:
-    """Episodes that run at the end of the interval, the worst first; the newest that are over by
-    then; and the number of all."""
+def known(session: Session, interval: Interval) -> Known:
+    """What runs at the end of the interval, and what is over by then."""
     now_ns = interval.time_ns
     live = now_ns >= session.now_ns
     ended = islice(reversed(session.ended), _LOOKED) if live else session.ended
     begun = [e for e in (*ended, *session.running) if e.start_ns <= now_ns]
-    running = sorted((e for e in begun if episode_style.going(e, interval)),
-                     key=episode_style.rank)  # fmt: skip
+    running = [e for e in begun if episode_style.going(e, interval)]
     past = [e for e in begun if not episode_style.going(e, interval)]
     past += [mark for mark in session.marks[-_LOOKED:] if mark.start_ns <= now_ns]
     if live:
         count = session.episodes_since(1 << 62)[1] + len(session.running) + len(session.marks)
     else:
         count = len(running) + len(past)
-    return running, nlargest(_LOOKED, past, key=lambda e: e.start_ns), count
+    newest = nlargest(_LOOKED, past, key=lambda e: e.start_ns)
+    return Known(grouped(running), _together(newest), count)
+
+
+def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
+    """Groups of episodes, sorted by their start, that have one cause and began together."""
+    found: list[list[Episode]] = []
+    last: dict[tuple[str, str], list[Episode]] = {}
+    for episode in newest:
+        key = group(episode)
+        alike = last.get(key) if episode.kind != "mark" else None
+        if alike is not None and alike[-1].start_ns - episode.start_ns <= _TOGETHER_NS:
+            alike.append(episode)
+        else:
+            last[key] = [episode]
+            found.append(last[key])
+    return found
+
+
+def _told(session: Session, interval: Interval, width: int, height: int) -> list[Told]:
+    here = known(session, interval)
+    lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
+    rest = f"{here.count} in {lasted}" if here.count else "nothing yet"
+    found: list[Told] = [(title("what happened", rest, width), None)]
+    if height >= LOW and here.count:
+        found.append((_heading(width), None))
+    room = max(0, height - len(found))
+    shown = here.running[:room]
+    spare = room - len(shown) - min(len(here.over), room // 2)
+    for alike in shown:
+        found.append((_line(session, interval, alike, width, going=True), alike[0]))
+        if width >= _EVIDENCE and spare > 0:
+            why = [(line, alike[0]) for line in because(alike[0], width, spare)]
+            spare -= len(why)
+            found += why
+    over = here.over[: max(0, height - len(found))]
+    found += [(_line(session, interval, each, width, going=False), each[0]) for each in over]
+    return found
 
 
 def _heading(width: int) -> list[Run]:
-    much = f"{'how much':>{_MUCH}}  " if width >= _WIDE else ""
-    right = f"{much}{'how long':>{_LONG}}"
     left = " " * INDENT + f"{'since':<{_CLOCK}}  what"
-    return [(fit(left, width - len(right)) + right, "dim")]
+    return [(fit(left, width - 8) + "how long"[: max(0, width)], "dim")]
 
 
 def _line(
-    session: Session, interval: Interval, episode: Episode, width: int, *, going: bool
+    session: Session, interval: Interval, alike: Sequence[Episode], width: int, *, going: bool
 ) -> list[Run]:
-    """Sign, since when, what, how much and how long; red while it runs, grey once it is over."""
-    key = episode_style.severity(episode) if going else "dim"
-    sign = (f"{episode_style.sign(episode)} ", key)
-    since: Run = (f"{clock(session.unix(episode.start_ns)):<{_CLOCK}}", key)
-    end_ns = episode.end_ns if episode.end_ns is not None and not going else interval.time_ns
-    lasted = length(end_ns - episode.start_ns) if end_ns > episode.start_ns else ""
-    much = f"{depth(episode.kind, episode.depth):>{_MUCH}}  " if width >= _WIDE else ""
-    right = f"{much}{lasted:>{_LONG}}"
-    gap = "  " if width >= _WIDE else " "
-    room = width - INDENT - _CLOCK - len(gap) - len(right) - 1
-    what = fit(_sentence(session, episode), room) if room > 0 else ""
-    bold = "bright" if going and episode_style.wrong(episode) else "text" if going else "dim"
-    return [sign, since, (gap, "text"), (what, bold), (" ", "text"), (right, key)]
+    """Sign, since when, what and how long; red while it runs, grey once it is over."""
+    first = min(alike, key=lambda e: e.start_ns)
+    key = episode_style.severity(first) if going else "dim"
+    ends_ns = [interval.time_ns if going or e.end_ns is None else e.end_ns for e in alike]
+    lasted_ns = max(ends_ns) - first.start_ns
+    lasted = length(lasted_ns) if lasted_ns > 0 else ""
+    gap = "  " if width >= _EVIDENCE else " "
+    room = width - INDENT - _CLOCK - len(gap) - len(lasted) - 1
+    return [
+        (f"{episode_style.sign(first)} ", key),
+        (f"{clock(session.unix(first.start_ns)):<{_CLOCK}}{gap}", key),
+        *_sentence(session, interval, alike, room, going=going),
+        (f" {lasted}", key),
+    ]
 
 
-def _sentence(session: Session, episode: Episode) -> str:
-    if episode.kind == "mark":
-        return foreign(episode.evidence.get("label", ""))
-    return foreign(f"{episode.kind}, {where(session.topology, episode.cpus)}")
+def _sentence(
+    session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, going: bool
+) -> list[Run]:
+    """What happened in exactly `room` cells: as a sentence, or in a few words if it is too long."""
+    if room <= 0:
+        return []
+    names = losers(session, alike, interval.tasks) if going else ()
+    parts = sentence(session.topology, alike, names, over=not going, most=room)
+    if not going:
+        plain = "text" if episode_style.wrong(alike[0]) else "dim"
+    else:
+        plain = "bright" if episode_style.wrong(alike[0]) else "text"
+    red = "alarm" if going and episode_style.wrong(alike[0]) else plain
+    runs = [(foreign(part.text), red if part.role == "lost" else plain) for part in parts]
+    size = sum(len(part) for part, _ in runs)
+    if size <= room:
+        return [*runs, (" " * (room - size), "text")]
+    return [(fit(_brief(session, alike, room), room), plain)]
 
 
-def _because(episode: Episode, width: int) -> list[Told]:
-    """Cause and evidence, each with its name before it."""
+def _brief(session: Session, alike: Sequence[Episode], room: int) -> str:
+    """Kind, loss and place, as much as fits into `room` cells."""
+    worst = max(alike, key=lambda e: e.depth or 0.0)
+    if worst.kind == "mark":
+        return foreign(str(worst.evidence.get("label", "")))
+    cpus = {cpu for episode in alike for cpu in episode.cpus}
+    place = where_briefly(session.topology, cpus, worst.cpus[0] if worst.cpus else None)
+    much = " ".join(part for part in (worst.kind, lost(worst)) if part)
+    tries = (f"{much}, {place}", f"{worst.kind}, {place}", much, worst.kind)
+    return foreign(next((text for text in tries if len(text) <= room), worst.kind))
+
+
+def because(episode: Episode, width: int, most: int) -> list[list[Run]]:
+    """Cause and evidence in at most `most` lines of `width` cells, each with its name before it; a
+    cut of the evidence is marked."""
     why = cause(episode.kind, episode.cause)
     if why and episode.confidence != "unknown":
         why = f"{why}, {episode.confidence}"
-    found: list[Told] = []
-    before = INDENT + _CLOCK + 2
-    room = width - before - _LABEL
-    for name, text in (("cause", why), ("evidence", evidence(episode.cause, episode.evidence))):
-        if text and room > 0:
-            shown = fit(foreign(text), room)
-            found.append(([(" " * before + f"{name:<{_LABEL}}", "dim"), (shown, "text")], episode))
-    return found
+    told = evidence(episode.cause, episode.evidence)
+    before = " " * (INDENT + _CLOCK + 2)
+    room = max(1, width - len(before) - _LABEL)
+    pieces = [("cause", why)] if why and episode.cause != "unknown" else []
+    rest = wrapped(foreign(told), room) if told else []
+    left = max(0, most - len(pieces))
+    if len(rest) > left > 0:
+        rest[left - 1] = fit(f"{rest[left - 1]} ·…", room)
+    pieces += [("" if i else "evidence", piece) for i, piece in enumerate(rest[:left])]
+    return [[(f"{before}{name:<{_LABEL}}", "dim"), (text, "text")] for name, text in pieces[:most]]

@@ -68,3 +68,32 @@ def panel_at(x: int, widths: Sequence[int]) -> int | None:
             return i
         start += size + GAP
     return None
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """The text in lines of at most `room` characters, divided between pieces of evidence where that
+    is possible, else between words, else anywhere."""
+    lines: list[str] = []
+    held = ""
+    for piece in text.split(" · "):
+        joined = f"{held} · {piece}" if held else piece
+        if len(joined) <= room:
+            held = joined
+            continue
+        lines += [held] if held else []
+        *full, held = _words(piece, room)
+        lines += full
+    return [*lines, held] if held else lines
+
+
+def _words(text: str, room: int) -> list[str]:
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if len(joined) <= room:
+            lines[-1] = joined
+            continue
+        parts = [word[i : i + room] for i in range(0, len(word), room)]
+        lines += parts if lines[-1] else []
+        lines = lines if lines[0] else parts
+    return lines

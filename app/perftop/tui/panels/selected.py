@@ -9,7 +9,6 @@ from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, doubted, fit, foreign
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
-from perftop.samples.running_tasks import task
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -106,12 +105,27 @@ def _row(
 ) -> list[Run]:  # fmt: skip
     lost = signs.get(key)
     sign: Run = (f"{episode_style.sign(lost)} ", "alarm") if lost else ("  ", "text")
-    cells = [
-        _cell(session, interval, key, cpu, size, clock, lost=lost is not None and cpu in lost.cpus)
-        for cpu in cpus
-    ]
+    mine = set(lost.cpus) if lost is not None else set()
+    if key == "runs":
+        room = _NAME - len(name)  # the first task may begin close behind the name
+        cells = [
+            _task(interval, cpu, size + (0 if i else room), lost=cpu in mine)
+            for i, cpu in enumerate(cpus)
+        ]
+        return [sign, (name, "text"), *cells]
+    cells = [_cell(session, interval, key, cpu, size, clock, lost=cpu in mine) for cpu in cpus]
     unit = METRICS[key].unit_name(clock) if key in METRICS else ""
     return [sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")]
+
+
+def _task(interval: Interval, cpu: int, size: int, *, lost: bool) -> Run:
+    ran = interval.look.on(str(cpu))
+    if not ran:
+        return f"{theme.NEITHER:>{size}}", "faint"
+    pid = f" {ran[0].task.pid}"
+    comm = foreign(ran[0].task.comm)
+    room = max(1, size - 1 - len(pid))
+    return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "alarm" if lost else "text"
 
 
 def _cell(
@@ -121,23 +135,16 @@ def _cell(
     row = session.position[cpu]
     if not interval.online[row]:
         return f"{'off':>{size}}", "dim"
-    if key == "runs":
-        one = task(interval.tasks.get(str(cpu)))
-        text = foreign(f"{one.comm} {one.pid}") if one else theme.NEITHER
-        return f" {fit(text, min(len(text), size - 1)):>{size - 1}}", "alarm" if lost else "text"
     if key == "ipc_alone":
-        value = _alone(session, interval, cpu)
-        scale, digits = 1.0, 2
+        value, scale, digits = _alone(session, interval, cpu), 1.0, 2
     else:
         value = float(interval.values[key][row])
         scale, digits = METRICS[key].scale(clock)
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     quiet = key in METRICS and METRICS[key].unit == "ratio" and value < QUIET
-    told: Run = (
-        f"{value * scale:>{size}.{digits}f}",
-        "alarm" if lost else "dim" if quiet else "text",
-    )
+    style = "alarm" if lost else "dim" if quiet else "text"
+    told: Run = f"{value * scale:>{size}.{digits}f}", style
     if key in METRICS and columns.doubted(key, session, interval)[row]:
         return doubted(told)
     return told

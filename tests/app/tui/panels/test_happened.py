@@ -1,0 +1,142 @@
+"""What happened: which episodes stand where, in which words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fakes import Does, Machine, guest, seen, tasks
+from made import hello
+
+from perftop.base.times import clock
+from perftop.draw import strips
+from perftop.samples.episode import Episode
+from perftop.samples.evidence import Ran
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.panels import happened
+from perftop.tui.panels.panel import wrapped
+
+S = 1_000_000_000
+STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share": 0.018})
+OVER = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
+
+
+def at(seconds: float) -> str:
+    return clock(hello().wall_ns / 1e9 + seconds)
+
+
+def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
+            ) -> tuple[Session, Interval]:  # fmt: skip
+    """A guest after 4 s, unless told otherwise."""
+    calm = guest({0: Does(0.5), 1: Does(0.5)})
+    of = seen(calm, samples, records=tasks(["cc1plus", "postgres"]))
+    of[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
+    of[0].ended += ended
+    return of
+
+
+def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
+    return [strips.text(line).rstrip() for line in happened.lines(*of, width, height)]
+
+
+def test_what_runs_stands_first_with_cause_and_evidence_then_the_newest() -> None:
+    older = Episode("offline", [1], 0, S // 2)
+    found = text(session(STEAL, ended=(older, OVER)), 58, 10)
+    assert found[0].startswith("what happened  3 in 4.0 s ────")
+    assert found[1].split() == ["since", "what", "how", "long"]
+    assert found[2:] == [
+        f"╳ {at(2)}  The hypervisor takes 13.8 % of CPU 0     2.0 s",
+        "            cause     hypervisor, measured",
+        "            evidence  usually 1.80 %",
+        f"╳ {at(1)}  The hypervisor took 6.3 % of CPU 1       1.8 s",
+        f"○ {at(0)}  CPU 1 was offline                        0.5 s",
+        "", "", "",
+    ]  # fmt: skip
+
+
+def test_only_what_runs_is_red_and_its_number_most() -> None:
+    lines = happened.lines(*session(STEAL, ended=(OVER,)), 58, 10)
+    assert [key for _, key in lines[2]] == ["alarm", "bright", "alarm", "bright", "alarm"]
+    assert [part for part, _ in lines[2]][2] == "13.8 %"
+    assert {key for line in lines[5:] for _, key in line} <= {"dim", "text"}
+
+
+def test_a_narrow_panel_says_it_in_a_few_words_and_without_evidence() -> None:
+    found = text(session(STEAL, ended=(OVER,)), 38, 5)
+    assert found[0] == "what happened  2 in 4.0 s ────────────"
+    assert found[1:] == [
+        f"╳ {at(2)} steal 13.8 %, CPU 0   2.0 s",
+        f"╳ {at(1)} steal 6.3 %, CPU 1    1.8 s",
+        "", "",
+    ]  # fmt: skip
+
+
+def test_episodes_of_one_cause_are_one_line() -> None:
+    who = {"who": [Ran(4032, "stream", 32)], "ipc": 1.28, "ipc_alone": 1.85}
+    each = [Episode("neighbour", [cpu], S, None, 0.31, "sibling", who) for cpu in range(4)]
+    ramps = tuple(Episode("ramp", [cpu], S // 2 + cpu, S, 1.9e9) for cpu in (0, 1))
+    much_later = Episode("ramp", [2], 3 * S, 31 * S // 10, 1.9e9)
+    machine = Machine(cores=4)
+    of = seen(machine, 40)
+    of[0].detector.running += each
+    of[0].ended += (*ramps, much_later)
+    here = happened.known(*of)
+    drops = [e for e in of[0].running if e.kind != "neighbour"]
+    assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
+    assert here.over == [[much_later], [ramps[1], ramps[0]]]
+    assert here.count == 7 + len(drops)
+
+
+def test_each_line_leads_to_its_episode() -> None:
+    of = session(STEAL, ended=(OVER,))
+    found = happened.episodes(*of, 58, 10)
+    assert [e and e.start_ns // S for e in found] == [None, None, 2, 2, 2, 1] + [None] * 4
+    assert len(happened.episodes(*of, 58, 2)) == 2
+
+
+def test_the_past_shows_what_ran_then() -> None:
+    of, now = session(STEAL, ended=(OVER,))
+    then = dataclasses.replace(now, time_ns=int(1.5 * S))
+    found = text((of, then), 58, 10)
+    assert "1 in 1.5 s" in found[0]
+    assert found[2].startswith(f"╳ {at(1)}  The hypervisor takes 6.3 % of CPU 1")
+    assert found[2].endswith("0.5 s")
+
+
+def test_nothing_has_happened_yet() -> None:
+    found = text(session(), 58, 4)
+    assert found[0].startswith("what happened  nothing yet ──")
+    assert found[1:] == ["", "", ""]
+
+
+def test_marks_stand_among_the_rest() -> None:
+    of = session(ended=(OVER,))
+    of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))
+    assert text(of, 58, 4)[1] == f"│ {at(3)}  go?[m"
+
+
+def test_evidence_that_does_not_fit_is_marked() -> None:
+    told = {f"n{i}_share": 0.5 for i in range(30)}
+    long = dataclasses.replace(STEAL, evidence=told)
+    found = text(session(long, ended=(OVER,)), 58, 10)
+    assert found[2].startswith("╳")
+    assert found[8].endswith("·…")
+    assert found[9].startswith("╳")
+    tall = "\n".join(text(session(long, ended=(OVER,)), 58, 40))
+    assert all(f"n{i} 50 %" in tall for i in range(30))
+    assert "…" not in tall
+
+
+@pytest.mark.parametrize(
+    ("told", "room", "lines"),
+    [
+        ("one · two · three", 9, ["one · two", "three"]),
+        ("one two three", 8, ["one two", "three"]),
+        ("a · abcdefghij · b", 4, ["a", "abcd", "efgh", "ij", "b"]),
+        ("x abcdefghij y", 4, ["x", "abcd", "efgh", "ij y"]),
+        ("", 4, []),
+    ],
+)
+def test_evidence_is_divided_between_its_pieces(told: str, room: int, lines: list[str]) -> None:
+    assert wrapped(told, room) == lines
