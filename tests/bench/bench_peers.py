@@ -14,36 +14,54 @@ sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 
 WARM_S, SPAN_S = 4.0, 20.0
+OWN = [sys.executable, "-m", "perftop"]
+PERF = ["perf", "stat", "-a", "-I", "1000", "-e", "cpu-clock,context-switches"]
+
+Kinds = dict[str, dict[str, list[str]]]
 
 
-def argvs(hz: int) -> dict[str, list[str]]:
-    period = f"{1000 // hz}ms"
-    own = [sys.executable, "-m", "perftop", "--source", "os", "-i", period, "--sample", period]
-    peers = {
-        "perftop": own,
-        "htop": ["htop", "-d", str(10 // hz)],
-        "top": ["top", "-d", str(1 / hz)],
-        "s-tui": ["s-tui", "-r", str(1 / hz)],
-        "glances": ["glances", "-t", str(1 / hz)],
+def kinds() -> Kinds:
+    """Command lines by what they do; what is not installed is left out."""
+    found: Kinds = {"default": {"perftop": [*OWN, "--source", "os"]}}
+    for name in ("htop", "btop", "top", "s-tui", "glances"):
+        found["default"][name] = [name]
+    for hz in (1, 10):
+        period = f"{1000 // hz}ms"
+        found[f"{hz} Hz"] = {
+            "perftop": [*OWN, "--source", "os", "-i", period, "--sample", period],
+            "htop": ["htop", "-d", str(10 // hz)],
+            "top": ["top", "-d", str(1 / hz)],
+            "s-tui": ["s-tui", "-r", str(1 / hz)],
+            "glances": ["glances", "-t", str(1 / hz)],
+        }
+    stat = [*OWN, "stat", "--source", "os", "-i", "1s", "--sample", "100ms", "--json"]
+    found["no screen"] = {
+        "perftop": stat,
+        "record": [*OWN, "record", "--source", "os", "-o", "/dev/null", "--force"],
+        "perf stat": PERF,
     }
-    if hz == 1:
-        peers["btop"] = ["btop"]  # has no option for its rate, which is 0.5 Hz
-    return {name: argv for name, argv in peers.items() if shutil.which(argv[0])}
+    return {
+        kind: {name: argv for name, argv in argvs.items() if shutil.which(argv[0])}
+        for kind, argvs in found.items()
+    }
 
 
-def cost(argv: list[str]) -> float:
+def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
+    """Seconds a minute: of the program itself, and of all that it has started."""
     pid, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, WARM_S)
-    before = terminal.cpu_s(terminal.family(pid))
-    terminal.drain(fd, SPAN_S)
-    used = terminal.cpu_s(terminal.family(pid)) - before
+    mine, all_ = (terminal.cpu_s(pids) for pids in ([pid], terminal.family(pid)))
+    terminal.drain(fd, span_s)
+    mine, all_ = terminal.cpu_s([pid]) - mine, terminal.cpu_s(terminal.family(pid)) - all_
     terminal.stop(pid, fd)
-    return used / SPAN_S * 60
+    return mine / span_s * 60, (all_ - mine) / span_s * 60
 
 
 if __name__ == "__main__":
-    for hz in (1, 10):
-        costs = {name: cost(argv) for name, argv in argvs(hz).items()}
-        print(f"\nCPU seconds a minute at {hz} Hz")
-        for name, seconds in costs.items():
-            print(f"  {name:10} {seconds:6.2f}   {seconds / costs['perftop']:5.2f} of perftop's")
+    for kind, argvs in kinds().items():
+        costs = {name: cost(argv) for name, argv in argvs.items()}
+        own = sum(costs["perftop"])
+        print(f"\nCPU seconds a minute, {kind}")
+        for name, (mine, others) in costs.items():
+            total = mine + others
+            print(f"  {name:10}{mine:7.2f} + {others:5.2f}{total:8.2f}   {total / own:5.2f} of it")

@@ -1,0 +1,112 @@
+"""The targets of what perftop may cost, a line each: what was measured, and whether it is reached.
+
+Nothing else should run. Ten minutes. Run by hand: python tests/bench/bench_targets.py
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import bench_latency
+import bench_peers
+import bench_refresh
+import bench_sampling
+import terminal
+from painted import Terminal
+
+from perfprobe.cpu import topology
+from perfprobe.sources.os import source
+
+Line = tuple[str, float, float, str]
+"""Name, what was measured, what it may be, unit."""
+RUNS = 7
+
+
+def costs() -> Iterator[Line]:
+    """On this machine, in all, beside htop where it is installed."""
+    kinds = bench_peers.kinds()
+    found = {kind: sum(bench_peers.cost(argvs["perftop"])) for kind, argvs in kinds.items()}
+    yield "the default", found["default"], 0.6, "s/min"
+    for kind in ("1 Hz", "10 Hz"):
+        if "htop" in kinds[kind]:
+            htop = sum(bench_peers.cost(kinds[kind]["htop"]))
+            yield f"{kind}, and htop", found[kind], htop, "s/min"
+    yield "stat, 1 s of 100 ms", found["no screen"], 0.3, "s/min"
+
+
+def many() -> Iterator[Line]:
+    """Machines that are not here: the app is measured on a simulated one."""
+    own = bench_peers.OWN
+    ten = ["--source", "sim:smt-mix,cpus=256", "-i", "100ms", "--sample", "100ms"]
+    yield "the app alone, 256 CPUs, 10 Hz", bench_peers.cost([*own, *ten])[0], 3.0, "s/min"
+    one = ["--source", "sim:smt-mix,cpus=96", "-i", "1s", "--sample", "1s"]
+    app = bench_peers.cost([*own, *one])[0]
+    rows = [row for row in topology.read(Path("/")) if row.cpu in os.sched_getaffinity(0)]
+    us, *_ = bench_sampling.run(10, source.os_parts(Path("/"), rows), rows)
+    threads = 96 * us * 60 / 1e6
+    here = bench_peers.cost([*own, "--source", "os", "-i", "1s", "--sample", "1s"])[1]
+    print(f"  96 CPUs: app {app:.2f} measured; 96 threads {threads:.2f} computed from {us:.0f} us")
+    print(f"  a sample; probe {here:.2f} measured with {len(rows)} CPUs")
+    yield "96 CPUs at 1 Hz", app + threads + here, 0.6, "s/min"
+
+
+def drawing() -> Iterator[Line]:
+    Terminal.size = (160, 50)
+    for cpus, most in ((2, 2.0), (1024, 4.0)):
+        us, _ = bench_refresh.refresh_us(cpus, "overview", None)
+        yield f"a refresh, {cpus} CPUs", us / 1000, most, "ms"
+
+
+def latency() -> Iterator[Line]:
+    found = sorted(bench_latency.latencies(1024))
+    yield "frame to terminal, 1024 CPUs, p95", found[int(0.95 * len(found))], 25.0, "ms"
+
+
+def starting() -> Iterator[Line]:
+    firsts = [bench_latency.first("os", b"util ") for _ in range(RUNS)]
+    paints, numbers = zip(*firsts, strict=True)
+    yield "first paint", statistics.median(paints), 150.0, "ms"
+    yield "first numbers", statistics.median(numbers), 300.0, "ms"
+    yield "the probe's first word", statistics.median(hello() for _ in range(RUNS)), 80.0, "ms"
+
+
+def hello() -> float:
+    """ms from the command to the first bytes of the stream."""
+    import subprocess
+
+    start = time.monotonic()
+    argv = [sys.executable, "-m", "perfprobe", "stream", "--source", "os"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
+        assert probe.stdout is not None
+        assert probe.stdin is not None
+        probe.stdout.read(1)
+        told = time.monotonic()
+        probe.stdin.close()
+        probe.stdout.read()
+    return 1000 * (told - start)
+
+
+def memory() -> Iterator[Line]:
+    for name, argv in (("live", bench_peers.OWN), ("stat", [*bench_peers.OWN, "stat"])):
+        pid, fd = terminal.start([*argv, "--source", "os"], 160, 50)
+        terminal.drain(fd, 10.0)
+        total = sum(map(terminal.rss_mb, terminal.family(pid)))
+        terminal.stop(pid, fd)
+        yield f"resident, {name}, both processes", total, 70.0, "MB"
+
+
+if __name__ == "__main__":
+    os.environ |= {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
+    missed = 0
+    for part in (costs, many, drawing, latency, starting, memory):
+        for name, value, most, unit in part():
+            missed += value > most
+            verdict = "reached" if value <= most else "NOT reached"
+            print(f"{name:36}{value:9.2f} of {most:7.2f} {unit:6}{verdict}", flush=True)
+    sys.exit(1 if missed else 0)
