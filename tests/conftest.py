@@ -38,9 +38,11 @@ settings.load_profile("suite")  # the same examples each time, and none fails fo
 
 
 @pytest.fixture(autouse=True)
-def _pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local time is UTC, and no colour setting of whoever runs the tests shines through."""
+def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Local time is UTC, and neither a colour setting nor a cache of whoever runs the tests shines
+    through."""
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     for name in ("NO_COLOR", "COLUMNS", "LINES", "TEXTUAL_THEME"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()

@@ -27,6 +27,7 @@ class Recording:
     """Raises Failed where there is nothing to read at all."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._file: BinaryIO = _opened(path)
         self._size = os.fstat(self._file.fileno()).st_size
         self._window, self._at = b"", 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
-from heapq import merge
+from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
@@ -16,6 +15,7 @@ from perftop.base.errors import DAMAGED, Failed
 from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.file import Recording
 from perftop.samples.readings import unpack
+from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import History
 from perftop.session.session import Session
 
@@ -32,8 +32,10 @@ class Passage:
     """Begins with the block of the recording that holds a moment. Passages of one recording do not
     disturb each other."""
 
-    def __init__(self, recording: Recording, time_ns: int, named: Iterable[wire.Note] = ()) -> None:
-        """`named`: marks that are not in the file."""
+    def __init__(
+        self, recording: Recording, time_ns: int, found: FileEpisodes | None = None
+    ) -> None:
+        """`found`: what is known of the whole file."""
         self._ahead = recording.messages(time_ns)
         self.trouble: str | None = None
         """Why the file cannot be read any further, if that is not what its content says."""
@@ -43,12 +45,11 @@ class Passage:
                 break
             first.append(message)
         self._begin_ns = first[-1].time_ns if first else recording.hello.raw_ns
-        later = (note for note in named if note.time_ns > self._begin_ns)
-        by_time = sorted(later, key=_time_ns)
-        self._ahead = merge(chain(first, self._ahead), by_time, key=_time_ns)
+        self._ahead = chain(first, self._ahead)
         entered = first and time_ns > recording.first_ns
         hello = _as_of(recording.hello, first[-1]) if entered else recording.hello
         self.session = Session(hello, History(hello))
+        self.session.file = found
         self._next = self._read()
 
     @property
@@ -69,6 +70,14 @@ class Passage:
         assert history is not None
         first_ns, last_ns = history.first_ns, history.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
+
+    def shown_ns(self, time_ns: int) -> int | None:
+        """The end of the sample that is shown at this moment; None: there is none."""
+        history = self.session.history
+        assert history is not None
+        times = history.times()
+        at = int(times.searchsorted(time_ns, side="right")) - 1
+        return int(times[max(0, at)]) if len(times) else None
 
     def until(self, time_ns: float) -> Iterator[Timed]:
         """What lies ahead up to this moment. Whoever takes it applies it to the session."""
@@ -130,10 +139,6 @@ def reach(recording: Recording) -> tuple[int, int]:
         why = f": {recording.damage}" if recording.damage else ""
         raise Failed(f"there is no sample in it{why}", DAMAGED if recording.damage else 1)
     return first[0], max(first[1], recording.last_ns)
-
-
-def _time_ns(message: Timed) -> int:
-    return message.time_ns
 
 
 def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:

@@ -12,18 +12,23 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 
-def kept(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
-    """Those that history still shows, on some of these CPUs; None: on any. And marks."""
-    first_ns = session.history.first_ns if session.history is not None else None
-    if first_ns is None:
-        return []
+def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
+    """Those that can be shown, on some of these CPUs; None: on any. And marks."""
     wanted = None if cpus is None else set(cpus)
     return [
         episode
         for episode in (*session.ended, *session.running, *session.marks)
-        if (episode.end_ns is None or episode.end_ns >= first_ns)
+        if reaches(session, episode)
         and (wanted is None or not episode.cpus or not wanted.isdisjoint(episode.cpus))
     ]
+
+
+def reaches(session: Session, episode: Episode) -> bool:
+    """Whether the episode can be shown: history still has it, or a recording."""
+    if session.file is not None:
+        return True
+    first_ns = session.history.first_ns if session.history is not None else None
+    return first_ns is not None and (episode.end_ns is None or episode.end_ns >= first_ns)
 
 
 def moment(session: Session, episode: Episode, interval: Interval) -> int:

@@ -28,7 +28,16 @@ def label(note: wire.Note) -> str | None:
             text = f"{ENDED}status {data.get('status')}"
         case _:
             return None
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
     return text[:MOST]
+
+
+def mark(at_ns: int, label: str) -> Episode:
+    """A moment with a name, `at_ns` raw."""
+    return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": label})
 
 
 def warning(note: wire.Note) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from perfprobe import wire
 from perftop.base.times import length
@@ -22,6 +23,7 @@ from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
+from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks, nothing
 from perftop.session.summary import LIVE_BYTES, Distribution
@@ -36,6 +38,9 @@ MOST_DETAILS = 4096
 """Processes of which details are kept, the newest."""
 MOST_MARKS = 1000
 """Kept, the newest."""
+LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
+"""The longest time from the end of an episode until it is listed as ended, in ns and in samples;
+the longer one holds. A gap in the samples delays the listing."""
 MAX_DETAIL = 1 << 14
 """Characters of one, as text: a list of all CPUs of a big machine is a third of it."""
 
@@ -55,12 +60,13 @@ class Session:
         self._suspects = Suspects(self.detector)
         self._detection = Detection(self.sieve, self.detector)
         self.neighbours = self._detection.neighbours
-        self.ended: list[Episode] = []
-        """The newest of the episodes that have ended, newest last. Readers leave them here."""
+        self.file: FileEpisodes | None = None
+        """What a pass over the whole recording has found; None: there is no recording."""
+        self._ended: list[Episode] = []
+        """The newest of the episodes that have ended, newest last."""
         self._forgotten = 0
         """How many ended before those."""
-        self.marks: list[Episode] = []
-        """Moments that the user has named: on no CPU, without length."""
+        self._marks: list[Episode] = []
         wanted = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
         """Positions of the CPUs that the user asked for; the rest is read for the siblings only."""
@@ -146,15 +152,43 @@ class Session:
 
     @property
     def running(self) -> list[Episode]:
-        """Episodes that have not ended, oldest first."""
-        return self.detector.running
+        """Episodes that have not ended, oldest first; of a recording, up to its end."""
+        if self.file is None:
+            return self.detector.running
+        return [*self.file.running, *self.file.beyond(self.detector.running)]
+
+    @property
+    def ended(self) -> list[Episode]:
+        """Episodes that have ended, newest last: the newest, or all of a recording. Readers leave
+        them here."""
+        return self._ended if self.file is None else self.file.with_seen(self._ended)
+
+    @property
+    def marks(self) -> list[Episode]:
+        """Moments that the user has named: on no CPU, without length."""
+        return self._marks if self.file is None else self.file.with_marks(self._marks)
+
+    @property
+    def known_ns(self) -> int:
+        """Up to when episodes are known: now, or the end of the recording."""
+        return self.now_ns if self.file is None else max(self.now_ns, self.file.until_ns)
+
+    def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
+        """Episodes that overlap this span, running ones first."""
+        running = [e for e in self.running if e.start_ns <= until_ns]
+        if self.file is not None and self.file.complete:
+            return [*running, *self.file.overlapping(since_ns, until_ns)]
+        least_ns = since_ns - max(LATE_NS, LATE_SAMPLES * self.hello.sample_ns)
+        newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self.ended))
+        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) >= since_ns]
+        return [*running, *ended]
 
     def episodes_since(self, cursor: int) -> tuple[list[Episode], int]:
         """The episodes that have ended since a reader's last call, and its cursor for the next one;
         the first is 0. Every reader has a cursor of its own. A reader that comes after more than
         MOST_ENDED episodes gets the newest."""
-        news = self.ended[max(0, cursor - self._forgotten) :]
-        return news, self._forgotten + len(self.ended)
+        news = self._ended[max(0, cursor - self._forgotten) :]
+        return news, self._forgotten + len(self._ended)
 
     @property
     def tasks(self) -> Tasks:
@@ -275,17 +309,16 @@ class Session:
         self._end(self.detector.hotplug(cpu, note.time_ns, online=online))
 
     def _end(self, episodes: list[Episode]) -> None:
-        self.ended += episodes
-        self._forgotten += max(0, len(self.ended) - MOST_ENDED)
-        del self.ended[:-MOST_ENDED]
+        self._ended += episodes
+        self._forgotten += max(0, len(self._ended) - MOST_ENDED)
+        del self._ended[:-MOST_ENDED]
 
     def _warn(self, note: wire.Note) -> None:
         self.warnings = [*self.warnings, marks.warning(note)][-MOST_WARNINGS:]
         self.warned_ns = note.time_ns
 
     def _mark(self, at_ns: int, label: str) -> None:
-        mark = Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": label})
-        self.marks = [*self.marks, mark][-MOST_MARKS:]
+        self._marks = [*self._marks, marks.mark(at_ns, label)][-MOST_MARKS:]
 
     def shown_cores(self) -> list[int]:
         """Positions of the cores with a CPU that the user asked for."""

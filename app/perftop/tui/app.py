@@ -27,14 +27,14 @@ from perftop.process.launch import Probe
 from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed
 from perftop.recording.background import Deck
-from perftop.session import marks
+from perftop.session import episode_navigation, marks
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
 from perftop.tui.playhead import Playhead
-from perftop.tui.screen.messages import Jumped, Marked, Refreshed
+from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Sought
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
@@ -248,6 +248,15 @@ class PerfTopApp(App[None]):
     def on_jumped(self, message: Jumped) -> None:
         self.playhead.go(message.time_ns, self.status.interval_ns)
         self._looked()
+
+    def on_sought(self, message: Sought) -> None:
+        session, at = self._session, self.interval
+        if session is not None and at is not None:
+            episodes = episode_navigation.reachable(session, message.cpus)
+            time_ns = episode_navigation.beside(session, at, episodes, message.by)
+            if time_ns is not None:
+                self.playhead.go(time_ns, self.status.interval_ns)
+                self._looked()
 
     def action_interval(self, by: int) -> None:
         """Sets the next longer (`by` > 0) or shorter interval, or, with 0, the usual one; none is

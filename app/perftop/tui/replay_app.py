@@ -10,6 +10,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -20,12 +21,14 @@ from textual import work
 from textual.binding import BindingType
 from textual.worker import Worker
 
-from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
+from perftop.recording import episode_index
 from perftop.recording.file import UNCHECKED, Recording
 from perftop.recording.player import END_NS, Pace, Passage, reach
 from perftop.recording.search import BATCH_S, BREATH_S, Search
+from perftop.session import marks
+from perftop.session.file_episodes import FileEpisodes
 from perftop.session.session import MOST_TOGETHER
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
@@ -63,8 +66,11 @@ class ReplayApp(PerfTopApp):
         """The seek under way to another moment; None if there is none."""
         self._sought_ns = 0
         """Raw ns that the seek has come to."""
-        self._named: list[wire.Note] = []
-        """The user's marks; they are not written to the file."""
+        self._found = FileEpisodes()
+        self._looking = True
+        """The pass over the file is under way."""
+        self._named = 0
+        """How many marks the user has set; they are not written to the file."""
         self._unchecked = not recording.checked
         """That is to be said still."""
         self._damage: str | None = None
@@ -75,10 +81,27 @@ class ReplayApp(PerfTopApp):
     @work(exclusive=True)
     async def _feed(self) -> None:
         await self._go(self._reach_ns[0])
+        self.run_worker(self._index(), group="index")
         while True:
             await self._playing.wait()
             late = self._sought is None and self._play()
             await asyncio.sleep(BREATH_S if late else TICK_S)
+
+    async def _index(self) -> None:
+        """Finds the episodes of the whole file, in a process of its own."""
+        recording, found = self._recording, self._found
+        try:
+            async with aclosing(
+                episode_index.follow(recording.path, recording.hello, found)
+            ) as news:
+                async for _ in news:
+                    self._tell()
+            if found.left_out:
+                self._say(f"{found.left_out} more episodes of the file are not listed")
+        except (Failed, OSError) as error:
+            self._say(str(error))
+        self._looking = False
+        self._looked()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "record" and super().check_action(action, parameters)
@@ -110,9 +133,16 @@ class ReplayApp(PerfTopApp):
                 seeking_ns=None if self._sought is None else self._sought_ns,
                 over=self._over,
                 damage=self._passage.trouble or self._recording.damage,
+                indexed=self._share if self._looking else None,
             )
             self.status = replace(self.status, replay=status)
         super()._tell()
+
+    @property
+    def _share(self) -> float:
+        """How much of the file has been looked through for episodes, 0 to 1."""
+        first_ns, last_ns = self._reach_ns
+        return max(0.0, min(1.0, (self._found.until_ns - first_ns) / (last_ns - first_ns)))
 
     @property
     def _ends_ns(self) -> tuple[int, int] | None:
@@ -204,6 +234,7 @@ class ReplayApp(PerfTopApp):
         self._head_for(message.time_ns)
 
     def on_sought(self, message: Sought) -> None:
+        message.prevent_default()  # the base class would stay within the history
         self._playing.clear()
         self._seek(partial(self._find, message.by, message.cpus))
 
@@ -222,10 +253,9 @@ class ReplayApp(PerfTopApp):
         message.prevent_default()
         if self._passage is None:
             return
-        label = message.label or f"mark {len(self._named) + 1}"
-        note = wire.Note("mark", message.time_ns, "viewer", {"label": label})
-        self._named.append(note)
-        self._passage.session.apply(note)
+        self._named += 1
+        label = marks.shortened(message.label or f"mark {self._named}")
+        self._found.name(marks.mark(message.time_ns, label))
         self._say("named until you leave: the file stays as it is")
         if self.playhead.paused:
             self.playhead.step(0, self.status.interval_ns)
@@ -253,22 +283,25 @@ class ReplayApp(PerfTopApp):
         self._enter(await self._search().go(self._passage, time_ns), time_ns)
 
     async def _find(self, by: int, cpus: list[int] | None) -> None:
-        """Goes to the next episode after the history, or the last one before it."""
-        passage, ends_ns, at = self._passage, self._ends_ns, self.interval
-        if passage is None or ends_ns is None or at is None:
+        """Goes to the next episode or mark of the file, or the one before. What the pass over the
+        file has not come to yet is waited for."""
+        at, found = self.interval, self._found
+        if at is None or self._passage is None:
             return
-        search, span_ns = self._search(), self.status.interval_ns
-        if by > 0:
-            found = await search.on(passage, at, span_ns, cpus)
-        else:
-            found = await search.back(ends_ns[0], at, cpus)
-        if found is not None:
-            self._enter(*found)
+        while True:
+            known = not self._looking or (by < 0 and found.until_ns >= at.time_ns)
+            way = await self._search().beside(self._passage, at, by, cpus)
+            if known or (way is not None and by > 0):
+                break
+            self._come(found.until_ns)
+            await asyncio.sleep(BATCH_S)
+        if way is not None:
+            self._enter(*way)
         else:
             self._say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
     def _search(self) -> Search:
-        return Search(self._recording, self._reach_ns[0], self._named, self._clock, self._come)
+        return Search(self._recording, self._found, self._clock, self._come)
 
     def _come(self, time_ns: int) -> None:
         self._sought_ns = time_ns

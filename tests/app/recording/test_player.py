@@ -48,18 +48,6 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
     assert passage.session.online.tolist() == [True, True, True, False]
 
 
-def test_marks_that_lie_before_what_is_read_are_not_there(tmp_path: Path) -> None:
-    """Nobody could go there."""
-    machine = Machine(cores=2)
-    path = written(tmp_path / "file", machine.hello, [machine.frame(seq) for seq in range(500)])
-    named = [wire.Note("mark", second * S, "user", {"label": f"{second} s"}) for second in (10, 46)]
-    with Recording(path) as recording:
-        passage = Passage(recording, 45 * S, named)
-        for message in passage.until(47 * S):
-            passage.session.apply(message)
-    assert [mark.evidence["label"] for mark in passage.session.marks] == ["46 s"]
-
-
 def plain(episode: Episode) -> tuple[object, ...]:
     return (episode.kind, tuple(episode.cpus), episode.start_ns, episode.end_ns, episode.cause,
             str(episode.evidence), episode.confidence, episode.depth or 0.0)  # fmt: skip

@@ -20,7 +20,7 @@ Lived = tuple[Session, Interval]
 def told() -> Lived:
     """5 s of a machine, shown at its end; episodes at 1 to 4 s."""
     session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
-    session.ended += [episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)]
+    session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
     session.detector.running.append(episode(48, None, 0))
     return session, interval
 
@@ -47,7 +47,7 @@ def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
 
 def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
     session, _ = told
-    episodes = episode_navigation.kept(session)
+    episodes = episode_navigation.reachable(session)
     assert walk(told, episodes, 1) == []  # the newest is what is shown
     back = walk(told, episodes, -1)
     assert back == [30, 25, 11]
@@ -72,8 +72,8 @@ def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int 
 
 def test_only_those_on_these_cpus(told: Lived) -> None:
     session, _ = told
-    assert walk(told, episode_navigation.kept(session, [1, 3]), -1) == [30, 25]
-    assert walk(told, episode_navigation.kept(session, [2]), -1) == []
+    assert walk(told, episode_navigation.reachable(session, [1, 3]), -1) == [30, 25]
+    assert walk(told, episode_navigation.reachable(session, [2]), -1) == []
 
 
 def test_what_history_has_forgotten_is_not_gone_to() -> None:
@@ -84,9 +84,9 @@ def test_what_history_has_forgotten_is_not_gone_to() -> None:
     assert session.history is not None
     first = (session.history.first_ns or 0) // SAMPLE_NS
     assert first > 30
-    session.ended += [episode(10, first - 1, 0), episode(20, first, 0)]
+    session.ended.extend([episode(10, first - 1, 0), episode(20, first, 0)])
     session.ended.append(episode(first + 5, first + 9, 0))
-    episodes = episode_navigation.kept(session)
+    episodes = episode_navigation.reachable(session)
     assert episodes == session.ended[1:]
     assert walk((session, session.take()), episodes, -1) == [first + 9, first]
-    assert episode_navigation.kept(Session(machine.hello)) == []
+    assert episode_navigation.reachable(Session(machine.hello)) == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
 from playing import INTERVAL_NS
-from recorded import Viewer, view
+from recorded import S, Viewer, view
 from roots import DATA
 from taped import written
 from textual.widgets import Static
@@ -18,9 +19,12 @@ from waiting import until
 
 from perfprobe import wire
 from perftop.base.errors import Failed
+from perftop.recording import episode_index
 from perftop.recording.codec import Timed
+from perftop.session.file_episodes import FileEpisodes
 from perftop.tui import replay_app
 from perftop.tui.config import Config
+from perftop.tui.episodes.episode_list import Episodes
 
 GOLDEN = DATA / "recording-1"
 FRAMES = 1001
@@ -182,6 +186,75 @@ def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path)
 
     view(path, act)
     assert path.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100 s, from 20.05 s to 90.05 s without CPU 3: longer than what is read before a jump."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    messages: list[Timed] = []
+    for seq in range(FRAMES):
+        if seq in {201, 901}:
+            (machine.gone.add if seq == 201 else machine.gone.remove)(3)
+            data = {"cpu": 3, "online": seq == 901}
+            messages.append(wire.Note("hotplug", (seq * 100 - 50) * 10**6, data=data))
+        messages.append(machine.frame(seq))
+    return written(tmp_path_factory.mktemp("away") / "file", machine.hello, messages)
+
+
+@pytest.mark.parametrize("start", ["0", "J"])
+def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(away: Path, start: str) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("space", start, *(("+", *"80s", "enter") if start == "J" else ()))
+        await viewer.comes_to(80.1 if start == "J" else 0.1)
+        await until(lambda: not viewer.app._looking, "all episodes of the file")
+        await viewer.press("5")
+        await viewer.pilot.pause()
+        view = viewer.app.screen.query_one(Episodes)
+        lines = [view.render_line(y).text for y in range(view.size.height)]
+        (line,) = [line for line in lines if "offline" in line]
+        assert "22:13:40" in line
+        assert "1 min 10 s" in line
+
+    view(away, act)
+
+
+def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
+    async def act(viewer: Viewer) -> None:
+        await viewer.press("n")  # the first interval is one sample long, later ones two
+        await viewer.comes_to(20.2)
+        await viewer.press("dollar_sign")
+        await viewer.comes_to(100.0)
+        await viewer.press("N")  # back online
+        await viewer.comes_to(90.0)
+        await viewer.press("N")
+        await viewer.comes_to(20.3)
+        await viewer.press("N")
+        await viewer.sees("no episode or mark before this moment")
+
+    view(away, act)
+
+
+def test_the_header_says_how_far_the_episodes_are_found(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half, rest = asyncio.Event(), asyncio.Event()
+
+    async def follow(_: Path, hello: wire.Hello, found: FileEpisodes) -> AsyncGenerator[None]:
+        found.until_ns = hello.raw_ns + 50 * S
+        yield
+        half.set()
+        await rest.wait()
+
+    monkeypatch.setattr(episode_index, "follow", follow)
+
+    async def act(viewer: Viewer) -> None:
+        await half.wait()
+        await viewer.sees("finding episodes 50 %")
+        rest.set()
+        await until(lambda: "finding" not in viewer.header, "the end of it")
+
+    view(path, act)
 
 
 def test_a_search_that_is_given_up_leaves_what_is_shown(path: Path) -> None:

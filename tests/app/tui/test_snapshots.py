@@ -60,7 +60,7 @@ def shot(
     async def before(pilot: Pilot[None]) -> None:
         await until(lambda: app._session is not None, "a session")
         assert app._session is not None
-        app._session.ended += [episode for episode in episodes if episode.end_ns is not None]
+        app._session.ended.extend([episode for episode in episodes if episode.end_ns is not None])
         app._session.detector.running += [e for e in episodes if e.end_ns is None]
         names = ["lammps", "python3", "postgres", "nginx"] * 8
         for seq in range(1, 9):

@@ -77,9 +77,8 @@ def scene(
         unit = clock_unit("GHz", base_hz)
     episodes = [
         episode
-        for episode in (*session.running, *session.ended)
-        if episode.start_ns <= interval.time_ns
-        and (episode.end_ns is None or episode.end_ns > since_ns)
+        for episode in session.episodes(since_ns, interval.time_ns)
+        if (episode.end_ns is None or episode.end_ns > since_ns)
         and not set(episode.cpus).isdisjoint(place.cpus)
     ]
     util, _ = values.now(interval, place, "util")

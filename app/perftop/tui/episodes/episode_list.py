@@ -122,7 +122,12 @@ class Episodes(Cursor):
             place = lines.place(self._plan, self._session, episode)
             self._where[id(episode)] = len(episode.cpus), place
         runs = lines.line(
-            self._plan, self._session, episode, place, chosen=chosen, kept=self._kept(episode)
+            self._plan,
+            self._session,
+            episode,
+            place,
+            chosen=chosen,
+            kept=episode_navigation.reaches(self._session, episode),
         )
         return runs, "chosen" if chosen else "calm"
 
@@ -140,13 +145,6 @@ class Episodes(Cursor):
             return [(f" that moment is no longer kept: history begins at {since}", "text")]
         why = episode_style.because(self._chosen)
         return [(" ", "text"), (fit(why, min(len(why), max(1, self.width - 2))), "text")]
-
-    def _kept(self, episode: Episode) -> bool:
-        assert self._session is not None
-        history = self._session.history
-        if history is None or history.first_ns is None:
-            return False
-        return episode.end_ns is None or episode.end_ns >= history.first_ns
 
     # --- the cursor
 
@@ -173,7 +171,7 @@ class Episodes(Cursor):
         session, episode = self._session, self._chosen
         if session is None or episode is None:
             return False
-        if not self._kept(episode):
+        if not episode_navigation.reaches(session, episode):
             self._refused = True
             self._tell(session)
             self.paint()

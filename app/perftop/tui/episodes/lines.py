@@ -93,7 +93,7 @@ def _lasted(session: Session, episode: Episode) -> str:
 
 
 def lasted_ns(session: Session, episode: Episode) -> int:
-    end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
+    end_ns = session.known_ns if episode.end_ns is None else episode.end_ns
     return max(0, end_ns - episode.start_ns)
 
 

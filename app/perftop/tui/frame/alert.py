@@ -40,7 +40,7 @@ def line(
         text = f" {theme.DROPPED} the recording is {foreign(replay.damage)}"
         return [(fit(text, min(len(text), width)), "alarm")]
     running = told(session, interval, status)
-    past = interval is not None and status.paused is not None
+    past = status.paused is not None or status.replay is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
     if running and episode_style.severity(running[0]) != "text":
         return _running(session, running, now_ns, width)
@@ -51,15 +51,13 @@ def line(
 
 
 def told(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
-    """Running episodes, the worst first; while paused, those within the shown interval."""
+    """Running episodes, the worst first; while paused and in a recording, those within the shown
+    interval."""
     found = session.running
-    if status.paused is not None and interval is not None:
+    if interval is not None and (status.paused is not None or status.replay is not None):
         since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
-        found = [
-            e
-            for e in (*found, *session.ended)
-            if e.start_ns <= interval.time_ns and (e.end_ns is None or e.end_ns > since_ns)
-        ]
+        shown = session.episodes(since_ns, interval.time_ns)
+        found = [e for e in shown if e.end_ns is None or e.end_ns > since_ns]
     return sorted(found, key=episode_style.rank)
 
 

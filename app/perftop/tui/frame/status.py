@@ -30,6 +30,8 @@ class Replay:
     """Whether the last moment of the recording is shown."""
     damage: str | None
     """Why the recording is incomplete; None if it was ended properly."""
+    indexed: float | None = None
+    """Share of the file in which episodes have been looked for; None: in all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,5 +177,7 @@ def _replay(replay: Replay, interval: Interval, dot: str) -> str:
     else:
         does = "paused"
     at, whole = place(interval.time_ns - first_ns), place(last_ns - first_ns)
-    told = f"REPLAY {when(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{does:<6}"
+    told = [f"REPLAY {when(interval.time)}", f"{at:>{len(whole)}}/{whole}", f"{does:<6}"]
+    if replay.indexed is not None:
+        told.append(f"finding episodes {100 * replay.indexed:2.0f} %")
     return f" {dot.join(told)} "

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perftop.session import episode_navigation
 from perftop.tui.screen.messages import Jumped, Refreshed, Sought
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
@@ -96,18 +95,15 @@ class Choosing(Direct):
     def action_episode(self, by: int) -> None:
         """Goes to the next or previous episode: on the page of a core among episodes on that core,
         elsewhere among those on CPUs that match the filter."""
-        session, interval, choice = self.last.session, self.last.interval, self.choice
-        if session is None or interval is None:
+        session, choice = self.last.session, self.choice
+        if session is None:
             return
         cpus: list[int] | None = None
         if self.view.id == "core":
             cpus = next((core for core in session.cores if choice.cpu in core), [])
         elif choice.mask is not None:
             cpus = [session.topology[row].cpu for row in choice.mask]
-        moment = episode_navigation.beside(
-            session, interval, episode_navigation.kept(session, cpus), by
-        )
-        self.app.post_message(Sought(by, cpus) if moment is None else Jumped(moment))
+        self.app.post_message(Sought(by, cpus))
 
     def on_episodes_visited(self, message: Episodes.Visited) -> None:
         self.app.post_message(Jumped(message.time_ns))

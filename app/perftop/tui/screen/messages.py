@@ -40,7 +40,7 @@ class Printed(Message):
 
 
 class Sought(Message):
-    """The user wants to see an episode before or after all those in the history."""
+    """The user wants to see the next episode or mark, or for -1 the one before."""
 
     def __init__(self, by: int, cpus: list[int] | None) -> None:
         super().__init__()

@@ -78,7 +78,8 @@ class Monitor(Paned):
             if stale != self.choice.stale:
                 self.choice.stale = stale
                 self.view.lay_out()
-            if message.interval is not before.interval:
+            found = [m.status.replay and m.status.replay.indexed for m in (before, message)]
+            if message.interval is not before.interval or found[0] != found[1]:
                 self._narrowing.sift(message.session, message.interval)
                 self._show()
             self._tell_keys()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
 
 from perftop.base.times import clock
 from perftop.draw import theme
@@ -24,9 +23,6 @@ Unix = Callable[[int], float]
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds, that fall on round clock times."""
 TICK = "│"
-LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
-"""The longest time from the end of an episode until it is listed as ended, in ns and in samples;
-the longer one holds. A gap in the samples delays the listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +101,8 @@ def _fits(axis: Axis, step_s: int) -> bool:
 
 
 def episodes(axis: Axis, session: Session) -> list[Episode]:
-    """Episodes that run or have ended since the start of the axis."""
-    least_ns = axis.start_ns - max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
-    ended = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(session.ended))
-    return [*session.running, *ended]
+    """Episodes that ran at any moment of the axis."""
+    return session.episodes(axis.start_ns, axis.now_ns)
 
 
 def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:

@@ -100,7 +100,7 @@ def test_what_is_wrong_is_told_with_its_evidence() -> None:
         Episode("steal", [1], SECOND, cause="elsewhere"),
         Episode("smi", [0], 9 * SECOND, cause="yet to come"),
     ]
-    session.ended += [
+    session.ended[:] = [
         Episode("license", [2], SECOND, 2 * SECOND, cause="level 2"),
         Episode("license", [2], -9 * SECOND, -8 * SECOND, cause="long ago"),
     ]

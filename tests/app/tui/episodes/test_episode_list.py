@@ -84,7 +84,7 @@ def at_list(
 
 def told(run: Run, *episodes: Episode) -> None:
     session(run).detector.running += [e for e in episodes if e.end_ns is None]
-    session(run).ended += [e for e in episodes if e.end_ns is not None]
+    session(run).ended.extend([e for e in episodes if e.end_ns is not None])
 
 
 # --- what stands there

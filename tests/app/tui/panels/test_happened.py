@@ -32,7 +32,7 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
     calm = guest({0: Does(0.5), 1: Does(0.5)})
     of = seen(calm, samples, records=tasks(["cc1plus", "postgres"]))
     of[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
-    of[0].ended += ended
+    of[0].ended.extend(ended)
     return of
 
 
@@ -80,7 +80,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     machine = Machine(cores=4)
     of = seen(machine, 40)
     of[0].detector.running += each
-    of[0].ended += (*ramps, much_later)
+    of[0].ended.extend([*ramps, much_later])
     here = happened.known(*of)
     drops = [e for e in of[0].running if e.kind != "neighbour"]
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)

@@ -32,7 +32,7 @@ def crowd(count: int) -> tuple[Session, Interval]:
     machine = Machine(cores=cores, does={0: Does(1.0)})
     names = [NAMES[i % len(NAMES)] for i in range(count)]
     session, interval = seen(machine, 2, records=tasks(names))
-    session.ended += [Episode("steal", [0], i * 1000, i * 2000, 0.1) for i in range(count)]
+    session.ended.extend([Episode("steal", [0], i * 1000, i * 2000, 0.1) for i in range(count)])
     session.detector.running += [
         Episode("turbo-drop", [0, 1], i * 1000, None, 6.2e8, "power-pl1", {"power_w": 150})
         for i in range(count // 2)

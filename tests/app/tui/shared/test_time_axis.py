@@ -224,9 +224,9 @@ def test_one_that_ended_is_not_missed_because_another_was_told_of_later() -> Non
     """Nothing had been seen of it for 5 s before it was given up."""
     session = Session(hello())
     seen, given_up, old = drop(30, 41), drop(20, 36.5), drop(10, 20)
-    session.ended += [old, seen, given_up]
+    session.ended.extend([old, seen, given_up])
     session.detector.running.append(now := drop(90))
-    assert time_axis.episodes(made(100), session) == [now, given_up, seen]
+    assert time_axis.episodes(made(100), session) == [now, seen]
 
 
 # --- where history begins

@@ -271,7 +271,7 @@ def test_a_suspect_value_is_marked() -> None:
 async def told(view: View, *episodes: Episode) -> None:
     assert view.run.app._session is not None
     view.run.app._session.detector.running += [e for e in episodes if e.end_ns is None]
-    view.run.app._session.ended += [e for e in episodes if e.end_ns is not None]
+    view.run.app._session.ended.extend([e for e in episodes if e.end_ns is not None])
     await view.again()
 
 

@@ -1,0 +1,144 @@
+"""Episodes and marks of a whole recording: found by one pass over it, as export finds them.
+
+The pass is a process of its own, so that it disturbs no key. It writes notes to its stdout, and the
+same bytes to a file in the user's cache, where the next replay of that recording finds them. As a
+program: python -m perftop.recording.episode_index FILE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.recording import index_cache
+from perftop.recording.episode_notes import KIND, episode, note
+from perftop.recording.file import Recording
+from perftop.session.file_episodes import FileEpisodes
+from perftop.session.session import MOST_TOGETHER, Session
+
+PROGRESS, COMPLETE = "progress", "complete"
+"""Kinds of notes: how far the pass has come, and that it is at the end."""
+EVERY_S = 0.2
+"""Between two notes of progress."""
+LOOK_S = 0.05
+"""Between two looks for more."""
+CHUNK = 1 << 16
+"""Bytes taken at once: some hundred episodes, which is a matter of milliseconds."""
+NICENESS = 10
+
+
+async def follow(path: Path, hello: wire.Hello, found: FileEpisodes) -> AsyncGenerator[None]:
+    """Fills `found`, from the cache if that has this recording; yields whenever there is more.
+    Raises Failed if not all could be found."""
+    cached = await asyncio.to_thread(index_cache.read, path)
+    if cached is not None:
+        with contextlib.suppress(wire.WireError):
+            decoder = wire.Decoder(hello, checked=True)
+            for start in range(0, len(cached), CHUNK):
+                take(decoder, cached[start : start + CHUNK], found)
+                yield
+        if found.complete:
+            return
+        found.clear()
+    with _pass(path) as out:
+        decoder = wire.Decoder(hello, checked=True)
+        try:
+            while data := await _read(out):
+                take(decoder, data, found)
+                yield
+        except wire.WireError as error:
+            raise Failed(f"episodes of the file are not listed: {error}") from None
+    if not found.complete:
+        raise Failed("episodes of the file are not all listed: looking for them has failed")
+
+
+@contextlib.contextmanager
+def _pass(path: Path) -> Iterator[int]:
+    """Output of the process, a descriptor. The process is ended if it is not wanted any more."""
+    # -P: a perftop/ in the working directory must not run with our rights.
+    argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as process:
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        try:
+            yield process.stdout.fileno()
+        finally:
+            process.kill()
+
+
+async def _read(out: int) -> bytes:
+    """b"": that was all."""
+    while True:
+        try:
+            return os.read(out, CHUNK)
+        except BlockingIOError:
+            await asyncio.sleep(LOOK_S)
+
+
+def take(decoder: wire.Decoder, data: bytes, found: FileEpisodes) -> None:
+    """Raises WireError if these are no bytes of an index."""
+    for message in decoder.feed(data):
+        if not isinstance(message, wire.Note):
+            raise wire.WireError("no note of an index")
+        if message.kind == KIND:
+            found.add(episode(message))
+        else:
+            found.until_ns = message.time_ns
+            found.complete = message.kind == COMPLETE
+
+
+# --- the pass
+
+
+def notes(recording: Recording) -> Iterator[wire.Note]:
+    """All episodes and marks in the order in which they were listed, those that run at the end
+    last; in between how far it has come."""
+    session, cursor = Session(recording.hello), 0
+    mark = None
+    due_s = time.monotonic() + EVERY_S
+    ahead = recording.messages()
+    while messages := list(islice(ahead, MOST_TOGETHER)):
+        for _ in session.play(messages):
+            ended, cursor = session.episodes_since(cursor)
+            yield from map(note, ended)
+            if session.marks and session.marks[-1] is not mark:
+                mark = session.marks[-1]
+                yield note(mark)
+        if time.monotonic() > due_s:
+            due_s = time.monotonic() + EVERY_S
+            yield wire.Note(PROGRESS, session.now_ns, "perftop")
+    yield from map(note, session.running)
+    yield wire.Note(COMPLETE, session.now_ns, "perftop")
+
+
+def run(path: Path, out: BinaryIO) -> None:
+    """Writes the notes, and keeps them for the next time if there is a place for them."""
+    with Recording(path) as recording, index_cache.Entry(path) as kept:
+        for found in notes(recording):
+            data = wire.encode(found)
+            out.write(data)
+            kept.write(data)
+            if found.kind != KIND:
+                out.flush()
+        kept.keep()
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    with contextlib.suppress(BrokenPipeError):
+        run(Path(sys.argv[1]), sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()

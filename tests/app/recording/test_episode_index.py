@@ -1,0 +1,250 @@
+"""Episodes of a whole recording: those that export finds, kept for the next time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from exported import export, hello, messages, record
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.output.stat_json import episode_line
+from perftop.recording import episode_index, index_cache
+from perftop.recording.episode_notes import episode, note
+from perftop.recording.file import Recording
+from perftop.samples import evidence
+from perftop.samples.episode import Episode
+from perftop.session.file_episodes import FileEpisodes
+from perftop.session.session import Session
+
+SPECS = {
+    "drops": "sim:turbo-drop,cpus=8,seed=3",
+    "neighbours": "sim:neighbour,cpus=8,seed=3",
+    "hotplug": "sim:hotplug,cpus=4,seed=3",
+    "warm-up": "sim:warmup,cpus=8,seed=3",
+}
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One of each machine, with a mark."""
+    where, made = tmp_path_factory.mktemp("recordings"), {}
+    for name, spec in SPECS.items():
+        found = messages(spec, SECONDS)
+        mark = wire.Note("mark", hello(found).raw_ns + 20 * 10**9, data={"label": "here"})
+        at = next(
+            i for i, m in enumerate(found)
+            if isinstance(m, wire.Frame | wire.Note) and m.time_ns > mark.time_ns
+        )  # fmt: skip
+        made[name] = record(where / name, [*found[:at], mark, *found[at:]])
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def looked_through(path: Path) -> FileEpisodes:
+    found = FileEpisodes()
+
+    async def go() -> None:
+        with Recording(path) as recording:
+            async for _ in episode_index.follow(path, recording.hello, found):
+                pass
+
+    asyncio.run(go())
+    return found
+
+
+def told(path: Path, found: FileEpisodes) -> list[object]:
+    with Recording(path) as recording:
+        session = Session(recording.hello)
+        lines = [episode_line(session, e) for e in (*found.ended, *found.running)]
+    return [json.loads(json.dumps(line)) for line in lines]
+
+
+def exported(path: Path, status: int = 0) -> list[object]:
+    lines = [json.loads(line) for line in export(path, "jsonl", status).splitlines()]
+    return [line for line in lines if line["type"] == "episode"]
+
+
+def whole(data: bytes) -> bytes:
+    return data
+
+
+def killed(data: bytes) -> bytes:
+    """As a recorder leaves it that was killed: within a message, without an index."""
+    return data[: len(data) * 7 // 10]
+
+
+def damaged(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("state", [whole, killed, damaged])
+@pytest.mark.parametrize("name", SPECS)
+def test_replay_knows_the_episodes_that_export_tells(
+    recordings: dict[str, Path], tmp_path: Path, name: str, state: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(state(recordings[name].read_bytes()))
+    found = looked_through(path)
+    assert found.complete
+    assert told(path, found) == exported(path, 0 if state is whole else 4)
+    assert told(path, looked_through(path)) == told(path, found)  # from the cache
+    assert found.ended or found.running
+    assert [mark.evidence["label"] for mark in found.marks] == ["here"]
+
+
+# --- the cache
+
+
+def no_pass(_: Path) -> AbstractContextManager[int]:
+    raise Failed("looked through again")
+
+
+def test_a_recording_is_looked_through_once(
+    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recordings["drops"]
+    first = looked_through(path)
+    monkeypatch.setattr(episode_index, "_pass", no_pass)
+    assert told(path, looked_through(path)) == told(path, first)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:90] + bytes([data[90] ^ 1]) + data[91:],
+        lambda _: b"",
+        lambda _: b"\xff" * 200,
+    ],
+)
+def test_a_damaged_entry_is_made_again(
+    recordings: dict[str, Path], harm: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recordings["drops"]
+    first = looked_through(path)
+    (entry,) = index_cache.directory().iterdir()
+    entry.write_bytes(harm(entry.read_bytes()))
+    assert told(path, looked_through(path)) == told(path, first)
+    monkeypatch.setattr(episode_index, "_pass", no_pass)
+    assert told(path, looked_through(path)) == told(path, first)
+
+
+def test_an_entry_is_only_for_the_file_it_was_made_of(
+    recordings: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(recordings["drops"].read_bytes())
+    looked_through(path)
+    path.write_bytes(recordings["neighbours"].read_bytes())
+    assert index_cache.read(path) is None
+    assert told(path, looked_through(path)) == exported(path)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    recordings: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("no directory")
+    path = recordings["drops"]
+    assert told(path, looked_through(path)) == exported(path)
+
+
+def test_a_link_is_no_entry(recordings: dict[str, Path], tmp_path: Path) -> None:
+    path = recordings["drops"]
+    looked_through(path)
+    (entry,) = index_cache.directory().iterdir()
+    entry.rename(tmp_path / "elsewhere")
+    entry.symlink_to(tmp_path / "elsewhere")
+    assert index_cache.read(path) is None
+
+
+def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_cache, "MOST", 2)
+    where = index_cache.directory()
+    where.mkdir(parents=True)
+    for name in ("old", "older", "oldest"):
+        (where / name).write_bytes(b"")
+    with index_cache.Entry(recordings["drops"]) as entry:
+        entry.write(b"new")
+        entry.keep()
+    kept = {path.name for path in where.iterdir()}
+    assert len(kept) == 2
+    assert index_cache.name(recordings["drops"]) in kept
+
+
+def test_a_pass_that_fails_says_so(recordings: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(recordings["drops"].read_bytes())
+
+    async def go() -> None:
+        with Recording(path) as recording:
+            path.unlink()
+            async for _ in episode_index.follow(path, recording.hello, FileEpisodes()):
+                pass
+
+    with pytest.raises(Failed, match="not all listed"):
+        asyncio.run(go())
+
+
+# --- notes
+
+
+def test_evidence_stays_what_it_is() -> None:
+    told = {
+        "limit_reasons": evidence.Polled((evidence.Bit(10, None, 3.0),), 4.0),
+        "simd": evidence.Level(2, 0.5),
+        "cap": evidence.Cap("hwp", 2.5e9),
+        "power_w": evidence.OutOf(3.0, 4.0),
+        "who": [evidence.Ran(12, "stream", 3), evidence.Crowd(4, 5)],
+        "host": evidence.Host(None),
+        "some_share": 0.25,
+        "since": "then",
+        "sure": True,
+    }
+    before = Episode("neighbour", [1, 2], 5, 9, 0.5, "memory", told, "inferred")
+    (sent,) = decoded(wire.encode(note(before)))
+    assert isinstance(sent, wire.Note)
+    assert episode(sent) == before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cpus": 3}, {"cpus": ["a"]}, {"end_ns": "late"}, {"depth": "deep"}, {"kind": 3},
+        {"confidence": "none"}, {"evidence": []}, {"evidence": {"a": ["Unheard", 1]}},
+        {"evidence": {"a": ["Ran", "x", "y", "z"]}}, {"evidence": {"a": []}},
+        {"kind": "mark"},
+    ],
+)  # fmt: skip
+def test_other_notes_are_none_of_an_episode(wrong: dict[str, object]) -> None:
+    data = note(Episode("steal", [0], 1, 2)).data | wrong
+    with pytest.raises(wire.WireError):
+        episode(wire.Note("episode", 1, "perftop", data))
+
+
+@given(st.binary(max_size=300))
+def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
+    with pytest.raises(wire.WireError):
+        for start in (b"", wire.encode(note(Episode("steal", [0], 1, 2)))):
+            episode_index.take(decoder(), start + data + b"\x00", FileEpisodes())
+
+
+def decoder() -> wire.Decoder:
+    return wire.Decoder(hello(messages("sim:steady,cpus=2", 0.2)), checked=True)
+
+
+def decoded(data: bytes) -> list[wire.Message]:
+    return list(decoder().feed(data))
