@@ -160,7 +160,7 @@ def test_an_order_keeps_the_selected_core() -> None:
                 run.grid.choice.cpu = 7
                 run.grid.show_cursor()
 
-    play(Machine(cores=32, does=does), act, (100, 24))
+    play(Machine(cores=32, does=does), act, (240, 24))
 
 
 def test_pause_freezes_numbers_but_not_sampling() -> None:

@@ -1,24 +1,58 @@
-"""The last line: the views, and keys of the visible one. The help (`?`) lists those that do not
-fit."""
+"""The last line: the views, keys of the visible one in groups, help and quit. A click on a
+key presses it. The help (`?`) lists the keys that do not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from textual import events
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop.draw.ansi_strip import ink, line
-from perftop.draw.strips import Run, shed
+from perftop.draw.strips import Run
 from perftop.tui.shared.keys import KEYS, TURN
 
 _LABELS = {key.id: key.label for key in KEYS}
-_FIRST, _LAST = ("quit", "help"), ("pause", "filter", "longer", "theme")
-_REPLAY = (("pause",), ("slower", "faster"), ("step_back", "step_on"),
-           ("previous_episode", "next_episode"), ("jump",), ("begin", "finish"))  # fmt: skip
-"""Groups of keys for a recording; they replace `_LAST` there."""
-_PAIRS = {"faster": "speed", "step_on": "step", "next_episode": "episode", "finish": "ends"}
+Entry = tuple[str, ...]
+"""Ids of a key, or of two with opposite effects, which share a label."""
+_GROUPS: tuple[tuple[Entry, ...], ...] = (
+    (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("output",)),
+    (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
+     ("previous_episode",), ("narrower", "wider"), ("jump",), ("shorter", "longer"),
+     ("begin", "finish")),
+    (("clear",), ("filter",), ("sort",), ("metric",), ("columns",), ("order",), ("reverse",),
+     ("units",)),
+    (("mark",), ("record",), ("theme",)),
+)  # fmt: skip
+"""Move, time, find, keep; in the order in which they are shown."""
+_LIVE = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "jump", "order",
+         "longer", "theme")  # fmt: skip
+_REPLAY = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
+           "wider", "order", "mark", "longer", "theme")  # fmt: skip
+"""Entries of all views by their last key, the most important first."""
+_OF_ROWS = frozenset({"sort", "order", "filter"})
+"""Entries that do nothing on the page of a core."""
+_URGENT = frozenset({"back", "clear", "output"})
+"""Entries for which the views share one entry if there is no room otherwise; in a recording, the
+key that plays it is another."""
+_PAIRS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """Labels of pairs of keys, by the second key of the pair."""
+FIRST_HINTS, FIRST_COMMON = 1, 4
+"""Entries that alternate in importance: so many of the view alone, so many of all views, then the
+others of the view. In a recording those of all views come first: they play it."""
+GAP, APART = 2, 3
+"""Cells between two keys, and between two groups of keys."""
+
+
+class Piece(NamedTuple):
+    """A part of the line, and the id of the key that a click on it presses."""
+
+    text: str
+    style: str
+    key: str = ""
 
 
 class Told(Widget):
@@ -51,9 +85,17 @@ class Told(Widget):
 
 
 class KeyLine(Told):
+    class Clicked(Message):
+        """The user has clicked on the key with this id."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
     def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
+        self._pieces: list[Piece] = []
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
@@ -61,32 +103,85 @@ class KeyLine(Told):
         """`labels`: words for the keys whose effect changes, by id."""
         named = _LABELS | dict(labels)
         width = self.size.width
-        self.tell(keyline(view, hints, self._captions, named, width, replay=replay))
+        self._pieces = keyline(view, hints, self._captions, named, width, replay=replay)
+        self.tell([(piece.text, piece.style) for piece in self._pieces])
+
+    def on_click(self, event: events.Click) -> None:
+        end = 0
+        for piece in self._pieces:
+            end += len(piece.text)
+            if event.x < end:
+                if piece.key:
+                    self.post_message(self.Clicked(piece.key))
+                return
 
 
 def keyline(
-    view: str, hints: tuple[str, ...], captions: Mapping[str, str], labels: Mapping[str, str],
+    view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
     width: int, *, replay: bool = False,
-) -> list[Run]:  # fmt: skip
-    """The views, then the keys of this view, then the keys of all views. If they do not all fit,
-    the views share one entry."""
-    last = _REPLAY if replay else tuple((key,) for key in _LAST)
-    views: list[tuple[int, list[Run]]] = []
-    for name in TURN:
-        here = "bright" if name == view else "dim"
-        views.append((50, [(captions[name], "key"), (f" {labels[name]}", here)]))
-    pieces: list[tuple[int, list[Run]]] = []
-    ranked: list[tuple[int, tuple[str, ...]]] = [
-        *((1, (key,)) for key in _FIRST),
-        *((10 + i, (key,)) for i, key in enumerate(hints)),
-        *((30 - 28 * replay + i, group) for i, group in enumerate(last)),
-    ]
-    for rank, group in ranked:
-        label = _PAIRS[group[-1]] if len(group) > 1 else labels[group[0]]
-        pressed = " ".join(captions[key] for key in group)
-        pieces.append((rank, [(pressed, "key"), (f" {label}", "dim")]))
-    room = width - 1
-    if sum(sum(len(text) for text, _ in runs) + 2 for _, runs in [*views, *pieces]) > room + 2:
-        ends = captions[TURN[0]], captions[TURN[-1]]
-        views = [(3, [("-".join(ends), "key"), (" views", "dim")])]
-    return [(" ", "text"), *shed([*views, *pieces], room, 2)]
+) -> list[Piece]:  # fmt: skip
+    """The views, as many keys as fit, help and quit. The views share one entry where an urgent key
+    would not fit otherwise."""
+    words = {**labels, **_PAIRS}
+
+    def entry(ids: Entry) -> list[Piece]:
+        *first, last = ids
+        label = words[last] if first else labels[last]
+        before = [Piece(*one) for key in first for one in ((captions[key], "key", key), _BLANK)]
+        style = "bright" if last == view else "dim"
+        return [*before, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
+
+    entries = _ranked(view, hints, replay=replay)
+    urgent = {ids for ids in entries if ids[-1] in _URGENT or (replay and ids[-1] == "pause")}
+    ends = _joined([entry(("help",)), entry(("quit",))], GAP)
+    numbers = f"{captions[TURN[0]]}-{captions[TURN[-1]]}"
+    brief = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
+    made = ends
+    for views in (_joined([entry((name,)) for name in TURN], GAP), brief):
+        made, kept = _filled(views, ends, {ids: entry(ids) for ids in entries}, width - 2)
+        if made and urgent <= kept:
+            break
+    return [Piece(*_BLANK), *(made or ends)]
+
+
+_BLANK = (" ", "text")
+
+
+def _filled(
+    views: list[Piece], ends: list[Piece], entries: Mapping[Entry, list[Piece]], room: int
+) -> tuple[list[Piece], set[Entry]]:
+    """The line with those entries that fit, and which they are; nothing if not even the views
+    fit."""
+    kept: set[Entry] = set()
+    made = _joined([views, ends], GAP)
+    if _size(made) > room:
+        return [], kept
+    for ids in entries:
+        groups = [[entries[one] for one in group if one in {*kept, ids}] for group in _GROUPS]
+        middle = _joined([_joined(group, GAP) for group in groups if group], APART)
+        rule = [Piece("│", "rule")]
+        line = _joined([views, rule, middle, rule, ends], GAP)
+        if _size(line) <= room:
+            made = line
+            kept.add(ids)
+    return made, kept
+
+
+def _ranked(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
+    """Entries from the most to the least important."""
+    by_key = {key: ids for group in _GROUPS for ids in group for key in ids}
+    common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _OF_ROWS]
+    first = 0 if replay else FIRST_HINTS
+    order = [*hints[:first], *common[:FIRST_COMMON], *hints[first:], *common[FIRST_COMMON:]]
+    return list(dict.fromkeys(by_key[key] for key in order))
+
+
+def _joined(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
+    made: list[Piece] = []
+    for i, part in enumerate(parts):
+        made += [Piece(" " * gap, "text"), *part] if i else part
+    return made
+
+
+def _size(pieces: Sequence[Piece]) -> int:
+    return sum(len(piece.text) for piece in pieces)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.dom import DOMNode
 
 from perftop.base.times import duration, when
 from perftop.session.interval import Interval
@@ -109,6 +110,16 @@ class Monitor(Paned):
         self.view.lay_out()
         self._show()
         self._tell_keys()
+
+    async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
+        """Does what the key does. A prompt that is open is left as by Esc."""
+        key = next(key for key in keys.KEYS if key.id == message.key)
+        if self._prompt is not None and self._prompt.display:
+            self._prompt.action_leave()
+        where: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
+            key.place, self.view
+        )
+        await self.app.run_action(key.action, where)
 
     # --- views
 

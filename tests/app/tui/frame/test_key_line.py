@@ -1,0 +1,149 @@
+"""The last line: what it shows at which width, and what a click on it does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from fakes import Machine
+from playing import BIG, Run, play
+from waiting import until
+
+from perftop.tui.frame.key_line import KeyLine, Piece, keyline
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.screen.views import view
+from perftop.tui.shared import keys
+from perftop.tui.shared.choice import Choice
+
+CAPTIONS = keys.captions({})
+LABELS = {key.id: key.label for key in keys.KEYS}
+ENDS = "? help  q quit"
+VIEWS = "1 overview  2 heat  3 time  4 table  5 episodes  6 neighbours"
+HINTS = {name: view(name, Choice()).HINTS for name in (*keys.TURN, "core")}
+
+
+def shown(pieces: Iterable[Piece]) -> str:
+    return "".join(piece.text for piece in pieces).strip()
+
+
+def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[Piece]:
+    return keyline(name, HINTS[name], CAPTIONS, LABELS | labels, width, replay=replay)
+
+
+@pytest.mark.parametrize("name", HINTS)
+@pytest.mark.parametrize("width", [20, 26, 40, 60, 80, 100, 120, 160, 240])
+@pytest.mark.parametrize("replay", [False, True])
+def test_it_fits_and_always_says_how_to_get_help_and_out(
+    name: str, width: int, replay: bool
+) -> None:
+    found = line(name, width, replay=replay)
+    assert sum(len(piece.text) for piece in found) < width
+    assert shown(found).endswith(ENDS)
+
+
+def test_at_80_columns_there_are_the_views() -> None:
+    for name in keys.TURN:
+        assert shown(line(name, 80)) == f"{VIEWS}  {ENDS}"
+    assert shown(line("overview", 77)).startswith("1-6 views")
+
+
+@pytest.mark.parametrize("name", keys.TURN)
+def test_at_240_columns_there_is_every_key_worth_showing(name: str) -> None:
+    found = {piece.key for piece in line(name, 240)}
+    usual = {"pause", "next_episode", "narrower", "wider", "jump", "filter", "sort", "mark",
+             "record", *keys.TURN, *HINTS[name]}  # fmt: skip
+    assert usual <= found
+
+
+def test_more_room_shows_more_keys_in_groups() -> None:
+    counts = [len({piece.key for piece in line("overview", width)}) for width in (80, 120, 160)]
+    assert counts == sorted(set(counts))
+    views, middle, ends = shown(line("overview", 240)).split("  │  ")
+    assert (views, ends) == (VIEWS, ENDS)
+    move, time, find, keep = middle.split("   ")
+    assert move.startswith("enter core")
+    assert time.startswith("space pause  n next episode  [ ] window")
+    assert find.startswith("/ filter  s sort")
+    assert keep.startswith("m mark  R record")
+
+
+def test_the_view_that_is_shown_is_bright() -> None:
+    for name in keys.TURN:
+        bright = [piece.text for piece in line(name, 80) if piece.style == "bright"]
+        assert bright == [f" {name}"]
+
+
+def test_what_is_urgent_is_shown_in_place_of_the_views() -> None:
+    assert "esc back" in shown(line("core", 80))
+    assert "space play" in shown(line("overview", 80, replay=True, pause="play"))
+    cleared = keyline("table", ("clear",), CAPTIONS, LABELS | {"clear": "all · 4 of 64"}, 80)
+    assert r"\ all · 4 of 64" in shown(cleared)
+
+
+def test_a_recording_has_no_record_key() -> None:
+    for name, width in itertools.product(HINTS, (80, 160, 240)):
+        assert "record" not in {piece.key for piece in line(name, width, replay=True)}
+
+
+# --- clicks
+
+
+def bar(run: Run) -> KeyLine:
+    return run.app.screen_stack[0].query_one(KeyLine)
+
+
+async def click(run: Run, text: str) -> None:
+    at = bar(run).render_line(0).text.index(text)
+    await run.pilot.click(bar(run), offset=(at, 0))
+
+
+def monitor(run: Run) -> Monitor:
+    screen = run.app.screen_stack[0]
+    assert isinstance(screen, Monitor)
+    return screen
+
+
+def test_a_click_on_a_key_presses_it() -> None:
+    async def act(run: Run) -> None:
+        await click(run, "heat")
+        await until(lambda: monitor(run).view.id == "heat", "the heat map")
+        await click(run, "4 table")
+        await until(lambda: monitor(run).view.id == "table", "the table")
+        await click(run, "pause")
+        await until(lambda: run.app.status.paused is not None, "a pause")
+        window_s = monitor(run).choice.window_s
+        await click(run, "[")
+        await until(lambda: monitor(run).choice.window_s < window_s, "a shorter window")
+        await click(run, "] window")
+        await until(lambda: monitor(run).choice.window_s == window_s, "the window from before")
+        await click(run, "? help")
+        await until(lambda: len(run.app.screen_stack) == 2, "help")
+        await run.pilot.press("escape")
+        await click(run, "q quit")
+        await until(lambda: not run.app.is_running, "the end")
+
+    play(Machine(), act, (240, 50))
+
+
+def test_a_click_leaves_the_prompt() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("slash", "1")
+        await until(lambda: monitor(run).choice.filter is not None, "a filter")
+        await click(run, "3 time")
+        await until(lambda: monitor(run).view.id == "time", "the time view")
+        await until(lambda: monitor(run).choice.filter is None, "no filter")
+        assert run.app.focused is monitor(run).view
+
+    play(Machine(), act, BIG)
+
+
+def test_a_click_between_keys_does_nothing() -> None:
+    async def act(run: Run) -> None:
+        before = monitor(run).view
+        for gap in ("│", "  "):
+            await click(run, gap)
+        assert monitor(run).view is before
+        assert run.app.status.paused is None
+
+    play(Machine(), act, BIG)
