@@ -76,6 +76,9 @@ class Span:
     _good: Floats | None = None
     """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
     _whole: Delta | None = None
+    _only: tuple[Sample, Bools] | None = None
+    """The sample, while it is the only one and nothing in it is doubted, and who was online then:
+    what it says of itself is what the sums would say."""
 
     def add(self, sample: Sample, sieve: Sieve) -> None:
         if sample.delta.doubts.any() and self._good is None:
@@ -88,6 +91,8 @@ class Span:
             self._whole.add(sample.whole)
         self.delta.add(sample.delta)
         self.samples += 1
+        alone = self.samples == 1 and self._good is None
+        self._only = (sample, sieve.online.copy()) if alone else None
 
     def _count(self, values: Values) -> None:
         assert self._good is not None
@@ -106,9 +111,7 @@ class Span:
     def interval(self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look) -> Interval:
         """What the sums say; `sieve` knows who is online at the end."""
         counters = sieve.counters
-        values = self.values(sieve)
-        whole = self._whole or self.delta
-        split_values = values if self._whole is None else sieve.evaluator.evaluate(whole)
+        values, split, ceilings = self._known(sieve)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
             for key in COUNTS
@@ -123,9 +126,9 @@ class Span:
             elapsed_s=(end_ns - self.start_ns) / 1e9,
             skew_s=int(self.delta.skew_ns) / 1e9,
             values=values,
-            split=sieve.splitter.split(whole, split_values, sieve.online),
+            split=split,
             counts=counts,
-            ceilings=sieve.ceilings(self.delta, values),
+            ceilings=ceilings,
             machine=machine_totals.numbers(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
@@ -134,6 +137,16 @@ class Span:
             samples=self.samples,
             look=look,
         )
+
+    def _known(self, sieve: Sieve) -> tuple[Values, Split, Ceilings]:
+        if self._only is not None and np.array_equal(self._only[1], sieve.online):
+            sample, _ = self._only
+            return sample.values, sample.split, sample.ceilings
+        values = self.values(sieve)
+        whole = self._whole or self.delta
+        split_values = values if self._whole is None else sieve.evaluator.evaluate(whole)
+        split = sieve.splitter.split(whole, split_values, sieve.online)
+        return values, split, sieve.ceilings(self.delta, values)
 
 
 def nothing(sieve: Sieve, start_ns: int) -> Span:

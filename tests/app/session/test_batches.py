@@ -15,8 +15,9 @@ from pieces import messages as simulated
 
 from perfprobe import wire
 from perftop.recording.codec import Timed
+from perftop.samples.sample_reader import Sample, Sieve
 from perftop.session.history import History, edges
-from perftop.session.interval import Interval
+from perftop.session.interval import Interval, Span
 from perftop.session.session import Session
 
 SAMPLES = 90
@@ -115,6 +116,30 @@ def test_batches_of_any_size_say_the_same(scenario: str, sizes: list[int], seed:
     history = seed % 3 > 0
     expected = outcome(hello, messages, None, history=history)
     assert outcome(hello, messages, sizes, history=history) == expected
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_interval_of_one_sample_says_what_its_sums_would_say(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)
+
+    def said() -> list[list[object]]:
+        session, found = Session(hello), []
+        for message in messages if scenario == "smt-mix" else disturbed(messages, 3):
+            session.apply(message)
+            if session.frames > 1:
+                found.append(told(session.take()))
+        return found
+
+    quick, add = said(), Span.add
+
+    def forgetting(span: Span, sample: Sample, sieve: Sieve) -> None:
+        add(span, sample, sieve)
+        span._only = None
+
+    monkeypatch.setattr(Span, "add", forgetting)
+    assert said() == quick
 
 
 def test_a_reader_that_stops_has_taken_what_it_was_given() -> None:
