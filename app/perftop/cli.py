@@ -114,7 +114,21 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     replay.add_argument("file", type=Path, metavar="FILE", help="what record has written")
     _add_interval(replay, LIVE_INTERVAL_NS)
     replay.set_defaults(verb=_replay)
-    for screen in (live, replay):
+
+    text = "the terminal app on a simulated machine: two minutes in which each view shows something"
+    demo = verbs.add_parser(
+        "demo", help="the terminal app on a simulated machine", description=text
+    )
+    demo.add_argument(
+        "scenario", nargs="?", default="demo", metavar="SCENARIO[,KEY=VALUE…]",
+        help="another machine or story: guest | neighbour,cpus=64 | turbo-drop | throttle …",
+    )  # fmt: skip
+    _add_interval(demo)
+    demo.add_argument(
+        "--sample", type=span_ns, metavar="TIME", help="how often the machine is read"
+    )
+    demo.set_defaults(verb=_demo)
+    for screen in (live, replay, demo):
         screen.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
         screen.add_argument(
             "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
@@ -234,6 +248,16 @@ def _live(options: argparse.Namespace) -> int:
         from perftop.tui import command_app
 
         return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    source = f"sim:{options.scenario}"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Failed(
+            f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
+        )
+    live = vars(_parsed(["live", "--source", source]))
+    return _live(argparse.Namespace(**(live | vars(options))))
 
 
 @contextmanager

@@ -75,3 +75,33 @@ def test_a_batch_is_what_the_reader_shows_at_once(
     assert asked[0] == "stream"
     told = asked[asked.index("--batch") + 1] if "--batch" in asked else None
     assert told == batch
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("demo", ["--source", "sim:demo", "--sample", "0.1", "--batch", "0.5"]),
+        ("demo guest,cpus=4 -i 1s --sample 1s", ["--source", "sim:guest,cpus=4", "--sample", "1"]),
+    ],
+)
+def test_a_demo_is_the_screen_on_a_simulated_machine(
+    line: str, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def command(_: object, verb: str, *arguments: str) -> list[str]:
+        asked.extend((verb, *arguments))
+        raise Asked
+
+    monkeypatch.setattr(machine_verbs, "probe_command", command)
+    for stdio in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stdio, "isatty", lambda: True)
+    with pytest.raises(Asked):
+        cli.main(line.split())
+    assert asked == ["stream", *told]
+
+
+def test_a_demo_in_a_pipe_says_what_to_type_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "guest"]) == 2
+    text = "the screen needs a terminal; in a pipe: perftop stat --source sim:guest"
+    assert capsys.readouterr() == ("", f"perftop: {text}\n")
