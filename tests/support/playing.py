@@ -81,7 +81,7 @@ def play(
 
 def marked(run: Run) -> list[str]:
     """The rows that are shown as selected."""
-    return [line for line in run.text() if line.startswith("▸")]
+    return [line for line in run.text() if line.startswith("▌")]
 
 
 def colour(run: Run) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import locale
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -102,9 +103,11 @@ _SAME_WIDTH = {
     "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",
     "°": " ", "↑": "^", "↓": "v", "→": ">", "←": "<", "–": "-", "−": "-", "—": "-", "┄": "-",
     "▲": "^", "◆": "*", "‖": "H", "◐": "&", "◇": "+", "╱": "/", "○": "o", "●": "O", "┴": "^",
-    "└": "`", "├": "|", "▌": "|", "▔": "-", "┬": "+",
+    "└": "`", "├": "|", "▌": ">", "▔": "-", "◂": "<", "┬": "+", "✕": "x",
 }  # fmt: skip
-_IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": ".."}
+_CUT = re.compile("..…")
+"""A cut with the two characters before it: the ellipsis in ASCII is as wide as all three."""
+_IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
 """Longer, more readable stand-ins, for lines that need not keep their width."""
 _TABLE = str.maketrans(_SAME_WIDTH)
 _MARKS = {
@@ -121,6 +124,8 @@ def mark(state: str, *, unicode: bool) -> str:
 
 def plain(text: str) -> str:
     """The text in ASCII, at the same width."""
+    if "…" in text:
+        text = _CUT.sub("...", text)
     return text.translate(_TABLE).encode("ascii", "replace").decode()
 
 

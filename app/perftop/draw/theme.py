@@ -232,7 +232,9 @@ BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▸", "─", "┴", "…"
+SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▌", "─", "┴", "…"
+CURSOR = "▸", "◂"
+"""On both sides of the selected cell, where a line has several."""
 EPISODES = {
     "turbo-drop": DROPPED, "throttle": "◆", "involuntary-halt": "‖", "neighbour": "◐",
     "steal": STEAL, "license": "◇", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",

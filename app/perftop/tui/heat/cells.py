@@ -71,8 +71,7 @@ def _one(shades: Shades, at: int, wide: int, *, told: bool) -> tuple[Run, ...]:
     return whole(level, wide, shades.ascii_)
 
 
-def marks(outliers: Sequence[int], suspects: Sequence[int], chosen: int | None,
-          *, ascii_: bool) -> Marks:  # fmt: skip
+def marks(outliers: Sequence[int], suspects: Sequence[int], chosen: int | None) -> Marks:
     """Brackets around outliers, the sign of doubt at suspects; the cursor replaces either."""
     made = Marks()
     for row in outliers:
@@ -80,6 +79,6 @@ def marks(outliers: Sequence[int], suspects: Sequence[int], chosen: int | None,
     for row in suspects:
         made.before[row] = (theme.SUSPECT, "dim")
     if chosen is not None:
-        made.before[chosen] = (theme.CHOSEN, "mark")
-        made.after.setdefault(chosen, ("<" if ascii_ else "◂", "mark"))
+        made.before[chosen] = (theme.CURSOR[0], "mark")
+        made.after.setdefault(chosen, (theme.CURSOR[1], "mark"))
     return made

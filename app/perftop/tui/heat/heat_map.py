@@ -74,9 +74,8 @@ class HeatMap(Canvas):
         doubtful = [row for row, place in enumerate(places.places)
                     if any(heat.doubted[at] for at in place.rows)]  # fmt: skip
         self._marks = cells.marks(
-            [self._row[core] for core in far if core in self._row],
-            doubtful, self._chosen(), ascii_=ascii_,
-        )  # fmt: skip
+            [self._row[core] for core in far if core in self._row], doubtful, self._chosen()
+        )
         self.heads = [] if self.bare else [
             title(heat, self.width),
             legend(heat, places, cell, self.width, ascii_=ascii_),

@@ -142,7 +142,7 @@ def foot(session: Session, interval: Interval, places: Places, i: int, heat: Hea
     """Numbers of the core in row `i`, and reasons to doubt them."""
     place = places.places[i]
     name = f" {'core' if places.pairs else 'CPU'} {places.name(i, '')}"
-    pieces: list[Piece] = [(0, [(theme.CHOSEN, "mark"), (name, "bright")])]
+    pieces: list[Piece] = [(0, [(theme.CURSOR[0], "mark"), (name, "bright")])]
     if places.pairs:
         pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
     pieces.append((1, _field(place, heat, interval)))

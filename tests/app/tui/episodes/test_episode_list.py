@@ -60,7 +60,7 @@ def kinds(run: Run) -> list[str]:
 
 
 def chosen(run: Run) -> str:
-    return next(line for line in lines(run) if line.startswith("▸"))
+    return next(line for line in lines(run) if line.startswith("▌"))
 
 
 def moment(run: Run) -> int:
@@ -94,7 +94,7 @@ def test_what_runs_comes_first_then_the_newest() -> None:
     async def act(run: Run) -> None:
         assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
         assert [line.split() for line in lines(run)[1:4]] == [
-            ["▸22:13:23.0", "1.1", "s", "╳", "steal", "CPU", "3", "20.0", "%", "hypervisor"],
+            ["▌22:13:23.0", "1.1", "s", "╳", "steal", "CPU", "3", "20.0", "%", "hypervisor"],
             ["22:13:22.2", "0.8", "s", "‖", "involuntary-halt", "CPU", "2", "1.0", "%", "clock",
              "changes"],
             ["22:13:21.0", "1.0", "s", "▼", "turbo-drop", "package", "0", "−0.62", "GHz", "power",

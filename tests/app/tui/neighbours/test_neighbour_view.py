@@ -54,7 +54,7 @@ def test_who_loses_how_much_since_when_and_to_whom() -> None:
         await meet(run)
         await sees(run, "to whom")
         (row,) = [line for line in lines(run) if "lmp (4000)" in line]
-        assert row.startswith("▸    0  lmp (4000)")
+        assert row.startswith("▌    0  lmp (4000)")
         assert "25.0" in row
         assert "sibling     stream (4001) on CPU 2" in row
         assert "IPC: 1.5 · IPC alone: 2.0" in row
@@ -196,11 +196,11 @@ def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() ->
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "scheduler")
         await run.pilot.press("home", "down", "down", "down")
-        await until(lambda: any(line.startswith("▸    1  lmp (4101)") for line in lines(run)), "it")
+        await until(lambda: any(line.startswith("▌    1  lmp (4101)") for line in lines(run)), "it")
         await run.pilot.press("down", "down")
-        assert sum(line.startswith("▸") for line in lines(run)) == 1
+        assert sum(line.startswith("▌") for line in lines(run)) == 1
         await watch(run, 5, (0, 1), 1.0)
-        assert any(line.startswith("▸    1  lmp (4101)") for line in lines(run))
+        assert any(line.startswith("▌    1  lmp (4101)") for line in lines(run))
 
     play(crowded(changes={"watch": "lmp"}), act)
 

@@ -57,7 +57,7 @@ def test_the_cursor_opens_what_it_comes_to() -> None:
         for keys, cpu in ((["down"] * 10, 10), (["up"], 9), (["G"], 29), (["g"], 0)):
             await run.pilot.press(*keys)
             assert run.grid.choice.cpu == cpu
-            assert len([line for line in run.text() if line.startswith("▸")]) == 1
+            assert len([line for line in run.text() if line.startswith("▌")]) == 1
 
     play(machine(), act, (100, 20))
 
@@ -70,7 +70,7 @@ def test_a_folded_package_tells_what_is_wrong_in_it() -> None:
         await run.intervals(2)
         assert run.has("1 slower than the others")
         await run.pilot.press("t", "t")
-        assert sum(line.lstrip(" ▸").startswith("package") for line in run.text()) == 3
+        assert sum(line.lstrip(" ▌").startswith("package") for line in run.text()) == 3
         await run.pilot.press("down")
         assert run.grid.choice.cpu == 10
 

@@ -86,7 +86,7 @@ def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None:
         text = picture(run)
         for part in (
             "fruit",
-            "▸ pear ×2",
+            "▌ pear ×2",
             "[plum]",
             "package 0",
             theme.PALETTES["perftop-dark"].colors["both"],

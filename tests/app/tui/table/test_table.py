@@ -43,7 +43,7 @@ def told(run: Run) -> list[str]:
 
 def cpus(run: Run) -> list[int]:
     """CPU numbers from above to below."""
-    return [int(line.lstrip("▸> ").split()[0]) for line in told(run)[1:] if line]
+    return [int(line.lstrip("▌> ").split()[0]) for line in told(run)[1:] if line]
 
 
 def at_table(
@@ -160,7 +160,7 @@ def test_names_from_outside_are_drawn_as_they_can_be() -> None:
         await run.intervals(
             1, records={"tasks": {"0": [1, "a\x1b[31m漢\n", 1], "1": "no", "2": []}}
         )
-        text = next(line for line in told(run) if line.lstrip("▸ ").startswith("0 "))
+        text = next(line for line in told(run) if line.lstrip("▌ ").startswith("0 "))
         assert "a?[31m??:1" in text
 
     at_table(Machine(), act)
@@ -237,7 +237,7 @@ def test_a_hybrid_tells_types() -> None:
 
     async def act(run: Run) -> None:
         assert told(run)[0].split()[:3] == ["cpu", "▲core", "type"]
-        assert [line.replace("▸", " ").split()[2] for line in told(run)[1:3]] == ["P", "E"]
+        assert [line.replace("▌", " ").split()[2] for line in told(run)[1:3]] == ["P", "E"]
 
     at_table(m, act)
 
@@ -325,7 +325,7 @@ def test_keys_and_clicks_sort() -> None:
 
 
 def selected(run: Run) -> list[int]:
-    return [int(line[1:].split()[0]) for line in told(run) if line.startswith("▸")]
+    return [int(line[1:].split()[0]) for line in told(run) if line.startswith("▌")]
 
 
 def test_the_cursor_is_on_a_cpu_and_others_know_its_core() -> None:
@@ -433,7 +433,7 @@ def test_a_low_screen_has_rows_only() -> None:
     async def act(run: Run) -> None:
         await run.pilot.resize_terminal(40, 6)
         await run.intervals(1)
-        assert [line.replace("▸", " ").split()[0] for line in told(run)] == ["0", "4", "1", "5"]
+        assert [line.replace("▌", " ").split()[0] for line in told(run)] == ["0", "4", "1", "5"]
 
     at_table(Machine(), act)
 

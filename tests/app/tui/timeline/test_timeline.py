@@ -97,7 +97,7 @@ def many(cores: int = 24) -> Machine:
 def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> None:
     view = look(many())
     assert len(view.rows) == 24 + 1
-    assert view.rows[1].split()[:3] == ["▸", "0", "0,24"]
+    assert view.rows[1].split()[:3] == ["▌", "0", "0,24"]
     assert view.rows[1].split()[-2:] == ["2.0", "98.0"]
     assert view.strip(1)[-1] == ("▀", "heat0/heat11")
     assert "lp0    lp1" in view.heads[2]
@@ -142,7 +142,7 @@ def test_a_state_of_the_core_is_told_once() -> None:
 
 def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
     view = look(guest({0: Does(1.0)}), size=(80, 24))
-    assert view.rows[0].split()[0] == "▸"
+    assert view.rows[0].split()[0] == "▌"
     assert "core" not in view.heads[2]
     assert len([row for row in view.rows if row[70:].strip()]) == 2
 
@@ -329,7 +329,7 @@ def test_rows_stand_in_the_chosen_order() -> None:
     first: list[list[str]] = []
     does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
     look(Machine(cores=24, does=does, ceiling_hz=3.0e9), act)
-    assert [row[0] for row in first] == ["23", "▸"]
+    assert [row[0] for row in first] == ["23", "▌"]
     assert [row[-1] for row in first] == ["33.0", "10.0"]
 
 
@@ -344,7 +344,7 @@ def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
     found: list[list[str]] = []
     look(many(), act)
     some, none = found
-    assert [line.split()[0] for line in some[4:] if line[:6].strip()] == ["▸"]
+    assert [line.split()[0] for line in some[4:] if line[:6].strip()] == ["▌"]
     assert " 3  3 " in some[4]
     assert any("no CPU matches" in line for line in none)
 
@@ -357,7 +357,7 @@ def test_the_cursor_goes_from_core_to_core_and_shows_all_its_lines() -> None:
         assert view.past.choice.cpu == 1
         chosen = [y for y in range(view.past.count) if view.past.line(y)[1] == "chosen"]
         assert len(chosen) == view.past.count // 2
-        assert sum(line.startswith("▸") for line in view.seen()) == 1
+        assert sum(line.startswith("▌") for line in view.seen()) == 1
 
     look(two(), act, size=(80, 24))
 
