@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 from perftop.draw import theme
 from perftop.draw.strips import Run
@@ -52,63 +51,3 @@ def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """User, kernel and steal shares of a CPU by the system's account."""
     shapes = ((theme.USER, "lp0"), (theme.KERNEL, "cyan"), (theme.STEAL, "warn"))
     return stacked((user, kernel, steal), shapes, width)
-
-
-def clock(hz: float, ceiling: float, top: float, width: int, key: str) -> list[Run]:
-    """A clock on a scale from 0 to `top`, drawn in half cells; a bar across marks its ceiling."""
-    cells = width - 1  # the last cell is for the ceiling of a clock that reaches it
-    halves = 0 if math.isnan(hz) else min(2 * cells, round(2 * cells * hz / top))
-    line = theme.CLOCK * (halves // 2) + theme.CLOCK_END * (halves % 2)
-    if math.isnan(ceiling):
-        return [(line.ljust(width), key)]
-    at = min(cells, max(len(line), round(cells * ceiling / top)))
-    return [
-        (line, key),
-        (" " * (at - len(line)), "text"),
-        (theme.CEILING, "dim"),
-        (" " * (width - at - 1), "text"),
-    ]
-
-
-SHADES = 16
-"""Factor between the height and the shade in a cell of a history, see `history`."""
-
-
-@lru_cache(maxsize=4096)
-def history(cells: bytes, width: int, part: int, tall: int, *, ascii_: bool) -> tuple[Run, ...]:
-    """Line `part`, counted from the top, of a graph that is `tall` lines high. A cell is an
-    unsigned 16-bit number: SHADES times its height in eighths of a line plus its step of the heat
-    ramp, or 0 where nothing is known. The newest cell is at the right edge; height and luminance
-    both show the value."""
-    signs = _signs(8 * (tall - 1 - part), ascii_)
-    recent = memoryview(cells).cast("H")[-width:]
-    runs: list[Run] = []
-    text, key = " " * (width - len(recent)), "text"
-    for cell in recent:
-        sign, its = signs[cell]
-        if its == key:
-            text += sign
-        else:
-            runs.append((text, key))
-            text, key = sign, its
-    return (*runs, (text, key))
-
-
-@lru_cache(maxsize=64)
-def _signs(below: int, ascii_: bool) -> _Signs:
-    return _Signs(below, theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
-
-
-class _Signs(dict[int, Run]):
-    """What stands in a line of a history for each cell; `below`: eighths under that line."""
-
-    def __init__(self, below: int, levels: str) -> None:
-        super().__init__()
-        self._below, self._levels = below, levels
-
-    def __missing__(self, cell: int) -> Run:
-        high, shade = divmod(cell, SHADES)
-        level = min(8, high - self._below)
-        made: Run = (self._levels[level], f"heat{shade}") if cell and level > 0 else (" ", "text")
-        self[cell] = made
-        return made

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 
 import numpy as np
-import numpy.typing as npt
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import braille, theme
-from perftop.draw.bars import SHADES
 from perftop.draw.braille import Codes, codes_of, rows_of
 from perftop.draw.strips import Run
 
@@ -135,15 +133,6 @@ def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
         if line > 0 and cells.stop <= columns and bare[line, cells].all():
             codes[line, cells], keys[line, cells] = codes_of(word), _AT["dim"]
     return Chart(codes, keys)
-
-
-def history_cells(values: Floats, high: int) -> npt.NDArray[np.uint16]:
-    """Shares (0 to 1) as `bars.history` takes them, for a graph that is `high` lines high."""
-    known = np.isfinite(values)
-    shares = np.where(known, values, 0.0).astype(float)
-    heights = np.maximum(1, np.ceil(shares * 8 * high))
-    shades = np.minimum(theme.HEAT - 1, np.floor(shares * theme.HEAT))
-    return np.where(known, SHADES * heights + shades, 0).astype(np.uint16)
 
 
 # --- scales

@@ -233,6 +233,7 @@ USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
 SUSPECT, MISSING, CHOSEN, RULE, STEP, CUT = "≁", "n/a", "▌", "─", "┴", "…"
+RISING, FALLING, TAKEN_BY = "▲", "▼", "◂"
 CURSOR = "▸", "◂"
 """On both sides of the selected cell, where a line has several."""
 EPISODES = {

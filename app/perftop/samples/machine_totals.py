@@ -29,6 +29,12 @@ def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
     return found
 
 
+def by_package(counters: Counters, delta: Delta) -> dict[str, Floats]:
+    """Power, its limit and temperature of each package, in the order of hello's packages."""
+    found = ((name, _rates(counters, delta, key)) for name, key in (SUMS | HIGHEST).items())
+    return {name: rates for name, rates in found if rates is not None}
+
+
 def _rates(counters: Counters, delta: Delta, key: str) -> Floats | None:
     """A counter's movement per second, or a gauge's mean, by row of its block."""
     column = counters.columns.get(key)

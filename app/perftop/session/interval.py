@@ -49,6 +49,8 @@ class Interval:
     """Who ran where, as of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+    packages: dict[str, Floats]
+    """Power and temperature by package, in the order of hello's packages."""
 
     @property
     def tasks(self) -> Tasks:
@@ -130,6 +132,7 @@ class Span:
             counts=counts,
             ceilings=ceilings,
             machine=machine_totals.numbers(sieve.counters, self.delta),
+            packages=machine_totals.by_package(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
             doubts=self.delta.doubts,

@@ -1,62 +1,34 @@
-"""The overview's grid: one line a core, grouped by package and L3."""
+"""The overview's grid: one line a core, grouped by package."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from math import isnan, nan
-from typing import ClassVar, Literal
+from typing import ClassVar
+
+from textual import events
 
 from perftop.base.format import GHZ, clock_unit
-from perftop.draw import charts
-from perftop.samples.metrics import METRICS
-from perftop.session.history import edges
+from perftop.draw.strips import Run
+from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.overview import layout
+from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangement
+from perftop.tui.overview.below import LEAST, panels
 from perftop.tui.overview.headings import heading
-from perftop.tui.overview.layout import known, layout, titles
 from perftop.tui.overview.lines import Picture, row
+from perftop.tui.overview.recent import Recent
+from perftop.tui.overview.rule import rule
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.places import Line, Places
-from perftop.tui.shared.sheet import (
-    Reader,
-)
+from perftop.tui.shared.placed_column import Placed
+from perftop.tui.shared.places import Line
+from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.trouble import Troubles
 
-TALLEST = 12
-"""Maximum lines of a CPU; CPUs are this tall only where few are shown."""
-
-
-class Recent:
-    """Utilisation in the last `bins` spans, each as long as an interval, oldest first, as cells of
-    a graph that is `high` lines high."""
-
-    def __init__(self, session: Session, interval: Interval, bins: int, high: int) -> None:
-        sample_ns = session.hello.sample_ns
-        span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-        self._history, self._high = session.history, high
-        self._edges = edges(interval.time_ns, span_ns, bins)
-        self._unknown = bytes(2 * bins)
-        self._known: dict[int, bytes] = {}
-
-    def fetch(self, rows: Iterable[int]) -> None:
-        """Look up these CPUs (by position) together, which costs little more than one alone."""
-        wanted = [row for row in rows if row not in self._known]
-        if self._history is None or not wanted:
-            return
-        found = charts.history_cells(self._history.field("util", wanted, self._edges).T, self._high)
-        size = found.itemsize * found.shape[1]
-        data = found.tobytes()
-        self._known.update(
-            (row, data[at : at + size])
-            for row, at in zip(wanted, range(0, len(data), size), strict=True)
-        )
-
-    def of(self, row: int) -> bytes:
-        if row not in self._known:
-            self.fetch([row])
-        return self._known.get(row, self._unknown)
+_STEADY = frozenset({"topology", "CPU number"})
+"""Orders that no value changes."""
 
 
 class CoreGrid(Cursor):
@@ -64,73 +36,88 @@ class CoreGrid(Cursor):
 
     _picture: Picture | None = None
     _reader: Reader | None = None
+    _troubles: Troubles
     _session: Session | None = None
-    _lines: list[Line]
-    _seen_who = _seen_steal = False
-    _interval: Interval | None = None
+    _interval: Interval
     _fold: Fold = "needed"
+    _plan = Arrangement([], [], [], [])
+    _top_ipc = 0.0
+    """Top of the scale of IPC so far, so that columns change only by what they show."""
 
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
         """Show this interval: the newest, or one of the past."""
-        if self.settle(session) or self._reader is None:
-            self._begin(session)
+        changed = self.settle(session) or self._reader is None
+        self._session, self._interval = session, interval
+        if changed:
+            self._reader, self._troubles = Reader(session, self.places), Troubles(session)
+            self._plan, self.count, self._picture = Arrangement([], [], [], []), 0, None
         assert self._reader is not None
         sheet = self._reader.read(interval)
-        self._interval = interval
-        changed = self._notice(session, interval)
+        self._troubles.read(interval)
         if self._picture is None:
-            self._picture = Picture(self.places, sheet, [])
-            self._picture.ascii_ = self.choice.ascii
-            changed = True
-        self._picture.sheet = sheet
-        if changed:
+            self._picture = Picture(self.places, sheet, [], self._troubles)
             self.lay_out()
             return
-        if self.choice.order not in {"topology", "CPU number"}:
+        self._picture.sheet = sheet
+        if self.choice.order not in _STEADY:
             self._arrange()
-        self._recall()
+        self._look()
         self.paint()
 
     def _sight(self) -> list[int]:
         """The rows in sight."""
-        top = self.top
-        lines = self._lines[top : top + self.height]
+        lines = self._plan.lines[self.top : self.top + self.height]
         return [line.row for line in lines if line.kind == "row"]
 
-    def _recall(self) -> None:
-        """Load the numbers of the rows in sight, and their history if a column shows it."""
-        picture, session, interval = self._picture, self._session, self._interval
+    def _look(self) -> None:
+        """Load the numbers and the past of the rows in sight, and tell the fixed lines."""
+        picture, session = self._picture, self._session
         assert picture is not None
-        picture.sheet.fetch(self._sight())
-        wide = max((c.width for c in picture.columns if c.key == "history"), default=0)
-        if not wide or session is None or interval is None:
-            picture.recent = None
-            return
-        recent = Recent(session, interval, wide, picture.high)
-        picture.recent = recent.of
-        places = self.places.places
-        recent.fetch([row for i in self._sight() for row in places[i].rows])
+        assert session is not None
+        sight = self._sight()
+        picture.sheet.fetch(sight)
+        work, ipc = (
+            next((c.width - c.gap for c in picture.columns if c.key == key), 0)
+            for key in ("work", "past ipc")
+        )
+        picture.recent = None
+        if work or ipc:
+            picture.recent = Recent(
+                session, self._interval, self.places.places, work, ipc,
+                max(self._top_ipc, self._troubles.ipc_alone),
+                ascii_=self.choice.ascii,
+            )  # fmt: skip
+            picture.recent.fetch(sight)
+            self._top_ipc = picture.recent.top_ipc
+        self._tell()
 
-    def _begin(self, session: Session) -> None:
-        self._session = session
-        self._reader = Reader(session, self.places)
-        self._picture = None
-        self._lines, self.count = [], 0  # the old lines index other places
+    def _tell(self) -> None:
+        """Make the fixed lines anew."""
+        picture, session, plan = self._picture, self._session, self._plan
+        assert picture is not None
+        assert session is not None
+        self.heads = [] if self.bare else [
+            layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
+            *(heading(picture, line, self.width) for line in plan.above),
+        ]  # fmt: skip
+        self.feet = [(heading(picture, line, self.width), "calm") for line in plan.below]
+        room = self.size.height - len(self.heads) - len(self.feet) - self.count
+        if not self.bare and room > 0:
+            self.feet += [(runs, "calm") for runs in self._below(room)]
 
-    def _notice(self, session: Session, interval: Interval) -> bool:
-        """Add the columns of tasks and steal once they have data, and keep them; True if one
-        was added."""
-        who = self._seen_who or bool(interval.tasks)
-        steal = self._seen_steal or session.hello.virtualisation is not None
-        least = METRICS["steal"].stands_out / 10
-        if not steal and bool((interval.values["steal"] >= least).any()):
-            share = interval.values.over("steal", session.shown)
-            steal = not isnan(share) and share >= least
-        changed = (who, steal) != (self._seen_who, self._seen_steal)
-        self._seen_who, self._seen_steal = who, steal
-        return changed
+    def _below(self, room: int) -> list[list[Run]]:
+        """`room` lines directly below the rows."""
+        picture, session = self._picture, self._session
+        assert picture is not None
+        assert session is not None
+        found: list[list[Run]] = [rule(picture, session, self._interval)]
+        if room >= LEAST + len(found) + 1:
+            found.append([])
+            height = room - len(found)
+            found += panels(session, self._interval, self.choice, self.size.width, height)
+        return found + [[] for _ in range(room - len(found))]
 
     # --- lines
 
@@ -141,57 +128,40 @@ class CoreGrid(Cursor):
         base = self._session.hello.base_hz
         unit = clock_unit(self.choice.units, nan if base is None else base.hz)
         picture.clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
-        can = known(self._session, picture.places, who=self._seen_who, steal=self._seen_steal)
-        can = replace(can, clock=picture.clock.name)
-        picture.columns = layout(can, self.width - 1)
-        self.heads = [] if self.bare else [[(" " + titles(picture.columns), "dim")]]
+        known = layout.known(self._session, self.places, picture.clock.name)
+        picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
         self._arrange()
-        self._recall()
+        self._look()
         self.redraw()
         self.show_cursor()
 
     def _arrange(self) -> None:
-        assert self._picture is not None
-        places = self._picture.places
-        tall = 1
-        if not places.pairs and places.places:
-            tall = max(1, min(TALLEST, (self.size.height - 2) // len(places.places)))
-        picture = self._picture
-        picture.tall, picture.order = tall, self.choice.order
-        room = self.size.height - len(self.heads)
-        if self.choice.order == "topology" and not self.choice.reverse:
-            self._lines = folded(places, tall, room, self._fold, self.choice.cpu, bare=self.bare)
-        else:
-            assert self._session is not None
-            assert self._interval is not None
-            order = arranged(places, self.choice, self._session, self._interval)
-            self._lines = [Line("row", row, part) for row in order for part in range(tall)]
-        self.count = len(self._lines)
-
-    def chosen(self) -> None:
-        """Arrange the lines again, as the cursor may have moved into a folded package."""
-        if self._fold == "needed":
-            self._arrange()
-        super().chosen()
-
-    def action_fold(self) -> None:
-        self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
-        self.lay_out()
+        picture, choice, session = self._picture, self.choice, self._session
+        assert picture is not None
+        assert session is not None
+        order = None
+        if choice.order != "topology" or choice.reverse:
+            order = arranged(self.places, choice, session, self._interval)
+        room = self.size.height - (not self.bare)
+        self._plan = arrangement(self.places, room, self._fold, choice.cpu, order, bare=self.bare)
+        picture.order = choice.order if self._plan.grouped else "every package"
+        self.count = len(self._plan.lines)
 
     def line(self, y: int) -> canvas.Line:
-        picture, line = self._picture, self._lines[y]
+        picture, line = self._picture, self._plan.lines[y]
         assert picture is not None
-        chosen = self.cpu(y) == self.choice.cpu
-        if line.kind != "row":
-            runs = heading(picture, line, self.width, chosen=chosen)
-            return runs, "chosen" if chosen else "calm"
-        runs = row(picture, line.row, line.part, chosen=chosen)
+        if line.kind == "row":
+            return row(picture, line.row, chosen=self.cpu(y) == self.choice.cpu)
+        chosen = line.kind == "folded" and self.cpu(y) == self.choice.cpu
+        runs = heading(picture, line, self.width, chosen=chosen)
         return runs, "chosen" if chosen else "calm"
+
+    # --- the cursor
 
     def cpu(self, y: int) -> int | None:
         """First CPU of the line's core; a folded package stands for the selected core if that is
         in it, else for its first one. None for headings."""
-        line, places = self._lines[y], self.places.places
+        line, places = self._plan.lines[y], self.places.places
         if line.kind == "row":
             return places[line.row].cpus[0]
         if line.kind != "folded":
@@ -199,39 +169,63 @@ class CoreGrid(Cursor):
         cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)]
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
-    def choose(self, y: int, towards: int = 1) -> None:
-        """Moving up into a folded package selects its last core."""
-        if not self.count:
-            return
-        line = self._lines[max(0, min(self.count - 1, y))]
-        super().choose(y, towards)
-        if line.kind == "folded" and towards < 0 and self._fold == "needed":
-            rows = self.places.of_package(self.places.places[line.row].package)
-            self.choice.cpu = self.places.places[rows[-1]].cpus[0]
+    def chosen(self) -> None:
+        """Arrange the lines again, as the cursor may have moved into a folded package."""
+        before = self._plan
+        self._arrange()
+        if (len(before.above), before.lines) == (len(self._plan.above), self._plan.lines):
+            self._look()
+            super().chosen()
+        else:
+            self.lay_out()
+
+    def _select(self, index: int) -> None:
+        """Select the row at this place of the order, whether its package is folded or not."""
+        order = self._plan.order
+        if order:
+            row = order[max(0, min(len(order) - 1, index))]
+            self.choice.cpu = self.places.places[row].cpus[0]
             self.chosen()
 
+    def action_move(self, by: int) -> None:
+        """Move by rows; of packages that are all folded, by packages."""
+        places = self.places.places
+        at = {places[row].cpus[0]: i for i, row in enumerate(self._plan.order)}
+        if self._fold == "always" and any(line.kind == "folded" for line in self._plan.lines):
+            super().action_move(by)
+        else:
+            self._select(at.get(self.choice.cpu or 0, 0) + by)
 
-Fold = Literal["needed", "never", "always"]
-FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
+    def action_page(self, by: int) -> None:
+        self.action_move(by * max(1, self.height - 1))
 
+    def action_end(self, to: int) -> None:
+        self._select(0 if to < 0 else len(self._plan.order) - 1)
 
-def folded(
-    places: Places, tall: int, room: int, fold: Fold, cpu: int | None, *, bare: bool
-) -> list[Line]:
-    """Lines by topology. If `fold` is "needed" and they exceed `room`, packages without `cpu` are
-    folded, except those that still fit. `bare`: rows only, no headings."""
-    lines = places.lines(tall)
-    if bare:
-        return [line for line in lines if line.kind == "row"]
-    packages = list(dict.fromkeys(place.package for place in places.places))
-    if len(packages) < 2 or fold == "never" or (fold == "needed" and len(lines) <= room):
-        return lines
-    if fold == "always":
-        return places.lines(tall, packages)
-    here = next((place.package for place in places.places if cpu in place.cpus), packages[0])
-    shut = [package for package in packages if package != here]
-    for package in tuple(shut):  # unfold what still fits
-        fewer = [other for other in shut if other != package]
-        if len(places.lines(tall, fewer)) <= room:
-            shut = fewer
-    return places.lines(tall, shut)
+    def action_fold(self) -> None:
+        self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
+        self.lay_out()
+
+    async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        """Sort by a clicked title; open a clicked package. Other clicks are the cursor's."""
+        below = event.y - len(self.heads) - self.height
+        if self._picture is None or 0 <= event.y - len(self.heads) < self.height:
+            return
+        event.prevent_default()  # the lines may move
+        if event.y == 0 and self.heads:
+            await self._sort(layout.column_at(self._picture.columns, event.x))
+        elif 0 < event.y < len(self.heads):
+            self._open(self._plan.above[event.y - 1])
+        elif 0 <= below < len(self._plan.below):
+            self._open(self._plan.below[below])
+
+    def _open(self, line: Line) -> None:
+        if line.row >= 0:
+            self._select(self._plan.order.index(line.row))
+
+    async def _sort(self, column: Placed | None) -> None:
+        if column is None or (column.key not in layout.SORTED and column.key not in BY_KEY):
+            return
+        order = layout.SORTED.get(column.key, column.key)
+        again = order == self.choice.order
+        await self.run_action("screen.reverse" if again else f"screen.sort({order!r})")

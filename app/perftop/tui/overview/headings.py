@@ -1,51 +1,122 @@
-"""Lines between the rows: summaries of packages and L3s, which the rows then need not repeat."""
+"""Lines of packages: what their rows need not repeat, and what befalls a package as a whole."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isnan, nan
 
 import numpy as np
 
 from perftop.base.arrays import Ints
-from perftop.base.format import many
 from perftop.base.text import ranges
 from perftop.draw import bars, theme
-from perftop.draw.strips import Run
-from perftop.tui.overview.lines import Picture
+from perftop.draw.strips import Run, width
+from perftop.output.episode_words import depth
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
+from perftop.tui.overview.lines import Picture, start
+from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line
+from perftop.tui.shared.trouble import number
 
+GAP = 3
+"""Cells between two numbers, where there is room."""
 LEAST = 16
 """Minimum room for a bar, in cells; a narrower one cannot be read."""
+_LOSE = {
+    "sibling": "to a sibling", "hypervisor": "to the hypervisor", "steal": "to the hypervisor",
+    "package": "clock to their package", "scheduler": "time in the queue",
+    "turbo-drop": "clock", "license": "clock", "throttle": "time to heat",
+    "involuntary-halt": "time in halts", "smi": "time to firmware",
+}  # fmt: skip
+"""What cores lose, by kind of episode or cause of a neighbour."""
 
 
-def heading(picture: Picture, line: Line, width: int, *, chosen: bool = False) -> list[Run]:
+def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) -> list[Run]:
+    """The line of a package, or of CPUs that are offline."""
     if line.kind == "off":
-        return [(f" off   CPUs {ranges(picture.places.strays)}", "dim")]
-    place = picture.places.places[line.row]
-    if line.kind == "l3":
-        rows = picture.rows(place.package, place.l3)
-        runs: list[Run] = [(f"   L3 {place.l3} ", "dim")]
-    else:
-        rows = picture.rows(place.package)
-        name = "package " + ("?" if place.package is None else str(place.package))
-        mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
-        runs = [mark, (name, "bright"), *_size(picture, rows)]
-    runs += _work(picture, rows)
-    if line.kind == "l3":
-        return runs
-    runs += _clock(picture, place.package, rows)
-    if line.kind == "folded":
-        runs += _differing(picture, rows)
-    used = sum(len(text) for text, _ in runs)
-    room = max(0, width - used - 2)
-    bar = _states(picture, rows, room) if line.kind == "folded" else []
+        return [(f"   off   CPUs {ranges(picture.places.strays)}", "dim")]
+    package = picture.places.places[line.row].package
+    every, wide = picture.troubles.on(package)
+    mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
+    sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
+    name = "package " + ("?" if package is None else str(package))
+    runs: list[Run] = [mark, sign, (" ", "text"), (name, "bright")]
+    util, hz = _over(picture, package)
+    for key, piece in (
+        ("bar", _work(util)),
+        ("", _clock(picture, package, hz, wide)),
+        ("work", _power(picture, package)),
+        ("", _losses(picture, package, wide)),
+    ):
+        _place(runs, piece, start(picture, key), size - 1)
+    room = max(0, size - width(runs) - 2)
+    bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
     return [*runs, *(bar or [(" " + theme.RULE * room, "rule")])]
 
 
-def _differing(picture: Picture, rows: Ints) -> list[Run]:
-    """Number of cores of a folded package that would be red in their hidden rows."""
-    alone = int(picture.sheet.alone[rows].sum())
-    return [(f"  {alone} slower than the others", "alarm")] if alone else []
+def _place(runs: list[Run], piece: list[Run], column: int, size: int) -> None:
+    """Append a piece if it fits, at this column if that is further right."""
+    used, wide = width(runs), width(piece)
+    gap = min(GAP, max(1, size - used - wide))
+    at = used + gap
+    if column > at and column + wide <= size:
+        at = column
+    if piece and at + wide <= size:
+        runs += [(" " * (at - used), "text"), *piece]
+
+
+def _over(picture: Picture, package: int | None) -> tuple[float, float]:
+    """Utilisation and clock of all CPUs of a package that the user asked for."""
+    reader, rows = picture.sheet.reader, picture.rows(package)
+    values = picture.sheet.interval.values.group(reader.cpus[rows][reader.asked[rows]].tolist())
+    return float(values[INDEX["util"]]), float(values[INDEX["busy_hz"]])
+
+
+def _work(util: float) -> list[Run]:
+    return [] if isnan(util) else [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
+
+
+def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
+    """Clock of the package's CPUs while they ran, red if the whole package lost some."""
+    if isnan(hz):
+        return []
+    unit, per_hz, digits = picture.clock
+    red = any(number(episode) == "busy_hz" for episode in wide)
+    runs: list[Run] = [("clock ", "dim")]
+    runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
+    ceiling = ceiling_hz(picture, picture.rows(package))
+    if not isnan(ceiling):
+        runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
+    return [*runs, (f" {unit}", "dim")]
+
+
+def ceiling_hz(picture: Picture, rows: Ints) -> float:
+    return float(np.fmax.reduce(picture.sheet.ceiling[rows], initial=nan))
+
+
+def _power(picture: Picture, package: int | None) -> list[Run]:
+    found = picture.sheet.reader.power(picture.sheet.interval, package)
+    if found is None:
+        return []
+    power, limit = found
+    of = "" if isnan(limit) else f" of {limit:.0f}"
+    return [(f"{power:3.0f}", "text"), (f"{of} W", "dim")]
+
+
+def _losses(picture: Picture, package: int | None, wide: Iterable[Episode]) -> list[Run]:
+    """What the whole package lost; else how many of its cores lose something."""
+    worst = next(iter(wide), None)
+    if worst is not None:
+        return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]
+    rows = picture.rows(package).tolist()
+    counts = picture.troubles.count([picture.places.places[row].rows for row in rows])
+    if not counts:
+        return []
+    name, count = max(counts.items(), key=lambda item: item[1])
+    what = ("core" if picture.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
+    loses = "loses" if count == 1 else "lose"
+    return [(f"{count} of {len(rows)} {what} {loses} {_LOSE.get(name, '')}".rstrip(), "text")]
 
 
 def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
@@ -55,47 +126,3 @@ def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
     if not len(known) or width < LEAST:
         return []
     return [("  ", "text"), *bars.smt(known.mean(axis=0).tolist(), width - 2)]
-
-
-def _size(picture: Picture, rows: Ints) -> list[Run]:
-    what = "core" if picture.places.pairs else "CPU"
-    return [("  " + many(len(rows), what), "dim")]
-
-
-def _work(picture: Picture, rows: Ints) -> list[Run]:
-    sheet = picture.sheet
-    util = sheet.util[rows][sheet.reader.asked[rows]]
-    util = util[np.isfinite(util)]
-    if not len(util):
-        return []
-    return [("  util ", "dim"), (f"{100 * float(util.mean()):5.1f}", "text"), (" %", "dim")]
-
-
-def _clock(picture: Picture, package: int | None, rows: Ints) -> list[Run]:
-    """Mean clock of the busy cores, and a mark if most of them miss their ceiling."""
-    mean = busy_hz(picture, rows)
-    if isnan(mean):
-        return []
-    limited = picture.sheet.limited.get(package, False)
-    key = "alarm" if limited else "text"
-    unit, per_hz, digits = picture.clock
-    runs: list[Run] = [("  busy ", "dim"), (f"{mean * per_hz:.{digits}f}", key)]
-    ceiling = ceiling_hz(picture, rows)
-    if not isnan(ceiling):
-        runs += [(" of ", "dim"), (f"{ceiling * per_hz:.{digits}f}", "text")]
-    runs.append((f" {unit}", "dim"))
-    return [*runs, (f" {theme.DROPPED}", "alarm")] if limited else runs
-
-
-def busy_hz(picture: Picture, rows: Ints) -> float:
-    """Mean clock of these rows while they ran, weighted by utilisation; NaN if none is known."""
-    sheet = picture.sheet
-    busy = sheet.busy[rows]
-    known = np.isfinite(busy)
-    weights = np.nansum(sheet.util[rows][known], axis=1)
-    total = float(weights.sum())
-    return float((busy[known] * weights).sum()) / total if total else nan
-
-
-def ceiling_hz(picture: Picture, rows: Ints) -> float:
-    return float(np.fmax.reduce(picture.sheet.ceiling[rows], initial=nan))

@@ -1,21 +1,28 @@
-"""Which columns the overview has and how wide they are. Only what the source knows and the width
-decide, so that nothing moves when values change."""
+"""Which columns the overview has and how wide they are. Only what the source can measure and the
+width decide, so that nothing moves when values change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perftop.base.format import GHZ
+from perftop.draw import theme
+from perftop.draw.strips import Run
 from perftop.session.columns import BY_KEY
 from perftop.session.session import Session
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places, spans
+from perftop.tui.shared.sheet import LEAD
 
-STRIP = 8
-"""Minimum cells of a sibling's history; fewer show no shape."""
+BEFORE = 2
+"""Cells before the columns: the mark of the selected row, and the sign of an episode."""
+ROOMY = 140
+"""Width from which numbers stand further apart."""
 MOST_THREADS = 4
-"""Maximum utilisations side by side; cores with more threads show one mean."""
+"""Maximum CPUs of a core whose numbers stand side by side; else only the busiest CPU has some."""
+SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
+"""The order of rows that a column stands for, where it is not its own key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +32,11 @@ class Known:
     metrics: frozenset[str]
     ceiling: bool
     account: bool
-    who: bool
     steal: bool
+    who: bool
     pairs: bool
+    caches: bool
+    """Whether some package has several L3s."""
     threads: int
     core_width: int
     cpus_width: int
@@ -35,7 +44,7 @@ class Known:
     """Unit of the clocks."""
 
 
-def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
+def known(session: Session, places: Places, clock: str = "GHz") -> Known:
     columns = session.counters.columns
     by_metric = frozenset(key for key, chosen in session.evaluator.chosen.items() if chosen)
     names = [places.name(row, "CPU number") for row in range(len(places.places))]
@@ -43,116 +52,190 @@ def known(session: Session, places: Places, *, who: bool, steal: bool) -> Known:
         metrics=by_metric,
         ceiling=bool(session.sieve.turbo.cpus.any()),
         account="stat_user_s" in columns,
-        who=who,
-        steal=steal and "steal" in by_metric,
+        steal="steal" in by_metric and session.hello.virtualisation is not None,
+        who=all(missing.what != "tasks" for missing in session.hello.missing),
         pairs=places.pairs,
+        caches=len(places.groups) > places.packages,
         threads=places.threads,
         core_width=spans(names, 4),
         cpus_width=places.cpus_width,
+        clock=clock,
     )
 
 
-# Column, rank (the highest is dropped first, 0 never), percent of the spare width it takes, and its
-# maximum width (0: all that is left, -1: fixed).
-_Wish = tuple[Placed, int, int, int]
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    column: Placed
+    rank: int = 0
+    """The highest is dropped first, 0 never."""
+    most: int = 0
+    """Maximum width if there is room; 0: it does not grow."""
+    weight: int = 1
+    """Its part of the room that is left."""
 
 
 def layout(known: Known, width: int) -> list[Placed]:
     """The columns that fit, in their order; spare width goes to those that can grow."""
-    wishes = _core_wishes(known) if known.pairs else _cpu_wishes(known)
-    while sum(c.width for c, *_ in wishes) > width and any(rank for _, rank, *_ in wishes):
-        lowest = max(rank for _, rank, *_ in wishes)
-        wishes = [wish for wish in wishes if wish[1] != lowest]
-    spare = width - sum(c.width for c, *_ in wishes)
-    return _grown(wishes, max(0, spare))
+    make = _core_wishes if known.pairs else _cpu_wishes
+    wishes = make(known, roomy=width >= ROOMY)
+    while sum(w.column.width for w in wishes) > width and any(w.rank for w in wishes):
+        highest = max(w.rank for w in wishes)
+        wishes = [w for w in wishes if w.rank != highest]
+    return _grown(wishes, max(0, width - sum(w.column.width for w in wishes)))
 
 
-def _grown(wishes: list[_Wish], spare: int) -> list[Placed]:
-    columns = [column for column, *_ in wishes]
-    for i, (column, _, share, most) in enumerate(wishes):
-        if share and most:
-            more = min(spare * share // 100, most - column.width)
-            columns[i] = replace(column, width=column.width + max(0, more))
-    used = sum(c.width for c in columns) - sum(c.width for c, *_ in wishes)
-    for i, (*_, most) in enumerate(wishes):
-        if most == 0 and columns[i].key in {"bar", "history"}:  # takes the rest
-            columns[i] = replace(columns[i], width=columns[i].width + spare - used)
+def _grown(wishes: Sequence[_Wish], spare: int) -> list[Placed]:
+    columns = [w.column for w in wishes]
+    while spare > 0:
+        left = [i for i, w in enumerate(wishes) if columns[i].width < w.most]
+        if not left:
             break
+        whole, given = sum(wishes[i].weight for i in left), 0
+        for i in left:
+            more = min(max(1, spare * wishes[i].weight // whole), spare - given)
+            more = min(more, wishes[i].most - columns[i].width)
+            columns[i] = replace(columns[i], width=columns[i].width + more)
+            given += more
+        spare -= given
     return columns
 
 
-def _core_wishes(known: Known) -> list[_Wish]:
-    ids = [
-        (Placed("core", "core", known.core_width), 0, 0, -1),
-        (Placed("cpus", "cpus", known.cpus_width + 2, left=True), 0, 0, -1),
-        (Placed("bar", "SMT states", 24 + 2, left=True), 0, 0, 0),
-    ]
-    if known.threads <= MOST_THREADS:
-        utils = [(Placed("util", f"lp{i} %", 7, arg=i), 0, 0, -1) for i in range(known.threads)]
-    else:
-        utils = [(Placed("util", "util %", 8, arg=-1), 0, 0, -1)]
-    past = _past(known) if known.threads <= MOST_THREADS else []
-    halts = [*_halts(known, 0), *(_number(known, "steal", 0) if known.steal else [])]
-    return [*ids, *utils, *past, *_clocks(known), *halts, *_works(known), *_who(known)]
+def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
+    air = 1 if roomy else 0
+    some = known.threads <= MOST_THREADS
+    caches = [_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []
+    return [
+        _Wish(Placed("core", "core", known.core_width)),
+        _Wish(Placed("cpus", "CPUs", known.cpus_width + 2, left=True)),
+        *caches,
+        _Wish(Placed("bar", "SMT states", (20 if roomy else 10) + 2, left=True), 0, 24, 2),
+        *_each(known, "util", "lp{} %", 6 + air, 0, first="util %"),
+        *(_work(roomy=roomy) if known.threads == 2 else []),
+        *_lost(known, air),
+        *_clock(known, air),
+        *(_number(known, "steal", 1) if known.steal else []),
+        *_number(known, "involuntary", 4),
+        *(_each(known, "idle", "idle lp{}", 6 + air, 8) if some and roomy else []),
+        *(_each(known, "kernel_cycles", "krn lp{}", 6 + air, 7) if some and roomy else []),
+        *(_each(known, "net_hz", "net lp{}", 6 + air, 10) if some and roomy else []),
+        *_who(known, roomy=roomy),
+    ]  # fmt: skip
 
 
-def _cpu_wishes(known: Known) -> list[_Wish]:
-    """Columns where no core has siblings: a row is a CPU, and halts are dropped before history."""
-    ids = [
-        (Placed("core", "cpu", known.core_width), 0, 0, -1),
-        (Placed("util", "util %", 8, arg=0), 0, 0, -1),
-        (Placed("use", "where time goes", 16 + 2, left=True), 0, 30, 50),
+def _work(*, roomy: bool) -> list[_Wish]:
+    """The past of both siblings; the title is short where the column is."""
+    title, width, gap = ("at work, lp0 over lp1", 24, 3) if roomy else ("at work", 10, 2)
+    return [_Wish(Placed("work", title, width + gap, left=True, gap=gap), 5, 60, 3)]
+
+
+def _lost(known: Known, air: int) -> list[_Wish]:
+    """IPC, what was lost of anything, and the past of the IPC."""
+    ipc = "ipc" in known.metrics
+    past = Placed("past ipc", "IPC of lp0", 10 + 2 + 3 * air, left=True, gap=2 + air)
+    can = ipc or known.ceiling or known.steal or "involuntary" in known.metrics
+    return [
+        *(
+            _each(known, "ipc", "lp{}", 5 + 2 * air, 1, first="IPC lp0", least=8 + air)
+            if ipc
+            else []
+        ),
+        *([_Wish(Placed("lost", "lost", 6 + 2 * air))] if can else []),
+        *([_Wish(past, 6, 30, 1)] if ipc and known.threads == 2 else []),
     ]
+
+
+def _each(
+    known: Known, key: str, title: str, width: int, rank: int, first: str = "", least: int = 0
+) -> list[_Wish]:
+    """Columns of a metric, one for each thread, or that of the busiest CPU."""
+    if key not in known.metrics:
+        return []
+    if known.threads > MOST_THREADS:
+        name = BY_KEY[key].name(GHZ) + " max" * (key == "util")
+        return [_Wish(Placed(key, name, max(width, len(name) + 2), arg=LEAD), rank)]
+    names = [title.format(thread) for thread in range(known.threads)]
+    if least:
+        names[0] = first
+    wide = [max(least if not i else 0, width, len(name) + 1) for i, name in enumerate(names)]
+    return [_Wish(Placed(key, name, wide[i], arg=i), rank) for i, name in enumerate(names)]
+
+
+def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
+    """Columns where no core has siblings: a row is a CPU."""
+    air = 1 if roomy else 0
     account = [
-        *_number(known, "user", 2),
-        *_number(known, "system", 2, "kernel %"),
+        *_number(known, "user", 2), *_number(known, "system", 2, "kernel %"),
         *_number(known, "iowait", 4),
     ] if known.account else []  # fmt: skip
-    steal = _number(known, "steal", 0)
-    past = [(Placed("history", "history → now", 14 + 2, left=True), 0, 0, 0)]
-    halts = _halts(known, 3)
-    return [*ids, *_clocks(known), *halts, *steal, *account, *_works(known), *past, *_who(known)]
+    can = known.ceiling or "involuntary" in known.metrics
+    return [
+        _Wish(Placed("core", "CPU", known.core_width)),
+        *([_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []),
+        _Wish(Placed("util", "util %", 8, arg=0)),
+        _Wish(Placed("use", "where time goes", 16 + 2, left=True), 0, 52, 2),
+        _Wish(Placed("work", "at work", 12 + 2 + air, left=True, gap=2 + air), 5, 90, 4),
+        *_number(known, "steal", 0),
+        *_number(known, "ipc", 1),
+        *([_Wish(Placed("lost", "lost", 7 + air))] if can else []),
+        *_clock(known, air),
+        *_number(known, "involuntary", 3),
+        *_number(known, "idle", 6),
+        *account,
+        *_number(known, "kernel_cycles", 7),
+        *_number(known, "net_hz", 8),
+        *_who(known, roomy=roomy),
+    ]
 
 
 def _number(known: Known, key: str, rank: int, title: str = "") -> list[_Wish]:
-    """Column of a metric; empty if the source does not have it."""
+    """Column of a metric, that of the busiest CPU or the worst one; none if it is not known."""
     if key not in known.metrics:
         return []
     column = BY_KEY[key]
     title = title or (column.label if column.unit == "Hz" else column.name(GHZ))
-    return [(Placed(key, title, max(4, len(title)) + 2), rank, 0, -1)]
+    return [_Wish(Placed(key, title, max(4, len(title)) + 2, arg=LEAD), rank)]
 
 
-def _past(known: Known) -> list[_Wish]:
-    """Column with a strip for each sibling: dropped first, and grows to three times its width."""
-    width = (STRIP + 2) * known.threads
-    return [(Placed("history", "history → now", width, left=True), 6, 40, 3 * width)]
+def _clock(known: Known, air: int) -> list[_Wish]:
+    if "busy_hz" not in known.metrics:
+        return []
+    title = known.clock
+    ceiling = Placed("turbo_ceiling_hz", "ceiling", 9)
+    return [
+        _Wish(Placed("busy_hz", title, max(5, len(title)) + 1 + air, arg=LEAD)),
+        *([_Wish(ceiling, 8)] if known.ceiling else []),
+    ]
 
 
-def _clocks(known: Known) -> list[_Wish]:
-    wishes: list[_Wish] = []
-    if "busy_hz" in known.metrics:
-        wishes.append((Placed("busy_hz", f"{known.clock} ", 7), 0, 0, -1))
-        if known.ceiling:
-            wishes.append((Placed("clock", "busy clock", 12 + 1, left=True), 2, 12, 24))
-            wishes.append((Placed("turbo_ceiling_hz", "ceil", 6), 2, 0, -1))
-    return [*wishes, *_number(known, "net_hz", 4)]
-
-
-def _halts(known: Known, rank: int) -> list[_Wish]:
-    return [*_number(known, "idle", rank), *_number(known, "involuntary", rank)]
-
-
-def _works(known: Known) -> list[_Wish]:
-    return [*_number(known, "ipc", 1), *_number(known, "kernel_cycles", 3)]
-
-
-def _who(known: Known) -> list[_Wish]:
+def _who(known: Known, *, roomy: bool) -> list[_Wish]:
     if not known.who:
         return []
-    return [(Placed("who", "who runs here", 16 + 2, left=True), 5, 50, 18 + 18 * known.threads)]
+    width, gap = (22, 4) if roomy else (12, 2)
+    return [_Wish(Placed("who", "who runs", width + gap, left=True, gap=gap), 2, 48, 2)]
 
 
-def titles(slots: Iterable[Placed]) -> str:
-    """Heading of the grid, each title above its values."""
-    return "".join(slot.text(slot.title) for slot in slots)
+def titles(columns: Iterable[Placed], order: str = "topology", *, reverse: bool = False
+           ) -> list[Run]:  # fmt: skip
+    """Heading of the grid, each title above its values; an arrow marks the sorted column."""
+    columns = [*columns]
+    keys = [SORTED.get(column.key, column.key) for column in columns]
+    at = keys.index(order) if order in keys and (order != "topology" or reverse) else None
+    rises = (order in {"topology", "CPU number", "task"}) != reverse
+    arrow = theme.RISING if rises else theme.FALLING
+    runs: list[Run] = []
+    for i, column in enumerate(columns):
+        title, key = (arrow + column.title, "bright") if i == at else (column.title, "dim")
+        told = replace(column, gap=column.gap - 1) if i == at else column
+        text = told.text(title).ljust(column.width)
+        runs.append((text if i else text.rjust(BEFORE + column.width), key))
+    return runs
+
+
+def column_at(columns: Iterable[Placed], x: int) -> Placed | None:
+    """The column at cell `x` of a line; None if there is none."""
+    end = BEFORE
+    for column in columns:
+        if end <= x < end + column.width:
+            return column
+        end += column.width
+    return None

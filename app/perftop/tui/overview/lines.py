@@ -1,4 +1,4 @@
-"""Lines of the grid as runs of text. Pure: takes a row of a sheet, returns text and style keys."""
+"""Rows of the grid as runs of text. Pure: takes a row of a sheet, returns text and style keys."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ import numpy as np
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
-from perftop.draw.strips import QUIET, Run, doubted, fit, number, task
+from perftop.draw.strips import QUIET, Run, doubted, fit, foreign, number
+from perftop.samples.metrics import METRICS
 from perftop.session.columns import BY_KEY
+from perftop.tui.overview.layout import BEFORE
+from perftop.tui.overview.recent import Recent
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import Row, Sheet
+from perftop.tui.shared.sheet import IDLE, LEAD, Row, Sheet
+from perftop.tui.shared.trouble import Trouble, Troubles
+
+_OF_WORK = frozenset({"ipc", "kernel_cycles", "net_hz", "turbo_ceiling_hz"})
+"""Numbers that mean nothing of a CPU that does next to nothing."""
 
 
 @dataclass(slots=True)
@@ -25,59 +32,41 @@ class Picture:
     places: Places
     sheet: Sheet
     columns: Sequence[Placed]
-    recent: Callable[[int], bytes] | None = None
-    """Recent utilisation of a CPU (by position), as `bars.history` takes it; None if no column
-    shows it."""
+    troubles: Troubles
+    recent: Recent | None = None
+    """The past of the rows in sight; None if no column shows it."""
     order: str = "topology"
     clock: ClockUnit = GHZ
-    ascii_: bool = False
-    tall: int = 1
-    """Lines of a row."""
-    _groups: dict[tuple[int | None, ...], Ints] = field(default_factory=dict)
+    _groups: dict[int | None, Ints] = field(default_factory=dict)
 
-    @property
-    def high(self) -> int:
-        """Lines of a graph: an empty line below sets tall rows apart."""
-        return self.tall - 1 if self.tall > 2 else self.tall
-
-    def rows(self, *of: int | None) -> Ints:
-        """The rows of a package, or of a package and L3."""
-        if of not in self._groups:
-            groups = self.places.groups.items()
-            found = [row for key, rows in groups if key[: len(of)] == of for row in rows]
-            self._groups[of] = np.array(found, np.intp)
-        return self._groups[of]
+    def rows(self, package: int | None) -> Ints:
+        """The rows of a package."""
+        if package not in self._groups:
+            self._groups[package] = np.array(self.places.of_package(package), np.intp)
+        return self._groups[package]
 
 
-def row(picture: Picture, i: int, part: int = 0, *, chosen: bool = False) -> list[Run]:
-    """A line of one core or CPU; `part` counts the lines of a tall row, 0 is the top one."""
-    if part > 0:
-        return _below(picture, i, part)
-    runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
+def row(picture: Picture, i: int, *, chosen: bool = False) -> tuple[list[Run], theme.Mood]:
+    """The line of one core or CPU, and how it is drawn."""
+    mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
+    calm: theme.Mood = "chosen" if chosen else "calm"
     cells = picture.sheet.row(i)
     if True not in cells.online:
-        return runs + _off(picture, cells)
+        return [mark, (" ", "text"), *_off(picture, cells)], calm
+    trouble = picture.troubles.of(picture.places.places[i].rows) if picture.troubles else None
+    runs = [mark, (trouble.sign, trouble.key) if trouble else (" ", "text")]
     for column in picture.columns:
-        _DRAW.get(column.key, _number)(picture, cells, column, runs)
-    return runs
-
-
-def _below(picture: Picture, i: int, part: int) -> list[Run]:
-    """A lower line of a tall row: only the graph continues below the numbers."""
-    runs: list[Run] = [(" ", "text")]
-    for column in picture.columns:
-        if column.key == "history":
-            _graph(picture, i, column, runs, part)
-        else:
-            runs.append((" " * column.width, "text"))
-    return runs
+        _DRAW.get(column.key, _number)(picture, cells, column, trouble, runs)
+    if trouble is None or not trouble.victim:
+        return runs, calm
+    return runs, "chosen victim" if chosen else "victim"
 
 
 def _off(picture: Picture, row: Row) -> list[Run]:
     runs: list[Run] = []
     for column in picture.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW[column.key](picture, row, column, runs)
+            _DRAW[column.key](picture, row, column, None, runs)
         elif column.key in {"bar", "use"}:
             runs.append((f"  {'off':<{column.width - 2}}", "dim"))
         else:
@@ -85,20 +74,25 @@ def _off(picture: Picture, row: Row) -> list[Run]:
     return runs
 
 
-def _share(value: float, width: int) -> Run:
-    return number(100 * value, 1, width, "dim" if value < QUIET else "text")
+def _quiet(row: Row, key: str) -> str:
+    return "faint" if row.idle else key
 
 
-def _core(p: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    key = "alarm" if row.alone else "text"
+def _core(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
+    key = "bright" if trouble and trouble.victim else _quiet(row, "text")
     runs.append((f"{p.places.name(row.at, p.order):>{column.width}}", key))
 
 
-def _cpus(p: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    runs.append(("  " + fit(p.places.cpus[row.at], column.width - 2), "dim"))
+def _cpus(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
+    runs.append(("  " + fit(p.places.cpus[row.at], column.width - 2), _quiet(row, "dim")))
 
 
-def _bar(_: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
+def _cache(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
+    l3 = p.places.places[row.at].l3
+    runs.append((f"{'' if l3 is None else l3:>{column.width}}", _quiet(row, "dim")))
+
+
+def _bar(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Run]) -> None:
     width = column.width - 2
     runs.append(("  ", "text"))
     states, online = row.states, row.online
@@ -116,97 +110,122 @@ def _bar(_: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
         runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(_: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
+def _use(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Run]) -> None:
     width = column.width - 2
     runs.append(("  ", "text"))
-    util, system = row.util[0], row.numbers["system"]
+    util, system, steal = (row.numbers[key][0] for key in ("util", "system", "steal"))
     if isnan(util):
         runs.append((f"{MISSING:<{width}}", "faint"))
         return
-    steal = 0.0 if isnan(row.numbers["steal"]) else row.numbers["steal"]
     kernel = 0.0 if isnan(system) else min(util, system)
-    runs += bars.account(util - kernel, kernel, steal, width)
+    runs += bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width)
 
 
-def _util(_: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    width = column.width
-    if column.arg < 0:
-        there = [u for u, on in zip(row.util, row.online, strict=True) if on]
-        runs.append(_share(sum(there) / len(there), width))
-    elif column.arg >= len(row.util):
-        runs.append((" " * width, "text"))
-    elif not row.online[column.arg]:
-        runs.append((f"{'off':>{width}}", "dim"))
-    elif row.suspect[column.arg]:
-        runs.append(doubted(_share(row.util[column.arg], width)))
-    else:
-        runs.append(_share(row.util[column.arg], width))
-
-
-def _busy(p: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    width = column.width - 1
-    key = "alarm" if row.alone else _awake(row)
-    told = number(row.busy * p.clock.per_hz, p.clock.digits, width, key)
-    if "busy_hz" in row.doubted:
-        runs += [doubted(told), (" ", "text")]
+def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
+    thread = row.which(slot.key, slot.arg)
+    if thread >= len(row.online):  # this core has fewer threads than others
+        runs.append((" " * slot.width, "text"))
         return
-    runs.append(told)
-    runs.append((theme.DROPPED, "alarm" if row.alone else "text") if row.dropped
-                else (" ", "text"))  # fmt: skip
+    if not row.online[thread]:
+        runs.append((f"{'off':>{slot.width}}", "dim"))
+        return
+    runs.append(_value(p, row, slot, thread, trouble))
 
 
-def _awake(row: Row) -> str:
-    return "text" if row.awake else "dim"
-
-
-def _clock(p: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    key = "alarm" if row.alone else "clock" if _awake(row) == "text" else "faint"
-    runs.append((" ", "text"))
-    runs += bars.clock(row.busy, row.ceiling, p.sheet.top_hz, column.width - 1, key)
-
-
-def _number(p: Picture, row: Row, slot: Placed, runs: list[Run]) -> None:
-    column, value = BY_KEY[slot.key], row.numbers[slot.key]
+def _value(p: Picture, row: Row, slot: Placed, thread: int, trouble: Trouble | None) -> Run:
+    key, value, column = slot.key, row.numbers[slot.key][thread], BY_KEY[slot.key]
+    resting = row.idle if slot.arg == LEAD else row.numbers["util"][thread] < IDLE
+    if resting and (isnan(value) or key in _OF_WORK):
+        return f"{theme.NEITHER:>{slot.width}}", "faint"
     scale, digits = column.scale(p.clock, brief=True)
-    if column.unit == "Hz":
-        key = "dim"
-    elif column.of_running:
-        key = _awake(row)
+    told = number(value * scale, digits, slot.width, _style(p, row, slot, thread, value, trouble))
+    return doubted(told) if (thread, key) in row.doubted else told
+
+
+def _style(
+    p: Picture, row: Row, slot: Placed, thread: int, value: float, trouble: Trouble | None
+) -> str:
+    key, column = slot.key, BY_KEY[slot.key]
+    position = p.places.places[row.at].rows[thread]
+    if trouble is not None and (position, key) in trouble.lost:
+        return "alarm"
+    if row.idle:
+        return "faint"
+    if key not in METRICS or key == "net_hz":
+        return "dim"
+    if column.of_running or column.unit == "Hz":
+        return "text"
+    if value >= column.stands_out:  # amber, unless the line of the package says it for all
+        return "text" if trouble is not None and key in trouble.shared else "warn"
+    return "dim" if value < QUIET else "text"
+
+
+def _lost(p: Picture, _: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
+    text = p.troubles.lost(trouble) if trouble is not None else ""
+    runs.append((f"{text:>{column.width}}", "alarm" if text else "text"))
+
+
+def _work(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
+    runs.append((" " * column.gap, "text"))
+    if p.recent is None:
+        runs.append((" " * (column.width - column.gap), "text"))
     else:
-        key = "warn" if value >= column.stands_out else "dim" if value < QUIET else "text"
-    told = number(value * scale, digits, slot.width, key)
-    runs.append(doubted(told) if slot.key in row.doubted else told)
+        runs += p.recent.work(row.at)
 
 
-def _history(p: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    _graph(p, row.at, column, runs, 0)
+def _past(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
+    runs.append((" " * column.gap, "text"))
+    if p.recent is None:
+        runs.append((" " * (column.width - column.gap), "text"))
+    else:
+        runs += p.recent.ipc(row.at, trouble)
 
 
-def _graph(p: Picture, i: int, column: Placed, runs: list[Run], part: int) -> None:
-    high = p.high
-    place = p.places.places[i]
-    width = column.width // len(place.rows) - 2
-    for row in place.rows:
-        runs.append(("  ", "text"))
-        if part < high and p.recent is not None:
-            runs += bars.history(p.recent(row), width, part, high, ascii_=p.ascii_)
+def _who(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
+    """The tasks of the core; or the one that loses, and its taker."""
+    place, room = p.places.places[row.at], column.width - column.gap
+    tasks = {at: _task(p, cpu) for at, cpu in zip(place.rows, place.cpus, strict=True)}
+    runs.append((" " * column.gap, "text"))
+    taker = p.troubles.taker(trouble, tasks) if trouble is not None and trouble.victim else ""
+    if trouble is not None and trouble.victim:
+        loser = tasks.get(trouble.row, "")
+        if loser and taker:
+            loser = fit(loser, min(len(loser), max(room - 3 - len(taker), room // 2 - 1)))
+            left = max(0, room - len(loser) - 3)
+            runs += [
+                (loser, "bright"),
+                (f" {theme.TAKEN_BY} ", "alarm"),
+                (fit(taker, left), "taker"),
+            ]
         else:
-            runs.append((" " * width, "text"))
-    runs.append((" " * (column.width - (width + 2) * len(place.rows)), "text"))
+            runs.append((fit(loser or taker, room), "bright"))
+        return
+    busy = (row.idle or not util < IDLE for util in row.numbers["util"])
+    names = (name for name, at_work in zip(tasks.values(), busy, strict=True) if name and at_work)
+    runs.append((fit(" · ".join(dict.fromkeys(names)), room), "dim" if row.idle else "text"))
 
 
-def _who(p: Picture, row: Row, column: Placed, runs: list[Run]) -> None:
-    """Each sibling has its own part of the column; names are joined if parts are too narrow."""
-    tasks, width = p.sheet.tasks, column.width - 2
-    names = [task(tasks.get(str(cpu))) for cpu in p.places.places[row.at].cpus]
-    part = width // len(names)
-    text = "".join(fit(name, part - 1) + " " for name in names) if part >= 14 else (
-        fit(" ".join(name for name in names if name), width))  # fmt: skip
-    runs.append(("  " + fit(text, width), "dim"))
+def _task(p: Picture, cpu: int) -> str:
+    """Name and pid of the task on a CPU; '' if none was seen."""
+    match p.sheet.tasks.get(str(cpu)):
+        case [int(pid), str(name), *_]:
+            return foreign(f"{name[:64]} {pid}")
+    return ""
 
 
-_DRAW: dict[str, Callable[[Picture, Row, Placed, list[Run]], None]] = {
-    "core": _core, "cpus": _cpus, "bar": _bar, "use": _use, "util": _util, "busy_hz": _busy,
-    "clock": _clock, "history": _history, "who": _who,
+def start(picture: Picture, key: str) -> int:
+    """Cell at which the text of the column begins; 0 if there is no such column."""
+    at = BEFORE
+    for column in picture.columns:
+        if column.key == key:
+            return at + column.gap
+        at += column.width
+    return 0
+
+
+_Draw = Callable[[Picture, Row, Placed, Trouble | None, list[Run]], None]
+_DRAW: dict[str, _Draw] = {
+    "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
+    "work": _work, "past ipc": _past, "who": _who,
 }  # fmt: skip
 """Drawing function of a column, by its key; `_number` draws all other columns."""

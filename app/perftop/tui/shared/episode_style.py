@@ -11,6 +11,7 @@ from perftop.output.episode_words import cause, evidence
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
     from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 _RANKS = {kind: rank for rank, kind in enumerate(theme.EPISODES)}
 _WRONG = frozenset(theme.EPISODES) - {"ramp", "suspect", "offline", "online"}
@@ -48,3 +49,17 @@ def going(episode: Episode, interval: Interval) -> bool:
     """Whether it runs at the end of this interval."""
     end_ns = episode.end_ns
     return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)
+
+
+def during(session: Session, interval: Interval) -> list[Episode]:
+    """Those that run in this interval: of the newest one, what runs now; of one looked up in the
+    past, what overlaps it."""
+    if interval.seq:
+        return list(session.running)
+    since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
+    return [
+        episode
+        for episode in (*session.running, *session.ended)
+        if episode.start_ns <= interval.time_ns
+        and (episode.end_ns is None or episode.end_ns > since_ns)
+    ]

@@ -13,8 +13,10 @@ class Placed:
     """Names the column; where it shows a metric, the metric's key."""
     title: str
     width: int
-    """Cells, including the gap to the left, which is two cells before text."""
+    """Cells, including the gap to the left."""
     left: bool = False
+    """Whether it begins at its left, after `gap` cells."""
+    gap: int = 2
     arg: int = 0
     """Position among columns of the same key."""
     scale: float = 1.0
@@ -22,5 +24,5 @@ class Placed:
 
     def text(self, text: str) -> str:
         if self.left:
-            return ("  " + fit(text, max(0, self.width - 2)))[: self.width]
+            return (" " * self.gap + fit(text, max(0, self.width - self.gap)))[: self.width]
         return f"{text:>{self.width}}"

@@ -1,15 +1,15 @@
 """A sheet: one interval by row, from which rows are drawn. What all rows are needed for is read as
 arrays, once a refresh; the rows in sight are read as plain numbers, together.
 
-The registry of metrics says how a core's CPUs are joined: clock, IPC and kernel share are weighted
-means (by what each CPU did), involuntary halts are the worse sibling's, others are plain means.
+Every number is that of a CPU, as `stat` has it: a row shows each CPU's, or the busiest CPU's, or of
+halts and steal the worst CPU's. Nothing is averaged over siblings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,16 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 
+IDLE = 0.05
+"""Busy share of its busiest CPU below which a row recedes."""
 AWAKE = 0.1
 """Minimum busy share for a core's clock to mean something; below it, sleep sets the clock."""
-NUMBERS = ("net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles", "user", "system",
-           "iowait")  # fmt: skip
-MARKED = ("busy_hz", *NUMBERS)
+NUMBERS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles",
+           "user", "system", "iowait")  # fmt: skip
+_WORST = frozenset({"involuntary", "steal"})
+"""Numbers of which a row shows the highest among its CPUs."""
+LEAD = -1
+"""Asks for the number of the busiest CPU, or for the highest one of `_WORST`."""
 DROP = 0.05
 """Share below the ceiling, or below the other cores' clock, from which a clock counts as low;
 averaging over idle times alone causes smaller differences."""
@@ -41,26 +46,27 @@ class Row:
 
     at: int
     """Which row it is."""
-    util: list[float]
-    """Utilisation of each CPU."""
     online: list[bool]
-    suspect: list[bool]
-    """Whether a counter of its utilisation is doubted, by CPU."""
-    doubted: frozenset[str]
-    """Keys of the numbers, the clock among them, of which a counter is doubted."""
+    doubted: frozenset[tuple[int, str]]
+    """Numbers of which a counter is doubted: index of the CPU, and key."""
     states: list[float]
     low: list[float]
     method: str | None
-    busy: float
-    ceiling: float
-    numbers: dict[str, float]
-    """The other metrics, by key."""
-    dropped: bool
-    """Whether the clock is clearly below its ceiling while at work."""
-    alone: bool
-    """Whether the clock is clearly below the usual one of its kind."""
-    awake: bool
-    """Whether the row is busy enough for its clock to mean something."""
+    numbers: dict[str, list[float]]
+    """The metrics of each CPU and the ceiling of its clock, by key; NaN where unknown."""
+    lead: int
+    """Index of the busiest CPU."""
+    idle: bool
+    """Whether all its CPUs do next to nothing, so that most numbers mean little."""
+
+    def which(self, key: str, thread: int) -> int:
+        """Index of the CPU whose number is asked for."""
+        if thread != LEAD:
+            return thread
+        values = self.numbers[key]
+        if key not in _WORST:
+            return self.lead
+        return max(range(len(values)), key=lambda i: -1.0 if isnan(values[i]) else values[i])
 
 
 @dataclass(slots=True)
@@ -75,10 +81,6 @@ class Sheet:
     ceiling: Floats
     dropped: Bools
     alone: Bools
-    awake: Bools
-    limited: dict[int | None, bool]
-    """By package, whether half or more of its awake cores are below their ceiling; shown once, not
-    in every row."""
     top_hz: float
     """The highest clock or ceiling of all rows, for scales; at least 1 GHz."""
     tasks: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +109,7 @@ class Sheet:
         below = 1 - self.busy / max(self.top_hz, 1.0)
         wrong = np.where(self.alone | self.dropped, below, 0.0)
         for key in ("involuntary", "steal"):
-            share = self.reader.joined(key, self.interval, self.online)
+            share = self.reader.worst(key, self.interval, self.online)
             wrong += np.where(share >= METRICS[key].stands_out, share, 0.0)
         busy = np.nansum(self.util, axis=1).tolist()
         both = zip(wrong.tolist(), busy, strict=True)
@@ -120,25 +122,27 @@ class Reader:
     def __init__(self, session: Session, places: Places) -> None:
         self._session, self._places = session, places.places
         n, threads = len(self._places), places.threads
-        self._cpus = np.zeros((n, threads), np.intp)
+        self.cpus = np.zeros((n, threads), np.intp)
         """Positions of each row's CPUs."""
         self._there = np.zeros((n, threads), bool)
         for i, place in enumerate(self._places):
-            self._cpus[i, : len(place.rows)] = place.rows
+            self.cpus[i, : len(place.rows)] = place.rows
             self._there[i, : len(place.rows)] = True
         asked = np.zeros(len(session.topology), bool)
         asked[[*places.shown]] = True
-        self.asked = self._there & asked[self._cpus]
+        self._of_package = {
+            session.topology[session.position[cpus[0]]].package: at
+            for at, cpus in enumerate(session.hello.packages)
+            if cpus and cpus[0] in session.position
+        }
+        """Position of each package in hello's list."""
+        self.asked = self._there & asked[self.cpus]
         """The CPUs that the user asked for, by row and sibling."""
         self.at = np.array([place.at for place in self._places], np.intp)
         """Positions of the rows' cores."""
         self._ceiled = self._has_ceiling(session)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
-        packages = [place.package for place in self._places]
-        self._packages = [*dict.fromkeys(packages)]
-        self._package = np.array([self._packages.index(it) for it in packages], np.intp)
-        """By row, the index of its package."""
         every = n == len(session.shown_cores())
         self._every = self if every else Reader(session, Places(session))
         """Reader of all rows, so that a core is compared with the same others under any filter."""
@@ -151,63 +155,70 @@ class Reader:
         dropped, alone = self._drops(busy, ceiling, awake, usual)
         tops = (np.fmax.reduce(hz, initial=1e9) for hz in (busy, ceiling))
         return Sheet(
-            self, interval, online, util, busy, ceiling, dropped, alone, awake,
-            limited=self._limited(awake, dropped), top_hz=float(max(tops)), tasks=interval.tasks,
+            self, interval, online, util, busy, ceiling, dropped, alone,
+            top_hz=float(max(tops)), tasks=interval.tasks,
         )  # fmt: skip
 
     def rows(self, sheet: Sheet, wanted: list[int]) -> list[Row]:
         """These rows of the sheet as plain numbers."""
         interval, rows = sheet.interval, np.array(wanted, np.intp)
-        split, at, cpus = interval.split, self.at[rows], self._cpus[rows]
-        online, ceiling = sheet.online[rows], sheet.ceiling[rows]
-        suspect, marked = self._doubts(interval, rows)
-        numbers = np.vstack([self._numbers(interval, cpus, online), ceiling])
+        split, at, cpus = interval.split, self.at[rows], self.cpus[rows]
+        online, util = sheet.online[rows], sheet.util[rows]
+        numbers = np.where(online, interval.values.all[_AT][:, cpus], np.nan)
         columns = (
-            sheet.util[rows], online, suspect, split.states[at], split.low[at],
-            sheet.busy[rows], ceiling, numbers.T,
-            sheet.dropped[rows], sheet.alone[rows], sheet.awake[rows],
+            online, split.states[at], split.low[at], sheet.ceiling[rows],
+            numbers.swapaxes(0, 1), _busiest(util, numbers[_CLOCK]),
+            np.fmax.reduce(util, axis=1) < IDLE,
         )  # fmt: skip
         found = zip(
-            wanted, at.tolist(), marked, *(column.tolist() for column in columns), strict=True
+            wanted,
+            at.tolist(),
+            self._doubts(interval, rows),
+            *(column.tolist() for column in columns),
+            strict=True,
         )
         return [self._row(split.method, *values) for values in found]
 
     def _row(
-        self, methods: list[str | None], i: int, core: int, marked: frozenset[str],
-        util: list[float], online: list[bool], suspect: list[bool], states: list[float],
-        low: list[float], busy: float, ceiling: float, numbers: list[float],
-        dropped: bool, alone: bool, awake: bool,
+        self, methods: list[str | None], i: int, core: int, doubted: frozenset[tuple[int, str]],
+        online: list[bool], states: list[float], low: list[float], ceiling: float,
+        numbers: list[list[float]], lead: int, idle: bool,
     ) -> Row:  # fmt: skip
         n = len(self._places[i].rows)  # rows of cores with fewer threads than others are padded
-        by_key = dict(zip(_KEYS, numbers, strict=True))
-        return Row(i, util[:n], online[:n], suspect[:n], marked, states, low, methods[core], busy,
-                   ceiling, by_key, dropped, alone, awake)  # fmt: skip
+        by_key = {key: values[:n] for key, values in zip(NUMBERS, numbers, strict=True)}
+        by_key["turbo_ceiling_hz"] = [ceiling] * n
+        return Row(i, online[:n], doubted, states, low, methods[core], by_key, lead, idle)
 
-    def _doubts(self, interval: Interval, rows: Ints) -> tuple[Bools, list[frozenset[str]]]:
-        """By CPU of these rows, whether its utilisation is doubted; and the doubted keys."""
-        cpus, there = self._cpus[rows], self._there[rows]
+    def _doubts(self, interval: Interval, rows: Ints) -> list[frozenset[tuple[int, str]]]:
+        """The doubted numbers of these rows."""
+        cpus, there = self.cpus[rows], self._there[rows]
         if not interval.doubts.any():
-            return np.zeros_like(there), [frozenset()] * len(rows)
+            return [frozenset()] * len(rows)
+        masks = {key: doubted(key, self._session, interval)[cpus] & there for key in NUMBERS}
+        return [
+            frozenset(
+                (thread, key)
+                for key, mask in masks.items()
+                for thread in np.flatnonzero(mask[row]).tolist()
+            )
+            for row in range(len(rows))
+        ]
 
-        def mask(key: str) -> Bools:
-            return np.asarray(doubted(key, self._session, interval)[cpus] & there)
-
-        by_row = np.array([mask(key).any(axis=1) for key in MARKED]).T.tolist()
-        return mask("util"), [frozenset(compress(MARKED, marks)) for marks in by_row]
-
-    def _numbers(self, interval: Interval, cpus: Ints, online: Bools) -> Floats:
-        """NUMBERS of some rows, given by their CPUs, joined over those online: (numbers, rows)."""
-        every = interval.values.all
-        values = np.where(online, every[_AT][:, cpus], np.nan)
-        joint_ = joint(values, np.where(_WEIGHTED, every[_WEIGHT][:, cpus], 1.0))
-        joint_[_WORST] = np.fmax.reduce(values[_WORST], axis=-1)
-        return joint_
+    def power(self, interval: Interval, package: int | None) -> tuple[float, float] | None:
+        """Power of a package and its limit in W, NaN if that is unknown; None without power."""
+        at = self._of_package.get(package)
+        power, limit = (interval.packages.get(key) for key in ("power_w", "power_limit_w"))
+        if at is None or power is None or at >= len(power) or np.isnan(power[at]):
+            return None
+        known = limit is not None and at < len(limit)
+        return float(power[at]), float(limit[at]) if limit is not None and known else float("nan")
 
     def clocks(self, interval: Interval) -> Clocks:
         """By row and CPU: online, utilisation. By row: the clock, whether it means something."""
-        online = interval.online[self._cpus] & self._there
-        util = np.where(online, interval.values["util"][self._cpus], np.nan)
-        busy = self.joined("busy_hz", interval, online)
+        online = interval.online[self.cpus] & self._there
+        util = np.where(online, interval.values["util"][self.cpus], np.nan)
+        hz = np.where(online, interval.values["busy_hz"][self.cpus], np.nan)
+        busy = np.take_along_axis(hz, _busiest(util, hz)[:, None], axis=1)[:, 0]
         return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
 
     def usual(self, clocks: Clocks) -> dict[Kind, float]:
@@ -216,10 +227,10 @@ class Reader:
         working = {kind: busy[mine & awake] for kind, mine in self._kinds.items()}
         return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
 
-    def joined(self, key: str, interval: Interval, online: Bools) -> Floats:
-        """The metric of each row, joined over its CPUs; CPUs where it is unknown are left out."""
-        values = np.where(online, interval.values[key][self._cpus], np.nan)
-        return joined(key, values, lambda weight: interval.values[weight][self._cpus])
+    def worst(self, key: str, interval: Interval, online: Bools) -> Floats:
+        """The highest value of each row's CPUs."""
+        values = np.where(online, interval.values[key][self.cpus], np.nan)
+        return np.asarray(np.fmax.reduce(values, axis=1))
 
     def _drops(
         self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]
@@ -232,26 +243,22 @@ class Reader:
             alone |= mine & awake & (busy < usual.get(kind, 0.0) * (1 - DROP))
         return dropped, alone
 
-    def _limited(self, awake: Bools, dropped: Bools) -> dict[int | None, bool]:
-        of, most = self._package, len(self._packages)
-        counts = (np.bincount(of[mask], minlength=most).tolist() for mask in (awake, dropped))
-        return {
-            package: 0 < n <= 2 * down
-            for package, n, down in zip(self._packages, *counts, strict=True)
-        }
-
     def _has_ceiling(self, session: Session) -> Bools:
         told = session.sieve.turbo.cpus
         return np.array([told[place.rows[0]] for place in self._places], bool)
 
 
 Clocks = tuple[Bools, Floats, Floats, Bools]
-_KEYS = (*NUMBERS, "turbo_ceiling_hz")
 _AT = [INDEX[key] for key in NUMBERS]
-_HOW = [METRICS[key].joined for key in NUMBERS]
-_WORST = [at for at, how in enumerate(_HOW) if how == "worst"]
-_WEIGHTED = np.array([how in METRICS for how in _HOW])[:, None, None]
-_WEIGHT = [INDEX.get(how, 0) for how in _HOW]
+_CLOCK = NUMBERS.index("busy_hz")
+
+
+def _busiest(util: Floats, hz: Floats) -> Ints:
+    """Index of the busiest CPU of each row. Of CPUs that are equally busy, to one per cent, the
+    first whose clock is known, so that the index seldom changes."""
+    rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
+    found: Ints = np.argmax(rank, axis=1)
+    return found
 
 
 def joined(key: str, values: Floats, of: Callable[[str], Floats]) -> Floats:

@@ -14,7 +14,7 @@ from perftop.session.columns import BY_KEY
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.table.layout import Page, TableLayout
 
-RISING, FALLING, LEFT, RIGHT = "▲", "▼", "←", "→"
+LEFT, RIGHT = "←", "→"
 _FROM_LOW = frozenset({"cpu", "core", "type", "task"})
 """Columns sorted from low to high unless reversed; all others begin with the highest."""
 
@@ -28,7 +28,7 @@ def heading(plan: TableLayout, order: str, *, reverse: bool) -> list[Run]:
         title, key = " " + slot.title, "dim"
         if slot.key == order:
             up = (slot.key in _FROM_LOW) != reverse
-            title, key = (RISING if up else FALLING) + slot.title, "bright"
+            title, key = (theme.RISING if up else theme.FALLING) + slot.title, "bright"
         wide = slot.width - 1
         runs.append((LEFT if more else " ", "key"))
         runs.append((f"{title:<{wide}}" if slot.left else f"{title:>{wide}}", key))

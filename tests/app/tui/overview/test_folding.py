@@ -7,7 +7,7 @@ from fakes import Machine, seen
 from playing import Run, play
 
 from perfprobe.wire import Cpu
-from perftop.tui.overview.core_grid import Fold, folded
+from perftop.tui.overview.arrangement import Arrangement, Fold, arrangement
 from perftop.tui.shared.places import Places
 
 
@@ -24,10 +24,20 @@ def machine(packages: int = 3, cores: int = 10) -> Machine:
     return m
 
 
+def arranged(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> Arrangement:
+    return arrangement(Places(seen(machine())[0]), room, fold, cpu, None, bare=bare)
+
+
 def kinds(room: int, fold: Fold, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
-    places = Places(seen(machine())[0])
-    lines = folded(places, 1, room, fold, cpu, bare=bare)
-    return [line.kind for line in lines]
+    plan = arranged(room, fold, cpu, bare=bare)
+    return [line.kind for line in (*plan.above, *plan.lines, *plan.below)]
+
+
+def packages(run: Run) -> dict[str, int]:
+    """Heights of the packages' lines in the grid, by name."""
+    grid = run.grid
+    lines = enumerate(grid.render_line(y).text for y in range(grid.size.height))
+    return {line[3:12]: y for y, line in lines if line[3:].startswith("package")}
 
 
 def test_all_is_shown_where_there_is_room() -> None:
@@ -42,12 +52,29 @@ def test_only_where_the_cursor_is(cpu: int | None, opened: int) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])
+def test_the_lines_of_all_packages_stay_while_rows_scroll(cpu: int, opened: int) -> None:
+    plan = arranged(10, "needed", cpu)
+    assert [line.kind for line in plan.above] == ["folded"] * opened + ["package"]
+    assert [line.kind for line in plan.lines] == ["row"] * 10
+    assert [line.kind for line in plan.below] == ["folded"] * (2 - opened)
+
+
+def test_rows_in_another_order_have_all_packages_above_them() -> None:
+    order = [*range(30)][::-1]
+    plan = arrangement(Places(seen(machine())[0]), 14, "needed", 0, order, bare=False)
+    assert [line.kind for line in plan.above] == ["folded"] * 3
+    assert [line.row for line in plan.lines] == order
+    assert not plan.grouped
+
+
 def test_what_still_fits_stays_open() -> None:
     assert kinds(32, "needed", 29) == ["package", *["row"] * 10, "folded", "package", *["row"] * 10]
 
 
 def test_never_and_always() -> None:
     assert kinds(5, "never").count("row") == 30
+    assert kinds(12, "never") == [*["folded"] * 3, *["row"] * 30]
     assert kinds(99, "always") == ["folded"] * 3
     assert kinds(5, "needed", bare=True) == ["row"] * 30
 
@@ -58,20 +85,38 @@ def test_the_cursor_opens_what_it_comes_to() -> None:
             await run.pilot.press(*keys)
             assert run.grid.choice.cpu == cpu
             assert len([line for line in run.text() if line.startswith("▌")]) == 1
+            assert len(packages(run)) == 3
 
     play(machine(), act, (100, 20))
 
 
-def test_a_folded_package_tells_what_is_wrong_in_it() -> None:
-    m = machine()
-    m.cpu(15).hz = 2.4e9
-
+def test_folded_packages_are_walked_through() -> None:
     async def act(run: Run) -> None:
-        await run.intervals(2)
-        assert run.has("1 slower than the others")
         await run.pilot.press("t", "t")
-        assert sum(line.lstrip(" ▌").startswith("package") for line in run.text()) == 3
+        assert len(packages(run)) == 3
         await run.pilot.press("down")
         assert run.grid.choice.cpu == 10
 
-    play(m, act, (100, 20))
+    play(machine(), act, (100, 20))
+
+
+def test_a_click_on_a_package_that_stays_opens_it() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.click("#overview", offset=(20, packages(run)["package 2"]))
+        assert run.grid.choice.cpu == 20
+        await run.pilot.click("#overview", offset=(20, packages(run)["package 1"]))
+        assert run.grid.choice.cpu == 10
+
+    play(machine(), act, (100, 18))
+
+
+def test_a_click_on_a_title_sorts_by_it() -> None:
+    async def act(run: Run) -> None:
+        for expected in ("busy_hz", "busy_hz"):
+            x = run.grid.render_line(0).text.index("GHz")
+            await run.pilot.click("#overview", offset=(x, 0))
+            assert run.grid.choice.order == expected
+        assert run.grid.choice.reverse
+        assert "▲GHz" in run.grid.render_line(0).text
+
+    play(machine(), act, (100, 20))

@@ -9,35 +9,54 @@ from fakes import Does, Machine, doubting, guest, seen, tasks
 
 from perftop.base.text import plain
 from perftop.draw import strips, theme
+from perftop.samples.episode import Episode
+from perftop.session.interval import Interval
+from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.trouble import Troubles
+
+
+def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> Picture:
+    places, troubles = Places(session), Troubles(session)
+    troubles.read(interval)
+    sheet = Reader(session, places).read(interval)
+    known = layout.known(session, places)
+    columns = layout.layout(known, width - layout.BEFORE - 1)
+    return Picture(places, sheet, columns, troubles, **more)
 
 
 def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Picture:
-    session, interval = seen(of, **more)
-    places = Places(session)
-    sheet = Reader(session, places).read(interval)
-    known = layout.known(session, places, who=bool(session.tasks), steal=False)
-    return Picture(places, sheet, layout.layout(known, width - 2), order=order)
+    return of_session(*seen(of, **more), width, order=order)
 
 
 def lines(p: Picture) -> list[str]:
-    return [strips.text(row(p, i)) for i in range(len(p.places.places))]
+    return [strips.text(row(p, i)[0]) for i in range(len(p.places.places))]
 
 
 def keys(p: Picture, i: int, text: str) -> set[str]:
     """The styles in which a text stands in a row."""
-    return {key for part, key in row(p, i) if text in part}
+    return {key for part, key in row(p, i)[0] if text in part}
+
+
+def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Picture:
+    """A picture of a machine on which an episode of this kind runs."""
+    session, interval = seen(of, records=tasks([f"t{cpu}" for cpu in range(8)]))
+    end_ns = more.pop("end_ns", None)
+    episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
+    session.running[:] = [episode]
+    return of_session(session, interval, width)
 
 
 def test_a_core_tells_its_states_loads_and_clock() -> None:
     m = Machine(cores=2, does={0: Does(1.0), 2: Does(0.5, alone=0.0)})
     text = lines(picture(m, 80))[0].split()
-    bar = text.pop(2)
-    assert text == ["0", "0,2", "100.0", "50.0", "3.00▼", "25.0", "0.00"]
+    bar = text.pop(3)
+    assert text.pop(0) == theme.DROPPED  # 3.00 of 3.20 GHz
+    assert text == ["0", "0,2", "100.0", "50.0", "1.25", "1.25", "3.00"]
     assert bar.lstrip(theme.BOTH).strip(theme.LP0) == ""
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
 
@@ -56,44 +75,116 @@ def test_columns_are_shed_in_their_order() -> None:
     m = Machine()
     kept = [
         {c.key for c in picture(m, width, records=tasks(["a"])).columns}
-        for width in range(200, 60, -1)
+        for width in range(260, 60, -1)
     ]
-    order = ["who", "net_hz", "kernel_cycles", "turbo_ceiling_hz", "ipc"]
+    order = ["net_hz", "idle", "kernel_cycles", "past ipc", "work", "involuntary"]
     gone = [next(i for i, there in enumerate(kept) if key not in there) for key in order]
     assert gone == sorted(gone)
-    assert kept[120] == {"core", "cpus", "bar", "util", "busy_hz", "idle", "involuntary"}  # at 80
+    assert kept[180] == {"core", "cpus", "bar", "util", "ipc", "lost", "busy_hz", "who"}  # at 80
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_titles_stand_over_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
-    title = layout.titles(p.columns)
-    assert len(title) == width - 2  # a mark before, the scrollbar after
-    at = 0
+    title = strips.text(layout.titles(p.columns))
+    assert len(title) == width - 1  # a margin after
+    at = layout.BEFORE
     for column in p.columns:
         part = title[at : at + column.width]
         assert part.strip() == column.title.strip()
+        assert layout.column_at(p.columns, at) == column
         at += column.width
 
 
-def test_one_core_below_the_others_reddens_a_whole_package_does_not() -> None:
-    one = Machine(cores=4, does={2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)})
-    p = picture(one)
-    assert keys(p, 2, "2.40") == {"alarm"}
-    assert keys(p, 2, theme.DROPPED) == {"alarm"}
-    assert keys(p, 1, "3.00 ") <= {"text"}
+def test_the_sorted_column_carries_its_mark_at_the_same_width() -> None:
+    p = picture(Machine(), 160)
+    plain = strips.text(layout.titles(p.columns))
+    for order, reverse, mark in (
+        ("busy_hz", False, "▼GHz"), ("busy_hz", True, "▲GHz"), ("task", False, "▲who runs"),
+        ("worst first", False, "▼lost"), ("CPU number", True, "▼CPUs"), ("topology", True, "▼core"),
+    ):  # fmt: skip
+        runs = layout.titles(p.columns, order, reverse=reverse)
+        assert [text.strip() for text, key in runs if key == "bright"] == [mark]
+        assert len(strips.text(runs)) == len(plain)
+
+
+LOSS = {
+    "neighbour": ("1.25", "alarm", "−31 %"), "turbo-drop": ("2.40", "alarm", "−25 %"),
+    "involuntary-halt": ("2.00", "alarm", "−2 %"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOSS)
+def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kind: str) -> None:
+    of = Machine(does={2: Does(0.9, 2.4e9, involuntary=0.02)})
+    depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
+    cause = "sibling" if kind == "neighbour" else "unknown"
+    p = losing(of, kind, [2], depth=depth, cause=cause)
+    number, red, lost = LOSS[kind]
+    assert keys(p, 2, number) >= {red}
+    assert keys(p, 2, lost) == {"alarm"}
+    assert keys(p, 1, "1.25") == {"text"}
+    assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", theme.EPISODES[kind], " "]
+    assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
+    assert row(p, 2, chosen=True)[1] == "chosen victim"
+
+
+def test_a_victim_names_its_taker() -> None:
+    p = losing(Machine(), "neighbour", [2], depth=0.31, cause="sibling")
+    assert "t2 4002 ◂ t6 4006" in lines(p)[2]
+    assert "t1 4001 · t5 4005" in lines(p)[1]
+    p = losing(Machine(), "steal", [2], depth=0.31)
+    assert "t2 4002 ◂ hypervisor" in lines(p)[2]
+
+
+def test_only_the_cpu_that_lost_has_a_red_number() -> None:
+    p = losing(Machine(), "neighbour", [6], depth=0.31, cause="sibling")
+    ipc = [key for text, key in row(p, 2)[0] if text.strip() == "1.25"]
+    assert ipc == ["text", "alarm"]
+
+
+def test_what_befalls_a_whole_package_is_red_in_its_line_only() -> None:
     every = Machine(cores=4, does={cpu: Does(0.9, 2.4e9) for cpu in range(8)})
-    p = picture(every)
+    p = losing(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert keys(p, 2, "2.40") == {"text"}
-    assert keys(p, 2, theme.DROPPED) == {"text"}
-    told = heading(p, Line("package", 0), 120)
+    assert row(p, 2)[0][1] == (theme.DROPPED, "text")
+    assert row(p, 2)[1] == "calm"
+    assert "%" not in "".join(lines(p))
+    told = heading(p, Line("package", 0), 160)
     assert ("2.40", "alarm") in told
-    assert theme.DROPPED in strips.text(told)
+    assert (theme.DROPPED, "alarm") in told
+    assert "turbo-drop −0.60 GHz" in strips.text(told)
 
 
-def test_a_sleeping_core_has_no_drop() -> None:
-    p = picture(Machine(does={0: Does(0.02, 1.2e9), 4: Does(0.0)}))
-    assert theme.DROPPED not in lines(p)[0]
+def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
+    p = losing(Machine(), "neighbour", [1, 2], depth=0.31, cause="sibling")
+    assert "2 of 4 cores lose to a sibling" in strips.text(heading(p, Line("package", 0), 160))
+    calm = picture(Machine())
+    assert "lose" not in strips.text(heading(calm, Line("package", 0), 160))
+
+
+def test_a_low_clock_alone_is_no_episode() -> None:
+    p = picture(Machine(cores=4, does={2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}))
+    assert keys(p, 2, "2.40") == {"text"}
+    assert "alarm" not in {key for i in range(4) for _, key in row(p, i)[0]}
+
+
+def test_rows_that_do_nothing_recede() -> None:
+    p = picture(Machine(does={0: Does(0.004, 1.2e9, kernel=0.7), 4: Does(0.0)}), 240)
+    runs = row(p, 0)[0]
+    assert {key for text, key in runs if text.strip()} <= {"faint", "neither"}
+    assert "70.0" not in lines(p)[0]
+    assert "1.25" not in lines(p)[0]
+    assert theme.MISSING not in lines(p)[0]
+
+
+def test_numbers_are_those_of_cpus_and_no_mean_of_siblings() -> None:
+    does = {0: Does(0.9, 3.0e9, ipc=1.28, kernel=0.02), 4: Does(0.5, 2.8e9, ipc=0.4, kernel=0.3)}
+    p = picture(Machine(does=does), 260)
+    words = lines(p)[0].split()
+    for told in ("90.0", "50.0", "1.28", "0.40", "3.00", "2.70", "1.40", "2.0", "30.0"):
+        assert told in words, told
+    assert "2.93" not in words
 
 
 def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> None:
@@ -102,14 +193,15 @@ def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> Non
     assert keys(p, 1, "0.00") == {"dim"}
 
 
-def test_unknown_is_said_not_drawn_as_zero() -> None:
+def test_what_is_unknown_at_rest_is_a_dot_and_no_zero() -> None:
     p = picture(Machine(does={0: Does(0.0), 4: Does(0.0)}))
-    assert keys(p, 0, theme.MISSING) == {"faint"}  # no clock where nothing ran
+    assert keys(p, 0, theme.MISSING) == set()
+    assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock where nothing ran
 
 
 def test_a_source_without_split_shows_ranges() -> None:
     p = picture(Machine(split=False, does={0: Does(0.75), 4: Does(0.75)}))
-    bar = lines(p)[0].split()[2]
+    bar = lines(p)[0].split()[3]
     assert set(bar) == {theme.BOTH, theme.UNKNOWN}
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
 
@@ -120,51 +212,45 @@ def test_a_suspect_value_is_marked() -> None:
     m.broken = {1}
     for seq in range(6, 9):
         session.apply(m.frame(seq))
-    interval = session.take()
-    places = Places(session)
-    sheet = Reader(session, places).read(interval)
-    known = layout.known(session, places, who=False, steal=False)
-    p = Picture(places, sheet, layout.layout(known, 120))
-    assert theme.SUSPECT in strips.text(row(p, 1))
-    assert theme.SUSPECT not in strips.text(row(p, 0))
+    p = of_session(session, session.take(), 120)
+    assert theme.SUSPECT in strips.text(row(p, 1)[0])
+    assert theme.SUSPECT not in strips.text(row(p, 0)[0])
     assert keys(p, 1, theme.SUSPECT) == {"dim"}
 
 
 @pytest.mark.parametrize(
     ("key", "marked"),
-    [("instructions", ["≁1.25"]), ("cycles", ["≁3.00", "≁1.25", "≁10.0"]), ("one_thread", [])],
-)
+    [("instructions", ["≁1.25"]), ("cycles", ["≁1.25", "≁3.00", "≁10.0", "≁1.50"]),
+     ("one_thread", [])],
+)  # fmt: skip
 def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str]) -> None:
     session, interval = seen(Machine())
-    interval = doubting(interval, 1, key)
-    places = Places(session)
-    known = layout.known(session, places, who=False, steal=False)
-    slots = [slot for slot in layout.layout(known, 200) if slot.key != "net_hz"]
-    p = Picture(places, Reader(session, places).read(interval), slots)
-    assert [word for word in strips.text(row(p, 1)).split() if "≁" in word] == marked
-    assert theme.SUSPECT not in strips.text(row(p, 0))
-    assert len(strips.text(row(p, 1))) == len(strips.text(row(p, 0)))
+    p = of_session(session, doubting(interval, 1, key), 240)
+    assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
+    assert theme.SUSPECT not in strips.text(row(p, 0)[0])
+    assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 
 def test_more_than_two_threads_tell_what_is_known() -> None:
     p = picture(Machine(cores=2, threads=4))
     assert [c.title for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))
-    assert [c.title for c in p.columns if c.key == "util"] == ["util %"]
+    assert [c.title for c in p.columns if c.key == "util"] == ["util % max"]
     assert "50.0" in lines(p)[0]
 
 
 def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
     p = picture(guest({0: Does(0.5, system=0.25, steal=0.25)}), 160)
     assert [c.key for c in p.columns] == [
-        "core", "util", "use", "idle", "steal", "user", "system", "iowait", "history",
+        "core", "util", "use", "work", "steal", "idle", "user", "system", "iowait", "who",
     ]  # fmt: skip
     text = lines(p)[0]
     assert theme.MISSING not in text
-    number, util, bar = text.split()[:3]
+    sign, number, util, bar = text.split()[:4]
+    assert sign == theme.EPISODES["neighbour"]
     assert (number, util) == ("0", "50.0")
     assert [bar.count(shape) for shape in "█▓╳·"] == pytest.approx([len(bar) / 4] * 4, abs=1)
-    assert keys(p, 0, "25.0") >= {"warn"}
+    assert keys(p, 0, "25.0") >= {"alarm"}
 
 
 def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:

@@ -1,0 +1,95 @@
+"""The past beside the rows: each cell is one interval, the newest at the right edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perftop.draw import histories
+from perftop.draw.strips import Run
+from perftop.session.history import edges
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.shared.places import Place
+from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.trouble import Trouble
+
+_STEP = 0.5
+"""Steps of the highest IPC of a scale."""
+
+
+def axis(session: Session, interval: Interval, cells: int) -> Axis:
+    """The time that `cells` cells cover: each is as long as the interval, in whole samples."""
+    sample_ns = session.hello.sample_ns
+    span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
+    return Axis(interval.time_ns, span_ns, cells, 1, interval.time_ns)
+
+
+class Recent:
+    """Utilisation and IPC of rows in the last spans."""
+
+    def __init__(
+        self, session: Session, interval: Interval, places: Sequence[Place], work: int, ipc: int,
+        top_ipc: float, *, ascii_: bool,
+    ) -> None:  # fmt: skip
+        """`work` and `ipc`: cells of each; 0 where no column shows it. `top_ipc`: the scale so
+        far, which only grows."""
+        self._session, self._places, self._ascii = session, places, ascii_
+        self._work_axis, self._ipc_axis = (axis(session, interval, n) for n in (work, ipc))
+        self._work: dict[int, bytes] = {}
+        self._ipc: dict[int, npt.NDArray[np.uint8]] = {}
+        self.top_ipc = top_ipc
+
+    def fetch(self, wanted: Iterable[int]) -> None:
+        """Look up these rows together, which costs little more than one alone."""
+        rows = [*wanted]
+        if not rows:
+            return
+        work, ipc = self._work_axis.bins, self._ipc_axis.bins
+        if work:
+            self._work.update(zip(rows, self._shares(rows), strict=True))
+        if ipc:
+            cpus = [self._places[row].rows[0] for row in rows]
+            values = self._of("ipc", cpus, self._ipc_axis)
+            busy = self._of("util", cpus, self._ipc_axis) >= histories.QUIET
+            values = np.where(busy, values, np.nan)
+            highest = float(np.fmax.reduce(values, axis=None, initial=0.0))
+            self.top_ipc = max(self.top_ipc, _STEP * np.ceil(highest / _STEP), _STEP)
+            self._ipc.update(zip(rows, histories.heights(values, self.top_ipc), strict=True))
+
+    def _shares(self, rows: Sequence[int]) -> list[bytes]:
+        places = [self._places[row] for row in rows]
+        first, second = (
+            histories.steps(self._of("util", [place.rows[at] for place in places], self._work_axis))
+            for at in (0, -1)
+        )
+        pairs = np.array([len(place.rows) == 2 for place in places])
+        cells = np.where(pairs[:, None], histories.paired(first, second), first)
+        return [line.tobytes() for line in cells]
+
+    def _of(self, key: str, cpus: list[int], along: Axis) -> npt.NDArray[np.float64]:
+        """(rows, cells): a metric of CPUs given by position."""
+        history = self._session.history
+        if history is None:
+            return np.full((len(cpus), along.bins), np.nan)
+        return history.field(key, cpus, edges(along.end_ns, along.bin_ns, along.bins)).T
+
+    def work(self, row: int) -> tuple[Run, ...]:
+        if row not in self._work:
+            self.fetch([row])
+        cells = self._work[row]
+        if len(self._places[row].rows) == 2:
+            return histories.halves(cells)
+        return histories.field(cells, ascii_=self._ascii)
+
+    def ipc(self, row: int, trouble: Trouble | None) -> tuple[Run, ...]:
+        """IPC of the first thread, red while an episode lowered it."""
+        if row not in self._ipc:
+            self.fetch([row])
+        cells = self._ipc[row]
+        if trouble is not None and (self._places[row].rows[0], "ipc") in trouble.lost:
+            first = max(0, self._ipc_axis.bin(trouble.episode.start_ns + 1))
+            cells = histories.lost(cells.copy(), first)
+        return histories.columns(cells.tobytes(), "ipc", ascii_=self._ascii)

@@ -1,0 +1,202 @@
+"""Where episodes run: the sign of a row, the numbers that it lost, and how much.
+
+Lists by CPU are made anew only when an episode begins, grows or ends, so that a refresh costs the
+rows in sight and not the CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+
+import numpy as np
+
+from perftop.base.arrays import Bools
+from perftop.base.format import rough
+from perftop.samples.episode import Episode
+from perftop.samples.evidence import Host
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.sheet import AWAKE
+
+LOST = {
+    "turbo-drop": "busy_hz", "license": "busy_hz", "throttle": "involuntary",
+    "involuntary-halt": "involuntary", "steal": "steal",
+    "sibling": "ipc", "package": "busy_hz", "hypervisor": "steal", "scheduler": "runs",
+}  # fmt: skip
+"""The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
+_OF_CPU = frozenset({"neighbour", "steal"})
+"""Kinds that each CPU suffers for itself; the others can befall a whole package."""
+LEAST_HZ = 5e6
+"""Minimum loss of clock that is a loss; SIMD levels may cost nothing."""
+
+
+def number(episode: Episode) -> str:
+    """Key of the number that the episode makes worse; '' if there is none."""
+    if LOST.get(episode.kind) == "busy_hz" and (episode.depth or 0.0) < LEAST_HZ:
+        return ""
+    return LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What runs on some CPUs."""
+
+    episode: Episode
+    """The worst; of equal ones on several CPUs that of the first CPU."""
+    row: int
+    """Position of its first CPU among those asked for."""
+    victim: bool
+    """Whether these CPUs suffer and not their whole package."""
+    lost: frozenset[tuple[int, str]]
+    """Positions of CPUs, and keys of the numbers that an episode makes worse there."""
+    shared: frozenset[str]
+    """Keys of the numbers that are worse in the whole package, whose line says so."""
+
+    @property
+    def sign(self) -> str:
+        return episode_style.sign(self.episode)
+
+    @property
+    def key(self) -> str:
+        """Style of the sign: quiet for what befalls the whole package, whose line is red."""
+        severity = episode_style.severity(self.episode)
+        return "text" if severity == "alarm" and not self.victim else severity
+
+
+class Troubles:
+    """Episodes of one session by CPU, at one moment."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        packages = [row.package for row in session.topology]
+        self._packages = list(dict.fromkeys(packages))
+        self._package = np.array([self._packages.index(it) for it in packages], np.intp)
+        self._of: tuple[tuple[int, int], ...] | None = None
+        self._by_row: dict[int, list[Episode]] = {}
+        self._masks: dict[str, Bools] = {}
+        """By kind that can befall packages: the CPUs on which it runs."""
+        self._on: list[list[Episode]] = []
+        """By package, what runs on some of its CPUs and is wrong; the worst first."""
+        self._wide: dict[str, list[bool]] = {}
+        """By kind: the packages of which at least half of the working CPUs are affected."""
+        self._interval: Interval
+
+    def read(self, interval: Interval) -> None:
+        """Look up what runs in this interval."""
+        self._interval = interval
+        episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
+        of = tuple((id(episode), len(episode.cpus)) for episode in episodes)
+        if of != self._of:
+            self._of = of
+            self._sort(episodes)
+        if self._masks:
+            self._judge(interval)
+
+    def _sort(self, episodes: Sequence[Episode]) -> None:
+        position, n = self._session.position, len(self._package)
+        self._by_row, self._masks, self._wide = {}, {}, {}
+        self._on = [[] for _ in self._packages]
+        for episode in episodes:
+            rows = [position[cpu] for cpu in episode.cpus if cpu in position]
+            for row in rows:
+                self._by_row.setdefault(row, []).append(episode)
+            if not episode_style.wrong(episode):
+                continue
+            for package in set(self._package[rows].tolist()):
+                self._on[package].append(episode)
+            if episode.kind not in _OF_CPU:
+                self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
+
+    def _judge(self, interval: Interval) -> None:
+        awake = interval.values["util"] >= AWAKE
+        most = len(self._packages)
+        working = np.bincount(self._package[awake], minlength=most)
+        for kind, mask in self._masks.items():
+            hit = np.bincount(self._package[awake & mask], minlength=most)
+            self._wide[kind] = ((hit > 1) & (2 * hit >= working)).tolist()
+
+    @property
+    def ipc_alone(self) -> float:
+        """The highest IPC that a CPU had before it lost some; 0 if none is known."""
+        found = (e.evidence.get("ipc_alone", 0.0) for mine in self._on for e in mine)
+        return max(found, default=0.0)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_row)
+
+    def of(self, rows: Iterable[int]) -> Trouble | None:
+        """What runs on CPUs given by position; None if nothing does."""
+        found = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
+        if not found:
+            return None
+        bad = [(e, row) for e, row in found if episode_style.wrong(e) and not self.wide(e, row)]
+        episode, row = min(bad or found, key=lambda pair: episode_style.rank(pair[0]))
+        lost = frozenset((row, key) for e, row in bad if (key := number(e)))
+        shared = frozenset(number(e) for e, row in found if self.wide(e, row))
+        return Trouble(episode, row, bool(bad), lost, shared)
+
+    def wide(self, episode: Episode, row: int) -> bool:
+        """Whether the episode befalls the whole package of the CPU at this position."""
+        packages = self._wide.get(episode.kind)
+        return packages is not None and packages[self._package[row]]
+
+    def on(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
+        """What runs on some CPUs of a package and is wrong, the worst first; and those of it that
+        befall the whole package."""
+        if not self._by_row:
+            return [], []
+        at = self._packages.index(package)
+        found = self._on[at]
+        return found, [e for e in found if (wide := self._wide.get(e.kind)) and wide[at]]
+
+    def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
+        """How many cores, given by the positions of their CPUs, suffer, by cause or kind of the
+        worst episode that is not the whole package's."""
+        counts: dict[str, int] = {}
+        for mine in rows if self._by_row else ():
+            found = self.of(mine)
+            if found is not None and found.victim:
+                kind = found.episode.kind
+                name = found.episode.cause if kind == "neighbour" else kind
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def share(self, trouble: Trouble) -> float:
+        """Share that the CPU has lost; NaN if nobody knows."""
+        episode, session = trouble.episode, self._session
+        key = number(episode)
+        if not key or episode.depth is None:
+            return nan
+        if episode.kind == "neighbour" and self._interval.seq:
+            share = session.neighbours.share(episode, session.topology[trouble.row].cpu)
+            return episode.depth if share is None else share
+        if episode.kind != "neighbour" and key == "busy_hz":
+            core = session.sieve.cores.of_cpu[trouble.row]
+            ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
+            return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
+        return episode.depth
+
+    def lost(self, trouble: Trouble) -> str:
+        """The share in text; '' if nobody knows."""
+        share = self.share(trouble) if trouble.victim else nan
+        return f"−{rough(share)}" if isfinite(share) else ""
+
+    def taker(self, trouble: Trouble, tasks: dict[int, str]) -> str:
+        """Who takes what a neighbour episode is about; '' if it is of another kind. `tasks`: by
+        position, who runs on the CPUs of its core."""
+        episode = trouble.episode
+        if episode.kind == "steal":
+            return "hypervisor"
+        if episode.kind != "neighbour":
+            return ""
+        if episode.cause == "sibling":
+            return " ".join(name for row, name in tasks.items() if row != trouble.row and name)
+        who = episode.evidence.get("who")
+        if isinstance(who, Host):
+            return "hypervisor"
+        cpu = self._session.topology[trouble.row].cpu
+        mine = [one for one in who or () if getattr(one, "cpu", None) == cpu] or list(who or ())
+        return " ".join(f"{one.comm} {one.pid}" for one in mine[:1] if hasattr(one, "comm"))
