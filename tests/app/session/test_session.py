@@ -19,6 +19,7 @@ from perftop.samples.metrics import METRICS
 from perftop.session import missing
 from perftop.session.missing import lasting
 from perftop.session.session import MOST_ENDED, Session
+from perftop.session.summary import _p5
 
 TICKS = int(made.TSC_HZ / 10)
 IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
@@ -502,3 +503,13 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
         assert len(kept.base) == room
         assert min(seq, room // 2) <= len(kept) <= room
         assert (kept[:, 0] == 0.5).all()
+
+
+def test_the_fifth_percentile_is_that_of_numpy() -> None:
+    random = np.random.default_rng(7)
+    for count in (1, 2, 3, 20, 21, 22, 40, 41):
+        table = random.random((count, 50)).astype(np.float32)
+        table[random.random(table.shape) < 0.2] = np.nan
+        table[0] = 0.5
+        assert _p5(table) == pytest.approx(np.nanpercentile(table, 5, axis=0), rel=1e-6)
+    assert np.isnan(_p5(np.full((3, 1), np.nan, np.float32))).all()
