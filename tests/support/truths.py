@@ -22,14 +22,17 @@ def found(spec: str, sample_ns: int, seconds: float) -> tuple[Session, list[Epis
     session = Session(source.hello)
     over: list[Episode] = []
     cursor = 0
-    while True:
-        for message in source.poll():
-            if message.time_ns > source.hello.raw_ns + seconds * SECOND:
-                source.close()
-                return session, [*over, *session.detector.running]
-            session.apply(message)
+    end_ns = source.hello.raw_ns + seconds * SECOND
+    more = True
+    while more:
+        messages = source.poll()
+        told = [message for message in messages if message.time_ns <= end_ns]
+        more = len(told) == len(messages)
+        for _ in session.play(told):
             news, cursor = session.episodes_since(cursor)  # a session keeps a limited number
             over += news
+    source.close()
+    return session, [*over, *session.detector.running]
 
 
 def scripted(spec: str, seconds: float, kind: str | None = None) -> list[dict[str, Any]]:
