@@ -27,6 +27,8 @@ from perftop.tui.replay_app import ReplayApp
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000
 INTERVAL_NS = 500_000_000
+BATCH = INTERVAL_NS // SAMPLE_NS
+"""Messages that the probe writes at once."""
 OWN_COST = 0.002
 """CPU seconds a second that the probe in the pictures costs: the real one would never be the same
 twice."""
@@ -125,8 +127,8 @@ async def draw(picture: Picture) -> str:
     given = asyncio.Event()
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
-        for message in messages:
-            yield [message]
+        for at in range(0, len(messages), BATCH):
+            yield messages[at : at + BATCH]
         given.set()
         await asyncio.Event().wait()  # the machine stands still for its picture
 
