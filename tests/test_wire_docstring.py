@@ -90,9 +90,8 @@ def _played(scenario: str, method: str, seconds: float) -> None:
     hello = dataclasses.replace(source.hello, smt_methods=[method])
     session = Session(hello, History(hello))
     while session.now_ns - hello.raw_ns < seconds * 1e9:
-        for message in source.poll():
-            if isinstance(message, wire.Frame | wire.Note):
-                session.apply(message)
+        for _ in session.play(source.poll()):
+            pass
     session.take()
 
 

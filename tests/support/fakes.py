@@ -140,8 +140,8 @@ def guest(does: dict[int, Does] | None = None) -> Machine:
 def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
     """A session of the machine and its first interval."""
     session = Session(machine.hello)
-    for seq in range(samples + 1):
-        session.apply(machine.frame(seq, **more))
+    for _ in session.play([machine.frame(seq, **more) for seq in range(samples + 1)]):
+        pass
     return session, session.take()
 
 

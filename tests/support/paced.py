@@ -53,15 +53,18 @@ class Paced:
             block.name: np.zeros((self.hello.rows(block.scope), block.columns))
             for block in self.hello.blocks
         }
-        self._frame()
+        self.session.apply(self._frame())
 
     def go(self, samples: int = 1, *, ns: int = S, **rates: Any) -> Paced:
         self.rates |= rates
+        frames = []
         for _ in range(samples):
             for block in self.hello.blocks:
                 self._move(block, ns)
             self.ns += ns
-            self._frame()
+            frames.append(self._frame())
+        for _ in self.session.play(frames):
+            pass
         return self
 
     def _move(self, block: Block, ns: int) -> None:
@@ -78,7 +81,7 @@ class Paced:
                 sums[:, first] += rate * ns / 1e9 / counter.scale
             first += counter.columns
 
-    def _frame(self) -> None:
+    def _frame(self) -> Frame:
         blocks = {}
         stamp = int(self.ns * made.TSC_HZ / 1e9)
         for block in self.hello.blocks:
@@ -92,8 +95,8 @@ class Paced:
             words = -(-block.columns // 64)
             valid = np.full((rows, words), 2**64 - 1, np.uint64)
             blocks[block.name] = Rows(head.tobytes(), valid.tobytes(), values.tobytes())
-        self.session.apply(Frame(self.seq, self.ns, blocks))
         self.seq += 1
+        return Frame(self.seq - 1, self.ns, blocks)
 
     @property
     def running(self) -> list[Episode]:

@@ -37,8 +37,8 @@ def messages(spec: str, seconds: float) -> tuple[wire.Hello, list[Timed]]:
 
 def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
     session = Session(hello)
-    for message in stream:
-        session.apply(message)
+    for _ in session.play([*stream]):
+        pass
     found = [*session.ended, *session.detector.running]
     return [episode for episode in found if episode.kind == "turbo-drop"]
 

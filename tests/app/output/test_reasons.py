@@ -43,13 +43,11 @@ OFF_S = 16
 
 def lines(found: Iterable[wire.Message]) -> Iterator[Line]:
     """As `stat --json` prints them."""
-    stream = iter(found)
-    greeting = next(stream)
+    greeting, *stream = found
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
     yield stat_json.hello_line(session)
-    for message in stream:
-        session.apply(message)
+    for message in session.play(stream):
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS:
             yield stat_json.interval_line(session, session.take())
     yield run_summary.summary_line(session, {}, 1.0)

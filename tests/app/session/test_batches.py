@@ -22,7 +22,13 @@ from perftop.session.session import Session
 
 SAMPLES = 90
 EVERY = 3
-SCENARIOS = ("smt-mix", "turbo-drop", "neighbour", "hotplug", "hybrid", "halts", "throttle")
+OTHERS = "smt-mix", "turbo-drop", "neighbour", "hybrid"
+SCENARIOS = [
+    "hotplug",
+    "halts",
+    "throttle",
+    *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS),
+]
 WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 
 

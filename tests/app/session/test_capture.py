@@ -35,12 +35,13 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
     found: list[tuple[int, Episode]] = []
     cursor = 0
     for start in range(0, len(data), piece):
-        for message in decoder.feed(data[start : start + piece]):
-            if isinstance(message, wire.Hello):
-                session = Session(message, History(message) if history else None)
-                continue
+        messages = list(decoder.feed(data[start : start + piece]))
+        if messages and isinstance(messages[0], wire.Hello):
+            hello = messages.pop(0)
+            assert isinstance(hello, wire.Hello)
+            session = Session(hello, History(hello) if history else None)
+        for _ in session.play(messages) if session else ():
             assert session is not None
-            session.apply(message)
             news, cursor = session.episodes_since(cursor)
             found += [(session.frames, episode) for episode in news]
     assert session is not None

@@ -79,8 +79,8 @@ def test_only_those_on_these_cpus(told: Lived) -> None:
 def test_what_history_has_forgotten_is_not_gone_to() -> None:
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     session = Session(machine.hello, History(machine.hello, 200_000))
-    for seq in range(500):
-        session.apply(machine.frame(seq))
+    for _ in session.play([machine.frame(seq) for seq in range(500)]):
+        pass
     assert session.history is not None
     first = (session.history.first_ns or 0) // SAMPLE_NS
     assert first > 30

@@ -28,8 +28,8 @@ TICKS = int(made.TSC_HZ / 10)
 
 def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
     session = Session(hello, history := History(hello))
-    for message in messages:
-        session.apply(message)
+    for _ in session.play(messages):
+        pass
     return history
 
 
@@ -146,8 +146,7 @@ def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
     hello, messages = simulated(8, 160, scenario)
     session = Session(hello, history := History(hello))
     live, ends = [], []
-    for message in messages:
-        session.apply(message)
+    for _ in session.play(messages):
         if session.frames > 1 and session.span_ns >= 10 * SAMPLE_NS:
             live.append(session.take())
             ends.append(session.now_ns)

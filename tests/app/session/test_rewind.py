@@ -105,11 +105,12 @@ def eventful() -> Story:
 
 def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session, list[Interval]]:
     """The session after all of it, and each interval as it was live."""
-    session, live = Session(hello, History(hello)), []
-    for message in messages:
-        session.apply(message)
-        if session.frames > 1 and session.span_ns >= INTERVAL_NS - SAMPLE_NS // 2:
-            live.append(session.take())
+    session = Session(hello, History(hello))
+    live = [
+        session.take()
+        for _ in session.play(messages)
+        if session.frames > 1 and session.span_ns >= INTERVAL_NS - SAMPLE_NS // 2
+    ]
     return session, live
 
 
