@@ -34,6 +34,9 @@ MOST_ENDED = 8192
 """Episodes kept: as many as can end in one frame."""
 MOST_TOGETHER = 16
 """Frames computed at once. More would take memory and gain little."""
+BATCH_BYTES = 2 << 20
+"""Counters computed at once, where a frame has so many that 16 frames would be more. Some twenty
+arrays of this size exist at a time."""
 MOST_DETAILS = 4096
 """Processes of which details are kept, the newest."""
 MOST_MARKS = 1000
@@ -51,6 +54,8 @@ class Session:
         self.history = history
         """Where it can be looked back; filled here."""
         self.sieve = Sieve(hello)
+        frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
+        self._together = max(1, min(MOST_TOGETHER, BATCH_BYTES // max(1, frame_bytes)))
         self.counters = self.sieve.counters
         self.evaluator = self.sieve.evaluator
         self.position = self.sieve.position
@@ -125,7 +130,7 @@ class Session:
     def _run(self, messages: Sequence[wire.Message], at: int) -> list[wire.Frame]:
         """The frames from there on that can be computed together."""
         run: list[wire.Frame] = []
-        now_ns, most = self.now_ns, MOST_TOGETHER
+        now_ns, most = self.now_ns, self._together
         for message in messages[at : at + MOST_TOGETHER]:
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns or len(run) == most:
                 break

@@ -136,7 +136,8 @@ def _p5(table: npt.NDArray[np.float32]) -> Floats:
     low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))
     share = place - below
     step = np.subtract(high, low, dtype=np.float64)
-    return np.where(share < 0.5, low + step * share, high - step * (1 - share))
+    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
+    return p5
 
 
 class Extremes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pieces
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
 from taped import written
 
 from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Passage, reach
@@ -25,12 +25,7 @@ CERTAIN_NS = 20 * S
 
 
 def live(scenario: str, seconds: int) -> tuple[wire.Hello, list[Timed]]:
-    source = open_sim(f"sim:{scenario},cpus=4,seed=3,speed=max", SAMPLE_NS)
-    messages: list[Timed] = []
-    while len(messages) < 10 * seconds:
-        messages += source.poll()
-    source.close()
-    return source.hello, messages
+    return pieces.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
 def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None:
@@ -76,10 +71,11 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
                 pass
             at = end
             passage = Passage(recording, time_ns - WARM_NS)
-            entered_ns = 0
-            for message in passage.session.play([*passage.until(time_ns)]):
-                entered_ns = entered_ns or message.time_ns
-            assert entered_ns > begin_ns + (second - WARM_NS // S - 7) * S  # not from the start
+            coming = [*passage.until(time_ns)]
+            for _ in passage.session.play(coming):
+                pass
+            from_start_ns = coming[0].time_ns - begin_ns
+            assert from_start_ns > (second - WARM_NS // S - 7) * S
             found = passage.session.at(time_ns, 5 * SAMPLE_NS)
             truth = was.at(time_ns, 5 * SAMPLE_NS)
             assert found is not None
