@@ -6,12 +6,16 @@ They may hold command lines of other users' processes, so only their owner may r
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from perftop.base.errors import Failed
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 MODE = 0o600
 
@@ -23,14 +27,28 @@ def refuse(path: Path, *, force: bool) -> None:
 
 
 def create(path: Path, *, force: bool) -> BinaryIO:
-    """A file to write to. Raises Failed."""
+    """A file to write to. Raises Failed, and so does a write once the file has been removed."""
     refuse(path, force=force)
     try:
-        return open(path, "wb" if force or path.exists() else "xb", opener=_opened)
+        return io.BufferedWriter(_File(path, "w" if force or path.exists() else "x"))
     except FileExistsError:
         raise Failed(f"{path} is there already; --force replaces it") from None
     except OSError as error:
         raise Failed(f"cannot write {path}: {error.strerror or error}") from None
+
+
+class _File(io.FileIO):
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(path, mode, opener=_opened)
+        self._path = path
+        found = os.fstat(self.fileno())
+        self._removable = stat.S_ISREG(found.st_mode) and found.st_nlink > 0
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if self._removable and os.fstat(self.fileno()).st_nlink == 0:
+            self._removable = False  # what is still to be flushed at the end fails no more
+            raise Failed(f"{self._path} was removed while it was written: nothing of it is kept")
+        return super().write(data)
 
 
 def _opened(path: str, flags: int) -> int:

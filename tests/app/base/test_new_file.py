@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,23 @@ def test_a_device_stays_as_it_is() -> None:
     before = Path("/dev/null").stat().st_mode
     new_file.create(Path("/dev/null"), force=False).close()
     assert Path("/dev/null").stat().st_mode == before
+
+
+def test_a_file_that_is_removed_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with new_file.create(path, force=False) as file:
+        file.write(b"x")
+        file.flush()
+        path.unlink()
+        file.write(b"y")
+        with pytest.raises(Failed, match="out was removed while it was written"):
+            file.flush()
+
+
+def test_a_pipe_has_no_name_to_lose() -> None:
+    ours, theirs = os.pipe()
+    with new_file.create(Path(f"/proc/self/fd/{theirs}"), force=False) as file:
+        file.write(b"x")
+    assert os.read(ours, 2) == b"x"
+    os.close(ours)
+    os.close(theirs)
