@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from perfprobe import __version__, wire
 from perfprobe.cpu import identity, topology
@@ -32,10 +33,26 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """What all clocks show at one moment."""
+
+    raw_ns: int
+    tsc: int
+    wall_ns: int
+
+    @classmethod
+    def now(cls) -> Self:
+        raw_ns, tsc, _ = tsc_rate.bracket()
+        return cls(raw_ns, tsc, time.time_ns())
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """A source as it was put together, ready to be introduced."""
 
     root: Path
+    began: Moment
+    """Before the first sample, so that none is older than hello."""
     rows: list[Cpu]
     selected: list[int] | None
     sample_ns: int
@@ -54,7 +71,6 @@ class Setup:
 
 def hello_of(setup: Setup, about: About) -> wire.Hello:
     root, rows = setup.root, setup.rows
-    raw_ns, tsc, _ = tsc_rate.bracket()
     cores = topology.cores(rows)
     multipliers, base_hz = about.rates(setup.tsc_hz)
     turbo, unknown = cpufreq.turbo(root, rows)
@@ -65,8 +81,8 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
         host=identity.hostname(root),
         kernel=identity.kernel(root),
         boot_id=identity.boot_id(root),
-        wall_ns=time.time_ns(),
-        raw_ns=raw_ns,
+        wall_ns=setup.began.wall_ns,
+        raw_ns=setup.began.raw_ns,
         sample_ns=setup.sample_ns,
         identity=identity.identity(root),
         virtualisation=identity.virtualisation(root),
@@ -75,7 +91,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
         packages=topology.packages(rows),
         blocks=_blocks(setup),
         stamp="tsc" if setup.tsc_hz else "raw",
-        tsc=tsc if setup.tsc_hz else None,
+        tsc=setup.began.tsc if setup.tsc_hz else None,
         tsc_hz=setup.tsc_hz,
         base_hz=base_hz or cpufreq.base_hz(root, rows),
         multipliers=multipliers,

@@ -24,7 +24,7 @@ from perfprobe.native.batches import Batches
 from perfprobe.native.errors import Unavailable
 from perfprobe.native.sampler import ANYWHERE, Drained, Sampler
 from perfprobe.sources.os import cpufreq, idle, procfs, throttle
-from perfprobe.sources.os.hello import About, Setup, hello_of
+from perfprobe.sources.os.hello import About, Moment, Setup, hello_of
 from perfprobe.sources.os.parts import Part, once
 from perfprobe.sources.os.polling import Polling
 from perfprobe.sources.os.procstat import STAT_BLOCK, ProcStat
@@ -117,6 +117,7 @@ class Native:
         stamp = "tsc" if self._real else "raw"
         self._batches = Batches(sample_ns, self._bytes)
         ring = max(LEAST_RING, RING_BATCHES * self._batches.most)
+        self._began = Moment.now()
         self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real, ring=ring)  # type: ignore[arg-type]
         for row in rows:
             if row.online and row.cpu in self._wanted:
@@ -273,6 +274,7 @@ class Native:
         tsc_hz = tsc_rate.calibrate() if self._real else None
         setup = Setup(
             self._root,
+            self._began,
             rows,
             selected,
             sample_ns,

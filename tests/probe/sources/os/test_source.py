@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import read_rows
 import trees
-from waiting import whenever_due
+from waiting import wait, whenever_due
 
 from perfprobe import wire
 from perfprobe.native import tsc_rate
@@ -204,6 +205,22 @@ def test_a_cpu_that_went_and_came_between_two_looks_is_opened_anew(
     open_cpu.assert_called_once_with(1)
     assert session.online.tolist() == [True, True]
     assert session.suspect_samples == 0
+
+
+def test_no_frame_is_older_than_hello(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are taken while hello is still being made."""
+    introduce = Native._introduce
+
+    def slowly(self: Native, *about: Any) -> wire.Hello:
+        due_s = self._sampler.due(self._sampler.round + 3)
+        wait(lambda: time.monotonic() >= due_s, "samples are taken")
+        return introduce(self, *about)
+
+    monkeypatch.setattr(Native, "_introduce", slowly)
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        session = Session(source.hello)
+        frames(source, session, 2)
+    assert session.warnings == []
 
 
 def test_a_suspend_is_in_every_frame_behind_it(
