@@ -152,9 +152,11 @@ class Native:
         # The clocks are compared once: within a second they drift apart by microseconds.
         raw_less_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) - time.monotonic_ns()
         self._batches.took(rounds[-1].drained.round)
-        for each in rounds[:-1]:
+        for each in rounds:  # before CPUs come back, since samples from before they went may be in
             self._mark_offline(each.data)
         notes = self._watch_hotplug(rounds[-1].drained.deadline_ns + raw_less_ns)
+        if notes:
+            self._mark_offline(rounds[-1].data)
         return [*self._frames(rounds, raw_less_ns), *notes]
 
     def close(self) -> None:
@@ -185,7 +187,7 @@ class Native:
         text = self._read_online()
         if text == self._online_text and not went:
             return []
-        self._online_text = text
+        self._online_text = ""  # to be looked at again, unless all goes well
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text)) & self._wanted
@@ -193,6 +195,8 @@ class Native:
             notes += [self._gone(cpu, time_ns) for cpu in sorted(went)]
             for cpu in sorted(online - self._attached):
                 notes += self._came(cpu, time_ns)
+            if self._attached == online:
+                self._online_text = text
         return notes
 
     def _gone(self, cpu: int, time_ns: int) -> Note:
@@ -225,7 +229,6 @@ class Native:
 
     def _frames(self, rounds: list[_Round], raw_less_ns: int) -> list[Frame]:
         last = rounds.pop()
-        self._mark_offline(last.data)
         asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
         records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
         if asleep_ns - self._slept_ns >= SUSPENDED_NS:

@@ -16,7 +16,7 @@ from perfprobe import wire
 from perfprobe.native import tsc_rate
 from perfprobe.native.sampler import Sampler
 from perfprobe.sources.os import source as os_source
-from perfprobe.sources.os.source import Native, open_os
+from perfprobe.sources.os.source import Native, _Round, open_os
 
 MS = 1_000_000
 SAMPLE_NS = 10 * MS
@@ -176,6 +176,36 @@ def test_a_cpu_that_goes_is_off_from_the_end_of_its_batch_on(root: Path, tmp_pat
         assert flags(last, 1) == wire.ROW_OFFLINE
         after = next(frames for frames in batches(source) if len(frames) > 1)
         assert {flags(frame, 1) for frame in after} == {wire.ROW_OFFLINE}
+
+
+def test_a_cpu_is_off_in_the_batch_at_whose_end_it_is_back(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round that is open while it goes may have a sample of it already."""
+    trees.lists(tmp_path, "0-1")
+    trees.cpu(tmp_path, 1, 0, 1, "1")
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        ready = whenever_due(source.due, source.poll, "the note")
+        trees.put(root, f"{trees.CPU}/online", "0\n")
+        next(found for found in ready if any(isinstance(m, wire.Note) for m in found))
+        drained = source._rounds
+
+        def with_a_sample() -> list[_Round]:
+            rounds = drained()
+            for each in rounds:
+                (head,) = source._reading.unread({1})
+                memoryview(each.data).cast("Q")[head + 4] = wire.ROW_SAMPLED
+            return rounds
+
+        monkeypatch.setattr(source, "_rounds", with_a_sample)
+        trees.put(root, f"{trees.CPU}/online", "0-1\n")
+        told = next(found for found in ready if any(isinstance(m, wire.Note) for m in found))
+    *frames, note = told
+    assert isinstance(note, wire.Note)
+    assert note.data["online"]
+    assert {flags(frame, 1) for frame in frames if isinstance(frame, wire.Frame)} == {
+        wire.ROW_OFFLINE
+    }
 
 
 def flags(frame: wire.Frame, row: int) -> int:

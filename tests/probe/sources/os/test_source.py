@@ -6,9 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 import read_rows
@@ -16,6 +17,7 @@ import trees
 from waiting import wait, whenever_due
 
 from perfprobe import wire
+from perfprobe.cpu import topology
 from perfprobe.native import tsc_rate
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.os.source import Native, open_os
@@ -205,6 +207,22 @@ def test_a_cpu_that_went_and_came_between_two_looks_is_opened_anew(
     open_cpu.assert_called_once_with(1)
     assert session.online.tolist() == [True, True]
     assert session.suspect_samples == 0
+
+
+def test_a_cpu_of_which_nothing_can_be_read_yet_is_looked_for_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files come a moment after its number."""
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        session = Session(source.hello)
+        trees.put(machine.root, f"{trees.CPU}/online", "0\n")
+        drive(source, session, lambda: not session.online[1], "CPU 1 is off")
+        looks = chain([[], ValueError("half written")], repeat(DEFAULT))
+        read = Mock(wraps=topology.read, side_effect=looks)
+        monkeypatch.setattr(topology, "read", read)
+        trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
+        drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
+    assert read.call_count == 3
 
 
 def test_no_frame_is_older_than_hello(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
