@@ -27,13 +27,17 @@ class Story:
         self._session = Session(hello)
         self._rows = {row.cpu: at for at, row in enumerate(hello.topology)}
         self._last: wire.Frame | None = None
-        self._off = {row.cpu for row in hello.topology if not row.online}
-        """By the notes."""
+        self.off = {row.cpu for row in hello.topology if not row.online}
+        """By the notes, at the end."""
         self._early: set[int] = set()
         """CPUs that the last frame showed off; the note may come right after it."""
         self._unread = np.zeros(len(hello.topology), bool)
         self.seen: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+
+    @property
+    def lasted_s(self) -> float:
+        return (self._session.now_ns - self._hello.raw_ns) / 1e9
 
     def take(self, message: wire.Message) -> None:
         if isinstance(message, wire.Frame):
@@ -48,9 +52,9 @@ class Story:
         cpu, online = note.data["cpu"], note.data["online"]
         self.seen["came" if online else "went"] += 1
         self.faults["a CPU comes that is on, or goes that is off"] += online == (
-            cpu not in self._off
+            cpu not in self.off
         )
-        (self._off.discard if online else self._off.add)(cpu)
+        (self.off.discard if online else self.off.add)(cpu)
         self._early.discard(cpu)
 
     def _frame(self, frame: wire.Frame) -> None:
@@ -70,9 +74,9 @@ class Story:
         read = flags & np.uint64(wire.ROW_SAMPLED) != 0
         anew = flags & np.uint64(wire.ROW_REBASED) != 0
         self.faults["a CPU is off without a note"] += len(self._early)
-        self._early = {cpu for cpu, at in self._rows.items() if off[at] and cpu not in self._off}
+        self._early = {cpu for cpu, at in self._rows.items() if off[at] and cpu not in self.off}
         for cpu, at in self._rows.items():
-            self.faults["a CPU that went is read"] += bool(cpu in self._off and read[at])
+            self.faults["a CPU that went is read"] += bool(cpu in self.off and read[at])
             self.faults["a CPU comes back without a new start"] += bool(
                 self._unread[at] and read[at] and not anew[at]
             )

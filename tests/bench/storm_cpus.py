@@ -38,6 +38,8 @@ PAUSES_S, LONGEST_OFF_S = (0.02, 0.1, 0.4), 0.3
 """Longest pause between two switches of a storm; the last only on the fake kernel. The recording
 looks for changes every 0.2 s, so some are over before it has seen them."""
 ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
+SETTLED_S = 1.0
+"""Within it the recording has seen who is back."""
 SAMPLE = ("--sample", "20ms")
 Switch = Callable[[int, bool], None]
 
@@ -68,9 +70,12 @@ def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
                 process.terminate()
 
 
-def judged(path: Path, what: str, wrong: list[str], total: Counter[str]) -> None:
+def judged(
+    path: Path, what: str, wrong: list[str], total: Counter[str], *, all_on: bool = True
+) -> None:
     """Reads it back and prints the line; `wrong` is what went wrong before."""
     told, damage = story(path)
+    wrong += [f"CPUs {told.off} did not come back"] if told.off and all_on else []
     total += told.seen
     wrong += [damage] * bool(damage) + list(faults(told.faults))
     total["FAILED"] += bool(wrong)
@@ -98,6 +103,7 @@ def fake(
     with recorded(path, *source) as process:
         for _ in range(storms):
             storm(rng, list(range(1, 2 * CORES)), PAUSES_S, switch)
+        time.sleep(SETTLED_S)
         if mid:
             for cpu in rng.sample(range(1, 2 * CORES), 3):
                 switch(cpu, state=False)
@@ -121,7 +127,7 @@ def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
         for number in range(-(-storms // EACH)):
             count, path = min(EACH, storms - number * EACH), directory / f"recording-{number}"
             wrong = fake(kernel, path, count, rng, mid=number % 2 == 1)
-            judged(path, f"fake kernel, {count} storms", wrong, total)
+            judged(path, f"fake kernel, {count} storms", wrong, total, all_on=number % 2 == 0)
     return total
 
 
@@ -162,6 +168,7 @@ def here(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
         for _ in range(storms):
             storm(rng, [1], PAUSES_S[:-1], switch)
             time.sleep(PAUSES_S[1])
+        time.sleep(SETTLED_S)
         process.send_signal(signal.SIGINT)
         said = process.communicate()[1].decode()
     wrong = [f"status {process.returncode}: {said}"] if process.returncode else []

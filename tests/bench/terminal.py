@@ -36,14 +36,21 @@ def stop(pid: int, fd: int) -> None:
 
 def drain(fd: int, seconds: float) -> int:
     """Reads what it draws, for so long; how many bytes."""
-    end, total = time.monotonic() + seconds, 0
+    return len(drained(fd, seconds))
+
+
+def drained(fd: int, seconds: float) -> bytes:
+    end, found = time.monotonic() + seconds, []
     while (left := end - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
             try:
-                total += len(os.read(fd, 1 << 16))
+                data = os.read(fd, 1 << 16)
             except OSError:  # it has ended
-                return total
-    return total
+                break
+            if not data:
+                break
+            found.append(data)
+    return b"".join(found)
 
 
 def family(pid: int) -> list[int]:

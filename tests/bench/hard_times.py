@@ -1,0 +1,65 @@
+"""What perftop does when the machine fails it: a table of what must happen and what has happened.
+
+A full disk, a directory that is removed, a limit of file sizes, a probe and an app that are stopped
+for ten seconds, a clock that is set back and forward by an hour; while recording, printing to a
+file, replaying, exporting, and on the screen. In every case there must be at most one line that
+tells it, a documented status, and nothing wrong or torn in what was written.
+
+The full disk is 1 MB of memory, mounted where no other process sees it (needs root; left out
+without). The clock is set for perftop only. Run by hand:
+  python tests/bench/hard_times.py [WORD …]   only cases that have these words; quick: "clock"
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
+
+from hard_cases import CASES, Result, prepared  # noqa: E402
+
+APART = "PERFTOP_BENCH_APART"
+AT_ONCE = 4
+
+
+def apart() -> None:
+    """Goes on in a mount namespace of its own: what is mounted there ends with it."""
+    if os.geteuid() == 0 and APART not in os.environ:
+        os.environ[APART] = "1"
+        command = ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv]
+        os.execvp(command[0], command)  # noqa: S606
+
+
+def tried(case: Callable[[Path], Result], directory: Path) -> Result:
+    try:
+        return case(directory)
+    except Exception as error:  # noqa: BLE001 - told as what has happened
+        return Result(bad=f"{type(error).__name__}: {error}")
+
+
+def main(words: list[str]) -> int:
+    root = Path(tempfile.mkdtemp(prefix="hard-"))
+    prepared(root)
+    chosen = [
+        case for case in CASES if all(word in f"{case.trouble} {case.verb}" for word in words)
+    ]
+    print(f"{'':2}{'trouble':32}{'verb':12}{'must happen':58}what happened")
+    bad = 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = pool.map(lambda case: tried(case.act, root / case.name), chosen)
+        for case, result in zip(chosen, results, strict=True):
+            mark = "-" if result.skipped else "✗" if result.bad else "✓"
+            bad += bool(result.bad)
+            print(f"{mark} {case.trouble:32}{case.verb:12}{case.must:58}{result}", flush=True)
+    print(f"{len(chosen)} cases, {bad} went wrong")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    apart()
+    sys.exit(main(sys.argv[1:]))
