@@ -93,7 +93,8 @@ def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
     if not isinstance(message, wire.Frame):
         return message
     spent = int(message.seq * SAMPLE_NS * OWN_COST).to_bytes(8, "little")
-    machine = dataclasses.replace(message.blocks["machine"], values=spent)
+    rows = message.blocks["machine"]
+    machine = dataclasses.replace(rows, values=spent + bytes(rows.values)[len(spent) :])
     return dataclasses.replace(message, blocks=message.blocks | {"machine": machine})
 
 
