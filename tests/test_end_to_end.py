@@ -257,7 +257,7 @@ def test_mistakes_get_one_line_and_their_status(
 def test_a_full_disk_is_said() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    done = command.run("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
+    done = command.here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
@@ -301,7 +301,7 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
 
 
 def test_a_recording_that_is_not_there_is_told_before_the_terminal(tmp_path: Path) -> None:
-    done = command.run("replay", str(tmp_path / "nosuch"))
+    done = command.here("replay", str(tmp_path / "nosuch"))
     assert done.returncode == 1
     assert done.stderr.endswith("nosuch: No such file or directory\n")
 
@@ -327,12 +327,12 @@ def test_text_has_a_row_a_cpu_and_says_what_is_missing() -> None:
 def test_topology_answers_in_both_forms() -> None:
     import json
 
-    done = command.run("topology", "--json")
+    done = command.here("topology", "--json")
     rows = json.loads(done.stdout)["cpus"]
     assert {r["cpu"] for r in rows} >= os.sched_getaffinity(0)
     assert set(rows[0]) == {"cpu", "online", "package", "die", "core", "thread", "l3", "node",
                             "type", "siblings"}  # fmt: skip
-    text = command.run("topology").stdout
+    text = command.here("topology").stdout
     assert f"{len(rows)} CPUs" in text
 
 
@@ -435,6 +435,6 @@ def test_a_dash_is_stdout(tmp_path: Path) -> None:
 
 
 def test_doctor_answers_where_nothing_can_be_read(tmp_path: Path) -> None:
-    done = command.run("doctor", "--sysroot", str(tmp_path))
+    done = command.here("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
     assert "no CPUs can be found below" in done.stdout
