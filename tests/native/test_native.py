@@ -61,7 +61,10 @@ def works(compiler: list[str], where: Path) -> bool:
 
 def wrapped(source: Path) -> list[str]:
     """Linker options by which a program's __wrap_ functions replace functions of the C library."""
-    names = sorted(set(re.findall(r"\b__wrap_(\w+)", source.read_text())))
+    text = source.read_text()
+    for header in re.findall(r'#include "(\w+_play\.h)"', text):
+        text += (HERE / header).read_text()
+    names = sorted(set(re.findall(r"\b__wrap_(\w+)", text)))
     return [f"-Wl,--wrap={name}" for name in names]
 
 
