@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 PROBE = HERE.parents[1] / "probe"
 SKIPPED = 77
 TIMEOUT_S = 120
-ALWAYS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
+ALWAYS = ["-std=c11", "-g1", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
 STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
 """As the package is compiled."""
 BUILDS = {
