@@ -101,13 +101,13 @@ def told(run: Run, *episodes: Episode) -> None:
 
 def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
     async def act(run: Run) -> None:
-        assert lines(run)[0].startswith(" episodes  4 in 4.1 s   ▼ 1 turbo-drop   ‖ 1 involuntary")
+        assert lines(run)[0].startswith(" episodes  4 in 4.1 s   ▼ 1 turbo-drop   ║ 1 involuntary")
         assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
         assert [line.split() for line in body(run)[:6]] == [
             ["▌╳", "22:13:23.0", "1.1", "s", "steal", "20.0", "%", "The", "hypervisor", "takes",
              "20.0", "%", "of", "CPU", "3"],
             ["hypervisor"],
-            ["‖", "22:13:22.2", "0.8", "s", "involuntary-halt", "1.0", "%", "A", "changing",
+            ["║", "22:13:22.2", "0.8", "s", "involuntary-halt", "1.0", "%", "A", "changing",
              "clock", "halted", "CPU", "2", "for", "1.0", "%", "of", "the", "time"],
             ["clock", "changes"],
             ["▼", "22:13:21.0", "1.0", "s", "turbo-drop", "−0.62", "GHz", "Power", "limit", "PL1",
@@ -328,8 +328,8 @@ def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert monitor(run).view.id == "core"
         assert monitor(run).choice.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
-        assert run.has("‖ CPU 2 involuntary-halt 0.2 s of 0.8 s 1.0 %  clock changes")
-        assert run.has("‖1")
+        assert run.has("║ CPU 2 involuntary-halt 0.2 s of 0.8 s 1.0 %  clock changes")
+        assert run.has("║1")
         await run.pilot.press("escape")
         assert monitor(run).view.id == "episodes"
 
