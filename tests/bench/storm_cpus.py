@@ -94,7 +94,8 @@ def fake(
 
     def switch(cpu: int, state: bool) -> None:
         if state and rng.random() < 0.5:  # firmware may have set it up anew
-            kernel.ask("reset", cpu=cpu)
+            for register, (before, _) in kernel.regs().get(cpu, {}).items():
+                kernel.poke(cpu, register, before)
         kernel.ask("online", cpu=cpu, online=state)
         online[cpu] = state
 

@@ -53,21 +53,30 @@ def lived(
 
 def charts(
     session: Session, interval: Interval, *, cpu: int = 0, size: tuple[int, int] = (120, 25),
-    window_s: float = 5.0, units: Units = "GHz", ascii_: bool = False,
+    window_s: float = 5.0, units: Units = "GHz", ascii_: bool = False, exact: bool = True,
 ) -> Charts:  # fmt: skip
     place = next(place for place in Places(session).places if cpu in place.cpus)
     known = core_page.known(session, place, who=bool(interval.tasks))
     page = layout.page(known, *size)
-    time = time_axis.fitted(interval.time_ns, session.hello.sample_ns, window_s, page.columns)
+    axis = of_samples if exact else time_axis.fitted
+    time = axis(interval.time_ns, window_s, page.columns)
     scene = numbers.scene(session, interval, place, page, units, time.start_ns)
     track = values.Track(session, place)
     track.look(time)
-    return Charts(scene, time, track, Scales(), ascii_)
+    return Charts(scene, time, track, Scales(), ascii_, "shapes")
+
+
+def of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
+    """An axis whose bins are samples, or several where there is no room, so that a chart shows
+    exactly what was counted."""
+    samples = round(window_s * 1e9 / made.SAMPLE_NS)
+    bin_ns = -(-samples // min(room, samples)) * made.SAMPLE_NS
+    return time_axis.Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, min(room, samples), now_ns)
 
 
 def runs(session: Session, interval: Interval, **more: Any) -> list[list[strips.Run]]:
     width = more.get("size", (120, 25))[0]
-    return core_page.lines(charts(session, interval, **more), KEYS, width)
+    return core_page.lines(charts(session, interval, **more), "5 s", KEYS, width)
 
 
 def text(session: Session, interval: Interval, **more: Any) -> list[str]:
@@ -87,7 +96,7 @@ def line(found: Sequence[str], label: str) -> str:
 def panel(of: Charts, key: str) -> list[str]:
     """The cells of a panel."""
     first, lines = 0, [strips.text(line) for line in of.panels()]
-    start = layout.LABEL + of.scene.page.columns - of.time.width
+    start = layout.LABEL
     for each in of.scene.page.panels:
         first += each.gap
         if each.key == key:

@@ -13,7 +13,7 @@ from math import ceil, floor, log10
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.braille import Codes, codes_of, rows_of
 from perftop.draw.strips import Run
@@ -63,32 +63,17 @@ def key(name: str) -> int:
 
 
 def strip(shares: Floats, lines: int, *, ascii_: bool = False) -> Chart:
-    """Columns from the bottom up for shares from 0 to 1. A share of 0 is a thin line; an unknown
-    one is blank."""
+    """Columns from the bottom up for shares from 0 to 1, each line in the colour of the share up to
+    which it reaches. A share of 0 is a thin line; an unknown one is blank."""
     ramp = codes_of(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
     known = np.isfinite(shares)
     share = np.clip(np.where(known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * known
     below = 8 * np.arange(lines - 1, -1, -1)[:, None]
     level = np.clip(eighths - below, 0, 8)
-    heat = np.minimum(theme.HEAT - 1, (share * theme.HEAT).astype(int)) + _HEAT
+    reached = np.minimum(share, np.arange(lines, 0, -1)[:, None] / lines)
+    heat = np.minimum(theme.HEAT - 1, (reached * theme.HEAT).astype(int)) + _HEAT
     return Chart(ramp[level], np.where(level > 0, heat, _AT["text"]))
-
-
-# --- shares of a whole
-
-
-def stack(shares: Floats, shapes: Sequence[Run], lines: int) -> Chart:
-    """Shares (columns, parts) stacked, the first at the bottom; dots fill the rest of the whole.
-    The ends are rounded, not the heights, so rounding errors do not add up."""
-    known: Bools = np.asarray(np.isfinite(shares).all(axis=1))
-    ends: Floats = np.floor(np.cumsum(np.where(known[:, None], shares, 0.0), axis=1) * lines + 0.5)
-    height = np.arange(lines - 1, -1, -1)[:, None, None]
-    part: Ints = np.asarray((ends[None] <= height).sum(axis=2))
-    part[:, ~known] = len(shapes) + 1
-    codes = codes_of("".join(shape for shape, _ in shapes) + theme.NEITHER + " ")
-    keys = np.array([_AT[name] for _, name in shapes] + [_AT["neither"], _AT["text"]])
-    return Chart(codes[part], keys[part])
 
 
 # --- a line and its limit
@@ -118,21 +103,28 @@ def graph(
 
 
 def ruled(chart: Chart, rules: Mapping[int, str]) -> Chart:
-    """The chart with vertical rules below its line, by column from the left, each with a word at
-    its foot. Each word is one line lower than the word before it; a word without free cells is left
-    out."""
-    codes, keys = chart.codes.copy(), chart.keys.copy()
+    """The chart with the rules of `with_rules`."""
+    return Chart(*with_rules(chart.codes, chart.keys, rules, (_AT["faint"], _AT["dim"])))
+
+
+def with_rules(
+    codes: Codes, keys: Ints, rules: Mapping[int, str], styles: tuple[int, int]
+) -> tuple[Codes, Ints]:
+    """Cells of a chart with vertical rules below its line, by column from the left, each with a
+    word at its foot. Each word is one line lower than the word before it; a word without free cells
+    is left out. `styles`: those of rules and of words."""
+    codes, keys = codes.copy(), keys.copy()
     lines, columns = codes.shape
     bare = codes == ord(" ")
     for column in rules:
         below = bare[:, column] & np.maximum.accumulate(~bare[:, column])
-        codes[below, column], keys[below, column] = ord(_RULE), _AT["faint"]
+        codes[below, column], keys[below, column] = ord(_RULE), styles[0]
     words = {column: word for column, word in rules.items() if word}
     for line, (column, word) in enumerate(words.items(), lines - len(words)):
         cells = slice(column + 1, column + 1 + len(word))
         if line > 0 and cells.stop <= columns and bare[line, cells].all():
-            codes[line, cells], keys[line, cells] = codes_of(word), _AT["dim"]
-    return Chart(codes, keys)
+            codes[line, cells], keys[line, cells] = codes_of(word), styles[1]
+    return codes, keys
 
 
 # --- scales

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from perftop.draw import charts, strips, theme
 
 NAN = math.nan
-SHAPES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
 SHARES = st.lists(st.floats(-0.5, 1.5) | st.just(NAN), min_size=1, max_size=40)
 LINES = st.integers(1, 12)
 
@@ -52,16 +51,13 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
     values: list[float], lines: int, ascii_: bool
 ) -> None:
     shares = np.array(values)
-    parts = np.stack([shares, shares, shares], axis=1) / 3
-    fields = [text(charts.strip(shares, lines, ascii_=ascii_)),
-              text(charts.stack(parts, SHAPES, lines))]  # fmt: skip
+    field = text(charts.strip(shares, lines, ascii_=ascii_))
     graph = text(line_of(values, lines, limits=0.9, ascii_=ascii_))
-    for chart in (*fields, graph):
+    for chart in (field, graph):
         assert [len(line) for line in chart] == [len(values)] * lines
-    for chart in fields:
-        columns = ["".join(column) for column in zip(*chart, strict=True)]
-        assert [column.isspace() for column in columns] == np.isnan(shares).tolist()
-    assert not ascii_ or all(line.isascii() for line in fields[0] + graph)
+    columns = ["".join(column) for column in zip(*field, strict=True)]
+    assert [column.isspace() for column in columns] == np.isnan(shares).tolist()
+    assert not ascii_ or all(line.isascii() for line in field + graph)
 
 
 @given(SHARES, LINES)
@@ -69,23 +65,6 @@ def test_neighbours_of_one_style_are_one_run(values: list[float], lines: int) ->
     for runs in charts.strip(np.array(values), lines).lines():
         keys = [key for _, key in runs]
         assert all(a != b for a, b in pairwise(keys))
-
-
-# --- shares of a whole
-
-
-def test_states_lie_upon_each_other_in_their_order() -> None:
-    shares = np.array([[0.25, 0.25, 0.25], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [NAN, NAN, NAN]])
-    assert text(charts.stack(shares, SHAPES, 4)) == ["·█· ", "▄█· ", "▀█· ", "██· "]
-    assert text(charts.stack(np.array([[0.2, 0.2, 0.2]]), SHAPES, 2)) == ["·", "▀"]  # ends at 0.6
-
-
-@given(st.lists(st.floats(0, 1), min_size=4, max_size=4), LINES)
-def test_no_state_is_drawn_higher_than_it_is(weights: list[float], lines: int) -> None:
-    shares = np.array([weights]) / max(sum(weights), 1.0)
-    column = "".join(text(charts.stack(shares[:, :3], SHAPES, lines)))
-    for share, (shape, _) in zip(shares[0], SHAPES, strict=False):
-        assert abs(column.count(shape) - share * lines) <= 1.0
 
 
 # --- lines

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perftop.draw import charts, theme
+from perftop.base.arrays import Bools
+from perftop.draw import areas, charts, curves
 from perftop.draw.strips import Run
 from perftop.samples.metrics import METRICS
 from perftop.tui.core_page import ramp
@@ -16,16 +17,20 @@ from perftop.tui.core_page.layout import LABEL, Panel
 from perftop.tui.core_page.numbers import Scene, beside
 from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
+from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.time_axis import Axis
 
-_SHAPES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
-_RANGE = (*_SHAPES, (theme.UNKNOWN, "unknown"))
-_ACCOUNT = ((theme.USER, "lp0"), (theme.KERNEL, "cyan"), (theme.STEAL, "warn"))
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that
 noise does not glow."""
 _RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 """Possible ends of the scale of instructions per cycle."""
+_LOST = {
+    "ipc": ("neighbour",),
+    "steal": ("steal", "neighbour"),
+    "involuntary": ("involuntary-halt",),
+}
+"""Kinds of episodes that a metric suffers from."""
 _ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": _RATES}
 CEILING_STEP_HZ = 50e6
 """Minimum change of the ceiling shown as a step: half a turbo step, as a column is a mean."""
@@ -54,64 +59,86 @@ class Charts:
     track: Track
     scales: Scales
     ascii_: bool
+    look: areas.Look = "colour"
+    """What areas are made of outside of ASCII."""
 
     def panels(self) -> list[list[Run]]:
         """Lines of all panels: label, chart, numbers."""
         lines: list[list[Run]] = []
         page = self.scene.page
-        left = " " * (page.columns - self.time.width)
         for panel in page.panels:
             if panel.gap:
                 lines.append([])
             labels, drawn = self._drawn(panel)
             for label, cells, numbers in zip(labels, drawn, beside(self.scene, panel), strict=True):
-                start = f" {label:>{LABEL - 2}} {left}"
+                start = f" {label:>{LABEL - 2}} "
                 lines.append([(start, "dim"), *cells, (" ", "text"), *numbers])
         return lines
 
     def foot(self) -> list[list[Run]]:
-        """The time axis: a line of events and a line of clock times."""
+        """The time axis: a line of events, and one of clock times if there is room for it."""
         scene, time = self.scene, self.time
         if not scene.page.axis:
             return []
         kept, unix, now_ns = scene.session.history, scene.session.unix, scene.interval.time_ns
-        left: Run = (" " * (LABEL + scene.page.columns - time.width), "dim")
+        left: Run = (" " * LABEL, "dim")
         first_ns = None if kept is None else kept.first_ns
         rule = time_axis.history(
-            time, scene.episodes, now_ns, first_ns, unix, self._ceiling_steps(), scene.session.marks
-        )
-        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][-scene.page.axis :]
+            time, scene.episodes, now_ns, first_ns, unix, self._ceiling_steps(),
+            scene.session.marks, inside=scene.page.axis == 1,
+        )  # fmt: skip
+        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: scene.page.axis]
 
     def _drawn(self, panel: Panel) -> Drawn:
         if panel.key == "clock":
             return self._clock(panel.lines)
         if panel.key == "smt":
-            return _whole("SMT", panel.lines), self._smt(panel.lines)
+            return _labels(panel.lines, "SMT lp0", "lp1"), self._smt(panel.lines)
         if panel.key == "account":
-            shares = charts.stack(self.track.account(), _ACCOUNT, panel.lines)
-            return _whole("time", panel.lines), shares.lines()
+            return _labels(panel.lines, "time 100 %", "0"), self._account(panel.lines)
         return self._strips(panel)
 
     def _clock(self, lines: int) -> Drawn:
-        """The clock and its ceiling: red during alarms, and faint where the core slept, which the
-        scale then need not include."""
+        """The clock under its ceiling: red during alarms, and faint where the core slept, which the
+        scale then need not include. A climb is seen from 0 on."""
         track, (unit, per_hz, digits) = self.track, self.scene.unit
         busy, ceiling, awake = track.core("busy_hz"), track.ceiling(), track.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
         low, high = self.scales.clock = charts.span(seen, CLOCK_STEP_HZ, self.scales.clock)
-        keys = np.where(awake, charts.key("clock"), charts.key("faint"))
+        climbs = [episode for episode in self.scene.episodes if episode.kind == "ramp"]
+        if climbs:
+            low = 0.0
+        if np.isfinite(ceiling).any():  # its line is the first
+            high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
+        how = np.where(awake, curves.AWAKE, curves.ASLEEP)
+        how[self._alarmed()] = curves.LOST
+        ends = np.array([low]), np.array([high])
+        cells = curves.clock(_dots(busy), _dots(ceiling), _dots(how), ends, lines, self._look)
+        for episode in climbs:
+            cells = ramp.ruled(cells, ramp.columns(self.time, episode))
+        labels = _labels(
+            lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
+        )
+        if (busy < low).any() and lines > 1:
+            labels[-1] = f"< {labels[-1]}"
+        return labels, cells.lines()[0]
+
+    def _alarmed(self, kind: str = "") -> Bools:
+        """Columns in which an episode ran that is an alarm now; `kind`: only of this kind."""
+        found = np.zeros(self.time.bins, bool)
+        now_ns = self.scene.interval.time_ns
         for episode in self.scene.episodes:
-            found = time_axis.cells(self.time, episode, self.scene.interval.time_ns)
-            if found and time_axis.mark(episode)[1] == "alarm":
-                keys[found[0].start : found[0].stop] = charts.key("alarm")
-        chart = charts.graph(busy, ceiling, keys, low, high, lines, ascii_=self.ascii_)
-        for episode in self.scene.episodes:
-            if episode.kind == "ramp":
-                chart = charts.ruled(chart, ramp.columns(self.time, episode))
-        labels = _marks(low * per_hz, high * per_hz, lines, unit)
-        if (busy < low).any():
-            labels[-1] = f"< {low * per_hz:.{digits}f}"
-        return labels, chart.lines()
+            seen = time_axis.cells(self.time, episode, now_ns)
+            if seen and episode.kind == (kind or episode.kind):
+                over = not going(episode, self.scene.interval)
+                found[seen[0].start : seen[0].stop] |= (
+                    time_axis.mark(episode, now_ns)[1] == "alarm" and not over
+                )
+        return found
+
+    @property
+    def _look(self) -> areas.Look:
+        return "ascii" if self.ascii_ else self.look
 
     def _ceiling_steps(self) -> list[int]:
         """Columns in which the ceiling moved, which is no episode; empty without a clock panel."""
@@ -122,15 +149,22 @@ class Charts:
         return np.flatnonzero(moved).tolist()
 
     def _smt(self, lines: int) -> list[list[Run]]:
+        """The core's cell made tall: the first thread above the middle, the second below."""
         states, place = self.track.states(), self.scene.place
         if self.scene.interval.split.method[place.at] == "bounds":
             unknown = np.isnan(states).all(axis=1)
             states[unknown] = self.track.lowest()[unknown]
         if len(place.cpus) > 2:  # only known: whether any of them runs
             states[:, 1:] = 0.0
-        open_ = 1 - states.sum(axis=1)
-        shares = np.stack([states[:, 3], states[:, 1], states[:, 2], open_], axis=1)
-        return charts.stack(shares, _RANGE, lines).lines()
+        _, lp0, lp1, both = states.T[:, None]
+        open_ = np.maximum(0.0, 1 - states.sum(axis=1))[None]
+        return areas.states(both, open_, lp0, lp1, lines, self._look).lines()[0]
+
+    def _account(self, lines: int) -> list[list[Run]]:
+        """Where the time goes: user and kernel from the floor, stolen time from the ceiling."""
+        user, kernel, steal = self.track.account().T[:, None]
+        heat = np.where(self._alarmed("steal"), areas.HOT, areas.QUIET)[None]
+        return areas.account(user, kernel, steal, heat, lines, self._look).lines()[0]
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
@@ -143,8 +177,13 @@ class Charts:
             scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{top:g}"
         labels: list[str] = []
         cells: list[list[Run]] = []
-        for i, shares in enumerate(values / top):
-            cells += charts.strip(shares, tall, ascii_=self.ascii_).lines()
+        lost = np.full(self.time.bins, curves.AWAKE)
+        for kind in _LOST.get(key, ()):
+            lost[self._alarmed(kind)] = curves.LOST
+        how, tops = _dots(lost), np.array([top])
+        for i, each in enumerate(values):
+            drawn = curves.rate(_dots(each), how, tops, tall, self._look)
+            cells += self._grounded(drawn, np.isfinite(each)).lines()[0]
             if tall > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 labels += [name, scale, *[""] * tall][:tall]
@@ -155,25 +194,23 @@ class Charts:
                 labels.append(label)
         return labels, cells
 
-
-def _marks(low: float, high: float, lines: int, unit: str) -> list[str]:
-    """Labels of the lines: round values where they fall, the topmost with the unit."""
-    marks = charts.marks(low, high, lines, max(2, min(6, lines // 2)))
-    texts = {line: f"{round(value, 6):g}" for line, value in marks.items()}
-    digits = max((len(text.partition(".")[2]) for text in texts.values()), default=0)
-    labels = [""] * lines
-    for line, value in marks.items():
-        labels[line] = f"{value:.{digits}f}"
-    first = min(marks, default=0)
-    blank = " " * (len(unit) + 1)
-    return [
-        f"{label} {unit}" if line == first else label + blank if label else ""
-        for line, label in enumerate(labels)
-    ]
+    def _grounded(self, cells: areas.Cells, known: Bools) -> areas.Cells:
+        """The chart with a faint floor where its value is known to be 0; unknown ones are blank."""
+        codes, keys = cells.codes.copy(), cells.keys.copy()
+        nothing = known & (codes[0, -1] == ord(" "))
+        codes[0, -1, nothing] = ord("_" if self.ascii_ else "⣀")
+        keys[0, -1, nothing] = len(cells.names)
+        return areas.Cells(codes, keys, [*cells.names, "rule"])
 
 
-def _whole(name: str, lines: int) -> list[str]:
-    labels = [f"{name} 100 %", *[""] * (lines - 1)]
-    if lines % 2 == 0:
-        labels[lines // 2] = "50 %"
+def _dots(columns: np.ndarray) -> np.ndarray:
+    """One chart of columns of dots: each value twice, as a cell has two."""
+    return np.repeat(columns, 2)[None]
+
+
+def _labels(lines: int, first: str, last: str = "", blank: int = 0) -> list[str]:
+    """The ends of a scale; `blank`: cells behind the lower one."""
+    labels = [first, *[""] * (lines - 1)]
+    if lines > 1 and last:
+        labels[-1] = last + " " * blank
     return labels

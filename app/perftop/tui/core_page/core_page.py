@@ -78,14 +78,17 @@ class CorePage(Canvas):
         assert self._laid is not None
         (session, interval), (place, page_), choice = self._seen, self._laid, self.choice
         time = time_axis.fitted(
-            interval.time_ns, session.hello.sample_ns, choice.window_s, page_.columns
-        )
+            interval.time_ns, choice.window_s, page_.columns,
+            None if session.history is None else session.history.first_ns,
+        )  # fmt: skip
         scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
         self._track = self._track or values.Track(session, place)
         self._scales = self._scales or charts.Scales()
         self._track.look(time)
-        drawn = charts.Charts(scene, time, self._track, self._scales, choice.ascii)
-        self._lines = lines(drawn, self._keys, self.size.width)
+        drawn = charts.Charts(scene, time, self._track, self._scales, choice.ascii,
+                              "shapes" if self.app.no_color else "colour")  # fmt: skip
+        window = duration(choice.window_s)
+        self._lines = lines(drawn, window, self._keys, self.size.width)
 
     def _captions(self) -> Mapping[str, str]:
         """Captions of the keys that go back and zoom, as the user has bound them."""
@@ -107,10 +110,9 @@ class CorePage(Canvas):
         self.lay_out()
 
 
-def lines(charts: Charts, keys: Mapping[str, str], width: int) -> list[list[Run]]:
-    """The whole page; the window named at its top is the one that is drawn."""
-    scene, time = charts.scene, charts.time
-    window = duration(time.bins * time.bin_ns / 1e9)
+def lines(charts: Charts, window: str, keys: Mapping[str, str], width: int) -> list[list[Run]]:
+    """The whole page."""
+    scene = charts.scene
     return [
         *above(scene, window, keys, width),
         *charts.panels(),

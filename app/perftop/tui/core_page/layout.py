@@ -75,6 +75,8 @@ class _Wish:
     """Its share of the room, relative to the weights of the others."""
     rank: int
     """The highest is dropped first if there is no room for all."""
+    step: int = 1
+    """Lines by which its strips grow."""
 
 
 def page(known: Known, width: int, lines: int) -> Page:
@@ -104,12 +106,14 @@ def _panels(known: Known, room: int) -> Iterable[Panel]:
         wishes.remove(max(wishes, key=lambda wish: wish.rank))
     room -= gaps
     spare = room - sum(wish.panel.lines for wish in wishes)
-    while growing := [w for w in wishes if w.panel.tall < w.most and w.panel.strips <= spare]:
+    while growing := [
+        w for w in wishes if w.panel.tall < w.most and w.panel.strips * w.step <= spare
+    ]:
         least = min(growing, key=lambda wish: wish.panel.tall / wish.weight)
         at = wishes.index(least)
-        panel = replace(least.panel, tall=least.panel.tall + 1)
+        panel = replace(least.panel, tall=least.panel.tall + least.step)
         wishes[at] = replace(least, panel=panel)
-        spare -= panel.strips
+        spare -= panel.strips * least.step
     return (wish.panel for wish in wishes)
 
 
@@ -121,17 +125,17 @@ def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
     if "busy_hz" in known.metrics:
         found.append(_Wish(Panel("clock", 1, 3), 16, 6, 1))
     if paired:
-        found.append(_Wish(Panel("smt", 1, 3, gap=tall and bool(found)), 14, 6, 2))
+        found.append(_Wish(Panel("smt", 1, 2, gap=tall and bool(found)), 14, 6, 2, step=2))
     elif account:
         found.append(_Wish(Panel("account", 1, 3, gap=tall and bool(found)), 14, 6, 2))
     most = 6 if known.threads == 1 else 3
     found.append(_Wish(Panel("util", known.threads, 1, gap=tall), most, 1, 0))
-    ranks = ("involuntary", "steal", "ipc", "kernel_cycles")
+    ranks = {"steal": 1, "involuntary": 3, "ipc": 4, "kernel_cycles": 5}
     for key in ("ipc", "involuntary", "kernel_cycles", "steal"):
         if key in known.metrics and (key != "steal" or known.virtual):
             each = tall and known.threads == 2 and key != "steal"
             panel = Panel(key, 2, 2) if each else Panel(key, 1, 1)
-            found.append(_Wish(panel, 3, 1, 3 + ranks.index(key)))
+            found.append(_Wish(panel, 3, 1, ranks[key]))
     if account and paired and taller:
         found.append(_Wish(Panel("account", 1, 4, gap=True), 6, 2, 9))
     return found

@@ -42,18 +42,18 @@ class Track:
         return np.full((self._axis.width, values), np.nan)
 
     def _bins(self, key: str, ask: Callable[[Times], Floats]) -> Floats:
-        """Bins of the axis from the history, each repeated over the columns it is wide."""
+        """Bins of the axis, from the history."""
         axis, edges = self._axis, self._axis.edges
         then, held = self._kept.get(key, (None, np.zeros(0)))
         moved = -1
-        if then and (then.bin_ns, then.bins, then.wide) == (axis.bin_ns, axis.bins, axis.wide):
+        if then and (then.bin_ns, then.bins) == (axis.bin_ns, axis.bins):
             moved = (axis.end_ns - then.end_ns) // axis.bin_ns
         if 0 <= moved < axis.bins - 1:  # the last held bin was incomplete
             held = np.concatenate([held[moved:-1], ask(edges[-moved - 2 :])])
         else:
             held = ask(edges)
         self._kept[key] = axis, held
-        return held if axis.wide == 1 else np.repeat(held, axis.wide, axis=0)
+        return held
 
     def core(self, key: str) -> Floats:
         """(columns): the siblings combined as in other views; for involuntary halts the worse."""

@@ -158,7 +158,7 @@ def _right(session: Session, interval: Interval | None, status: Status, width: i
         pieces.append((0, [(f" NO DATA FOR {status.silent_s:.0f} s ", "lost")]))
     if status.recording is not None:
         size = status.recording
-        pieces.append((1, [(f" • {size} ", "paused") if size else (" NOT RECORDING ", "lost")]))
+        pieces.append((1, [(f" ● {size} ", "paused") if size else (" NOT RECORDING ", "lost")]))
     if status.job:
         pieces.append((0, [(foreign(status.job), "clock")]))
     if status.failed is not None:

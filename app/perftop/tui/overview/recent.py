@@ -24,7 +24,7 @@ def axis(session: Session, interval: Interval, cells: int) -> Axis:
     """The time that `cells` cells cover: each is as long as the interval, in whole samples."""
     sample_ns = session.hello.sample_ns
     span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-    return Axis(interval.time_ns, span_ns, cells, 1, interval.time_ns)
+    return Axis(interval.time_ns, span_ns, cells, interval.time_ns)
 
 
 class Recent:

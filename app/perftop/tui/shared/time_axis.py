@@ -1,5 +1,6 @@
 """A time axis: the moment of each cell of a line, clock times, and signs for episodes. The newest
-moment is at the right edge. Pure; only `edges` imports numpy.
+moment is at the right edge. An axis stands below what it measures, so nothing of it is drawn over
+values. Pure; only `edges` imports numpy.
 """
 
 from __future__ import annotations
@@ -7,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
+from math import ceil
 
 from perftop.base.times import clock
 from perftop.draw import theme
@@ -22,7 +25,15 @@ Unix = Callable[[int], float]
 
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds, that fall on round clock times."""
-TICK = "│"
+TICK = "┬"
+NAME = "│"
+"""Begins the name of a mark."""
+APART = 3
+"""Minimum cells between two clock times."""
+FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90, 105, 120, 150,
+         180, 210, 240, 300, 360, 420, 500)  # fmt: skip
+"""Lengths that an axis has while history is shorter than its window: few, as cells take on another
+length with each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +45,7 @@ class Axis:
     same span while time goes on."""
     bin_ns: int
     bins: int
-    wide: int
-    """Cells in each bin."""
+    """Number of bins; each is a cell."""
     now_ns: int
     """Raw ns of the newest moment; it lies in the last bin, which holds nothing later."""
 
@@ -46,7 +56,7 @@ class Axis:
     @property
     def width(self) -> int:
         """Width of the axis in cells."""
-        return self.bins * self.wide
+        return self.bins
 
     @property
     def edges(self) -> Times:
@@ -67,37 +77,51 @@ class Axis:
         return max(0, first), min(self.bins - 1, last)
 
 
-def fitted(now_ns: int, sample_ns: int, window_s: float, room: int) -> Axis:
-    """The finest axis of at most `room` cells that covers the window. Bins are whole samples; if
-    there is more room than samples, a bin is several cells wide."""
-    samples = max(1, round(window_s * 1e9 / sample_ns))
-    wide = max(1, room // samples)
-    bins = max(1, room // wide)
-    bin_ns = -(-samples // bins) * sample_ns
-    return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, bins, wide, now_ns)
+def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
+    """The finest axis of `room` cells that covers the window, or as much of it as there has been
+    since `first_ns`. The distance of its ticks is a multiple of its bins, which may be shorter than
+    a sample."""
+    window_ns = window_s * 1e9
+    if first_ns is not None:
+        past_ns = now_ns - first_ns
+        window_ns = min(window_ns, next((s * 1e9 for s in FIT_S if s * 1e9 >= past_ns), window_ns))
+    least_ns = max(1, ceil(window_ns / room))
+    steps_ns = [step_s * 10**9 for step_s in STEPS_S if step_s * 10**9 >= _label(step_s) * least_ns]
+    bin_ns = steps_ns[0] // (steps_ns[0] // least_ns) if steps_ns else least_ns
+    return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, room, now_ns)
+
+
+def _label(step_s: int) -> int:
+    """Cells of a clock time and the gap to the next one."""
+    return len(clock(0, step_s)) + APART
+
+
+def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
+    """Cells of round clock times, and these as text; from the left."""
+    zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
+    start_ns = zero_ns + axis.start_ns
+    step_s = _step_s(axis)
+    local_s = time.localtime(start_ns // 10**9).tm_gmtoff
+    first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
+    moments = (tick * step_s - local_s for tick in range(first, first + axis.bins + 1))
+    found = (((s * 10**9 - start_ns) // axis.bin_ns, clock(s, step_s)) for s in moments)
+    return list(takewhile(lambda tick: tick[0] < axis.bins, found))
+
+
+def _step_s(axis: Axis) -> int:
+    """Distance of the ticks: the shortest that leaves room for clock times."""
+    wide = (s for s in STEPS_S if s * 10**9 >= _label(s) * axis.bin_ns)
+    return next(wide, STEPS_S[-1])
 
 
 def times(axis: Axis, unix: Unix) -> str:
-    """A line as wide as the axis, with ticks and their clock times to the right of them."""
-    zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
-    start_ns = zero_ns + axis.start_ns
-    step_s = next((s for s in STEPS_S if _fits(axis, s)), STEPS_S[-1])
-    local_s = time.localtime(start_ns // 10**9).tm_gmtoff
-    first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
-    line = ""
-    for tick in range(first, first + axis.bins + 1):
-        moment_s = tick * step_s - local_s
-        at = (moment_s * 10**9 - start_ns) // axis.bin_ns * axis.wide
-        text = TICK + clock(moment_s, step_s)
-        if at + len(text) >= axis.width:
-            break
-        line = line.ljust(at)[:at] + text
-    return line.ljust(axis.width)
-
-
-def _fits(axis: Axis, step_s: int) -> bool:
-    """Whether ticks at this distance leave room for their clock times."""
-    return step_s * 10**9 * axis.wide >= (len(clock(0, step_s)) + 3) * axis.bin_ns
+    """A line as wide as the axis, with the clock times of ticks below them."""
+    line = " " * axis.width
+    for cell, text in ticks(axis, unix):
+        start = cell - len(text) // 2
+        if start >= 0 and start + len(text) <= axis.width:
+            line = line[:start] + text + line[start + len(text) :]
+    return line
 
 
 def episodes(axis: Axis, session: Session) -> list[Episode]:
@@ -126,8 +150,7 @@ def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | N
     if seen is None:
         return None
     first, last = seen
-    found = range(first * axis.wide, (last + 1) * axis.wide)
-    return found, episode.start_ns >= axis.start_ns
+    return range(first, last + 1), episode.start_ns >= axis.start_ns
 
 
 def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, Run]:
@@ -157,18 +180,24 @@ def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0)
 
 def history(
     axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
-    steps: Iterable[int] = (), marks: Iterable[Episode] = (),
+    steps: Iterable[int] = (), marks: Iterable[Episode] = (), *, inside: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """The line of the axis. If history does not reach its left end, the line says when history
-    begins. Free cells show the names of `marks`, and a faint sign at the cells in `steps`."""
-    begin = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
-    blank = begin * axis.wide
+    """The line of the axis, with ticks. If history does not reach its left end, the line says when
+    history begins. Free cells show the names of `marks`, and a faint sign at the cells in `steps`.
+    `inside`: clock times stand in the line where it is free, as no line follows that has them."""
+    blank = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
     line = rule(axis, episodes, shown_ns, blank)
+    free = {cell for cell, run in enumerate(line) if run == (theme.RULE, "rule")}
     for moment in marks:
-        _name(line, axis, moment, shown_ns)
-    for cell in steps:
-        if line[cell] == (theme.RULE, "rule"):
-            line[cell] = (theme.STEP, "faint")
+        free -= _name(line, axis, moment, shown_ns)
+    for cell in free.intersection(steps):
+        line[cell] = (theme.STEP, "faint")
+    for cell, text in ticks(axis, unix):
+        start = cell - len(text) // 2
+        if inside and free.issuperset(range(start - 1, start + len(text) + 1)):
+            line[start - 1 : start + len(text) + 1] = [(c, "dim") for c in f" {text} "]
+        elif not inside and cell in free:
+            line[cell] = (TICK, "faint")
     if first_ns is not None and blank:
         since = f"{clock(unix(first_ns))} "
         texts = (f"history from {since}", f"from {since}", "")
@@ -176,15 +205,17 @@ def history(
     return line
 
 
-def _name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> None:
-    """Writes a tick and the mark's label to the right of it, up to the next cell in use. The tick
-    may stand on the stroke of an episode."""
+def _name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> set[int]:
+    """Writes a stroke and the mark's label to the right of it, up to the next cell in use; returns
+    the cells that it took. The stroke may stand on that of an episode."""
     seen = cells(axis, moment, shown_ns)
     if seen is None:
-        return
-    text = TICK + foreign(moment.evidence["label"])
+        return set()
+    text, taken = NAME + foreign(moment.evidence["label"]), set()
     free: tuple[str, ...] = theme.RULE, theme.CLOCK
     for cell, sign in zip(range(seen[0].start, axis.width), text, strict=False):
         if line[cell][0] not in free:
             break
         line[cell], free = (sign, "dim"), (theme.RULE,)
+        taken.add(cell)
+    return taken

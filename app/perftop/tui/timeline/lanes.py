@@ -57,14 +57,14 @@ class Lanes:
         """A line with one lane in whole cells, or with two in the halves of cells."""
         levels = self._levels[row]
         codes = levels[lanes[0]] * _KNOWN + levels[lanes[-1]]
-        return _strip(codes.tobytes(), self.axis.wide, ascii_=self._ascii)
+        return _strip(codes.tobytes(), ascii_=self._ascii)
 
     def tall(self, row: int, lane: int, lines: int) -> list[list[Run]]:
         """A lane several lines high, in which height also shows the value."""
         at = row, lane, lines
         if at not in self._charts:
             low, high = self.scale.low, self.scale.high
-            share = np.repeat((self.values[row][lane] - low) / (high - low), self.axis.wide)
+            share = (self.values[row][lane] - low) / (high - low)
             self._charts[at] = charts.strip(share, lines, ascii_=self._ascii).lines()
         return self._charts[at]
 
@@ -109,14 +109,14 @@ class Lanes:
 
 
 @lru_cache(maxsize=1024)
-def _strip(codes: bytes, wide: int, *, ascii_: bool) -> list[Run]:
+def _strip(codes: bytes, *, ascii_: bool) -> list[Run]:
     """Cells from the levels of their halves; equal neighbours become one run. Cached, as most
     strips stay equal from one refresh to the next: callers must not change the list."""
     cells = _cells(ascii_=ascii_)
     runs: list[Run] = []
     for code, same in groupby(codes):
         shape, key = cells[code]
-        runs.append((shape * (len(list(same)) * wide), key))
+        runs.append((shape * len(list(same)), key))
     return runs
 
 

@@ -28,7 +28,9 @@ from perftop.tui.shared.places import Line
 from perftop.tui.timeline.lanes import Lanes, marked
 from perftop.tui.timeline.layout import NUMBER, LaneLine, TimelineLayout, label, planned, titles
 
-HEADS = 3
+HEADS = 2
+TALL = 24
+"""Lines from which clock times have a line of their own, below the axis."""
 
 
 class Past(Cursor):
@@ -99,7 +101,8 @@ class Past(Cursor):
             lines = [Line("row", row) for row in arranged(places, choice, session, self._interval)]
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
-        room = self.size.height - (0 if self.bare else HEADS)
+        feet = 2 if self.size.height >= TALL else 1
+        room = self.size.height - (0 if self.bare else HEADS + feet)
         of_core = self._field.of_core
         self._plan = planned(
             places, lines, room, choice.order, of_core=of_core, ascii_=choice.ascii
@@ -114,8 +117,9 @@ class Past(Cursor):
         self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
         room = max(1, self.width - plan.label - self._right)
         self._axis = time_axis.fitted(
-            interval.time_ns, session.hello.sample_ns, choice.window_s, room
-        )
+            interval.time_ns, choice.window_s, room,
+            None if session.history is None else session.history.first_ns,
+        )  # fmt: skip
         self._left = plan.label + room - self._axis.width
         places = self.places.places
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
@@ -124,7 +128,9 @@ class Past(Cursor):
         self._lanes, self._now = lanes, now.tolist()
         self._doubted = doubted(self._field.key, session, interval).tolist()
         self._share_out(time_axis.episodes(self._axis, session))
-        self.heads = [] if self.bare or not self._right else self._heads(session)
+        bare = self.bare or not self._right
+        self.heads = [] if bare else self._heads()
+        self.feet = [] if bare else self._feet(session)
 
     def _in_sight(self) -> list[int]:
         """Rows in sight."""
@@ -148,41 +154,48 @@ class Past(Cursor):
 
     # --- lines that stay
 
-    def _heads(self, session: Session) -> list[list[Run]]:
-        plan, history, shown = self._plan, session.history, self._interval
-        of_core = self._field.of_core
+    def _heads(self) -> list[list[Run]]:
+        plan, of_core = self._plan, self._field.of_core
         names = (
             ("now",) if plan.each else ("lp0", "lp1") if self.places.threads == 2 else ("", "now")
         )
-        line = time_axis.history(
-            self._axis, time_axis.episodes(self._axis, session), shown.time_ns,
-            None if history is None else history.first_ns, session.unix, marks=session.marks,
-        )  # fmt: skip
         return [
             self._legend(),
             [
-                (" " * self._left + time_axis.times(self._axis, session.unix), "dim"),
-                (f"{clock(shown.time):>{plan.right - 1}}", "text"),
-            ],
-            [
                 (fit(titles(plan, self.places, of_core=of_core), self._left), "dim"),
-                *line,
+                (" " * self._axis.width, "text"),
                 ("".join(f"{name:>{NUMBER}}" for name in names), "dim"),
             ],
         ]
+
+    def _feet(self, session: Session) -> list[canvas.Line]:
+        """The time axis, which stays in sight below the rows."""
+        axis, history, shown = self._axis, session.history, self._interval
+        first_ns = None if history is None else history.first_ns
+        inside = self.size.height < TALL
+        rule = time_axis.history(
+            axis, time_axis.episodes(axis, session), shown.time_ns, first_ns, session.unix,
+            marks=session.marks, inside=inside,
+        )  # fmt: skip
+        left: Run = (" " * self._left, "text")
+        now: Run = (f"{clock(shown.time):>{self._right - 1}}", "text")
+        if inside:
+            return [([left, *rule, now], "calm")]
+        times: Run = (time_axis.times(axis, session.unix), "dim")
+        return [([left, *rule], "calm"), ([left, times, now], "calm")]
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
         name, per, digits = self._unit
         digits = 0 if self._field.unit == "ratio" else digits
-        scale, wide = self._lanes.scale, self._axis.wide
+        scale = self._lanes.scale
         low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
         pieces: list[tuple[int, list[Run]]] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
             (1, [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
                  (f" {high} {name}".rstrip(), "dim")]),
-            (2, [("each cell " if wide == 1 else f"each {wide} cells ", "dim"),
-                 (duration(self._axis.bin_ns / 1e9), "text")]),
+            (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
+                 (", each cell ", "dim"), (duration(round(self._axis.bin_ns / 1e9, 3)), "text")]),
         ]  # fmt: skip
         if not self._plan.each and self.places.threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from playing import Run, play
 from waiting import until
 
-from perftop.draw import theme
 from perftop.tui.core_page import layout
 from perftop.tui.core_page.core_page import CorePage
 
@@ -39,7 +38,7 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
         session, interval = lived(machine)
         of = charts(session, interval, size=size)
         names = layout.LABEL + of.scene.page.columns + 1
-        found = text(session, interval, size=size)
+        found = text(session, interval, size=size, exact=False)
         assert max(map(len, found)) == size[0]
         return [text[: layout.LABEL] + text[names : names + layout.NAME] for text in found[1:-5]]
 
@@ -73,7 +72,7 @@ def test_enter_opens_the_page_and_escape_leads_back() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("down", "enter")
         assert "core 1 " in shown(run)[0]
-        assert "esc back · [ ] window 6" in shown(run)[0]
+        assert "esc back · [ ] window 60 s" in shown(run)[0]
         await run.pilot.press("escape")
         assert run.grid.display
         assert run.grid.choice.cpu == 1
@@ -88,7 +87,7 @@ def test_up_and_down_lead_to_other_cores() -> None:
         for key in ("down", "j", "up", "up", "up"):
             await run.pilot.press(key)
             seen.append((shown(run)[0].split()[1], set(panel_text(run, "lp1 util"))))
-        assert seen == [(core, {"█"} if core == "1" else {"▁"}) for core in "12100"]
+        assert seen == [(core, {"⣿"} if core == "1" else {"⣀"}) for core in "12100"]
 
     machine = busy(Machine(cores=4), 0.0, 0.0)
     machine.does[5] = Does(1.0)
@@ -99,20 +98,20 @@ def test_brackets_zoom_and_arrows_pan() -> None:
     async def act(run: Run) -> None:
         await run.intervals(10)
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
+        assert "window 5 s" in shown(run)[0]
         cells = len(panel_text(run, "lp0 util"))  # of 21 samples
-        assert cells
+        assert cells > 20
         await run.pilot.press("left", "left", "left")
-        back = cells * 18 // 21
-        await until(lambda: len(panel_text(run, "lp0 util")) == back, "three samples back")
+        await until(lambda: len(panel_text(run, "lp0 util")) < cells, "three samples back")
         await run.pilot.press("right_square_bracket", "right_square_bracket")
-        assert 0 < len(panel_text(run, "lp0 util")) < back
+        assert "window 30 s" in shown(run)[0]
 
     play(busy(Machine(cores=2), 1.0, 1.0), act)
 
 
 def panel_text(run: Run, label: str) -> str:
     """What is drawn in the line with this label."""
-    return "".join(char for char in line(shown(run), label) if char in theme.LEVELS).strip()
+    return "".join(char for char in line(shown(run), label) if char > "\u2800")
 
 
 def test_the_page_follows_what_comes() -> None:

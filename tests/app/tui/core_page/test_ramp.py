@@ -33,22 +33,22 @@ def climbed(clocks: tuple[float, ...], cores: int = 1) -> tuple[Session, Interva
 
 def test_its_moments_stand_below_the_clock_with_what_was_reached() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
-    drawn, wide = panel(of, "clock"), of.time.wide
-    woke = of.time.bin(2_050_000_000) * wide
+    drawn = panel(of, "clock")
+    woke = of.time.bin(2_050_000_000)
     at = {word: [row.find(word) for row in drawn] for word in ("90 %", "99 %", "steady")}
     assert [next(x for x in found if x >= 0) for found in at.values()] == [
-        woke + samples * wide + 1 for samples in (4, 6, 9)
+        woke + samples + 1 for samples in (4, 6, 9)
     ]
     lines = [next(y for y, x in enumerate(found) if x >= 0) for found in at.values()]
     assert lines == [len(drawn) - 3, len(drawn) - 2, len(drawn) - 1]
-    assert {drawn[-1][woke + samples * wide] for samples in (4, 6, 9)} == {"│"}
+    assert {drawn[-1][woke + samples] for samples in (4, 6, 9)} == {"│"}
 
 
 def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
     of = charts(*climbed(FAST))
-    foot, wide = panel(of, "clock")[-1], of.time.wide
+    foot = panel(of, "clock")[-1]
     assert foot.count("steady") == 1
-    assert foot.index("steady") == of.time.bin(2_150_000_000) * wide + 1
+    assert foot.index("steady") == of.time.bin(2_150_000_000) + 1
     assert not any("%" in row for row in panel(of, "clock"))
 
 

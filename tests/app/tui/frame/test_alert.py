@@ -76,10 +76,10 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
         return strips.text(alert.line(session, interval, status, 160))
 
     assert told(Status(0)).startswith(" ╳ CPU 2 steal 59.9 s")
-    assert told(Status(0, paused=interval.time)).startswith(" ■ CPU 1 throttle 2.0 s")
+    assert told(Status(0, paused=interval.time)).startswith(" ◆ CPU 1 throttle 2.0 s")
     session.ended.extend([Episode("throttle", [1], then_ns - 10**9, then_ns + 3 * 10**9)])
     # what it rests on is of all of it
-    assert told(Status(0, paused=interval.time)).startswith(" ■ CPU 1 throttle 1.0 s of 4.0 s")
+    assert told(Status(0, paused=interval.time)).startswith(" ◆ CPU 1 throttle 1.0 s of 4.0 s")
     session.ended.clear()
     assert told(Status(0, paused=interval.time)) == ""
     assert "last numbers" not in told(Status(0, paused=interval.time, failed="it ended"))

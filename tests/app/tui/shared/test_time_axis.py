@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -28,13 +29,12 @@ def unix(raw_ns: int) -> float:
 
 
 def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
-    return time_axis.fitted(round(now_s * S), 100 * MS, window_s, room)
+    return time_axis.fitted(round(now_s * S), window_s, room)
 
 
 AXES = st.builds(
     time_axis.fitted,
     st.integers(0, 10**16),
-    st.sampled_from([10 * MS, 50 * MS, 100 * MS, S]),
     st.sampled_from([5.0, 15.0, 60.0, 600.0]),
     st.integers(1, 300),
 )
@@ -48,28 +48,31 @@ def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
     assert all(a.edges[:-1] % a.bin_ns == 0)
 
 
-@given(
-    st.integers(0, 10**16),
-    st.sampled_from([10 * MS, 100 * MS, S]),
-    st.sampled_from([5.0, 60.0, 600.0]),
-    st.integers(1, 300),
-)
-def test_the_finest_on_which_the_window_has_room(
-    now_ns: int, sample_ns: int, window_s: float, room: int
-) -> None:
-    a = time_axis.fitted(now_ns, sample_ns, window_s, room)
-    window_ns = window_s * 1e9
-    assert a.width <= room < a.width + a.wide
-    assert a.bin_ns % sample_ns == 0
-    assert a.bins * a.bin_ns >= window_ns
-    if a.bin_ns > sample_ns:
-        assert a.wide == 1
-        assert a.bins * (a.bin_ns - sample_ns) < window_ns
+@given(st.integers(0, 10**16), st.sampled_from([5.0, 60.0, 600.0, 3600.0]), st.integers(12, 300))
+def test_the_finest_on_which_the_window_has_room(now_ns: int, window_s: float, room: int) -> None:
+    a = time_axis.fitted(now_ns, window_s, room)
+    assert a.width == room
+    assert window_s * 1e9 <= a.bins * a.bin_ns <= 1.1 * window_s * 1e9
+
+
+@given(st.floats(1.0, 60.0), st.integers(40, 240))
+def test_a_short_history_fills_it(past_s: float, room: int) -> None:
+    now_ns = 500 * S
+    first_ns = now_ns - round(past_s * S)
+    a = time_axis.fitted(now_ns, 60.0, room, first_ns)
+    assert a.bins - a.bin(first_ns) > 0.45 * room
+    assert a.start_ns <= first_ns
+    if past_s > 5.0:
+        assert a.bins - a.bin(first_ns) > 0.7 * room
+
+
+def test_a_long_history_does_not_widen_it() -> None:
+    assert time_axis.fitted(500 * S, 60.0, 60, 0) == made(500)
 
 
 def test_bins_stay_what_they_are_while_time_goes_on() -> None:
-    before, after = made(60.05, room=50), made(61.85, room=50)
-    assert before.bin_ns == 1200 * MS
+    before, after = made(60.05, room=50), made(61.35, room=50)
+    assert before.bin_ns == 1250 * MS
     assert after.end_ns == before.end_ns + before.bin_ns
     assert list(before.edges[1:-1]) == list(after.edges[:-2])
 
@@ -85,7 +88,9 @@ def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
     a = made()
     assert (a.span(60 * S - 1, 60 * S), a.span(60 * S, 60 * S)) == ((59, 59), None)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
-    assert time_axis.history(a, [mark], 60 * S, 0, unix, (), [mark]) == time_axis.rule(a, [], 0)
+    assert time_axis.history(a, [mark], 60 * S, 0, unix, (), [mark]) == time_axis.history(
+        a, [], 60 * S, 0, unix
+    )
 
 
 # --- clock times
@@ -93,52 +98,59 @@ def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
 
 def test_ticks_stand_at_round_clock_times() -> None:
     # Cells of 1 s, the first of which begins at 22:14:04.
-    assert time_axis.times(made(64.0), unix) == (
-        "           │22:14:15      │22:14:30      │22:14:45          "
+    axis = made(64.0)
+    assert time_axis.ticks(axis, unix) == [
+        (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
+    ]  # fmt: skip
+    assert time_axis.times(axis, unix) == (
+        "       22:14:15       22:14:30       22:14:45       22:15:00"
     )
 
 
 def _ticks(a: time_axis.Axis) -> dict[int, int]:
     """Unix times by cell, as they are written; of the day of raw 0."""
     found = {}
-    text = time_axis.times(a, unix)
-    assert len(text) == a.width
     day = time.gmtime(WALL_S)
-    for at, char in enumerate(text):
-        if char == time_axis.TICK:
-            parts = [*map(int, text[at + 1 :].split(time_axis.TICK)[0].split(":")), 0][:3]
-            found[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
+    for at, text in time_axis.ticks(a, unix):
+        parts = [*map(int, text.split(":")), 0][:3]
+        found[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
     return found
 
 
 @given(
     st.integers(0, 3600 * S),
-    st.sampled_from([50 * MS, 100 * MS, S]),
     st.sampled_from([5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0]),
     st.integers(20, 240),
 )
-def test_a_tick_stands_where_its_time_begins(
-    now_ns: int, sample_ns: int, window_s: float, room: int
-) -> None:
-    a = time_axis.fitted(now_ns, sample_ns, window_s, room)
-    for at, moment_s in _ticks(a).items():
+def test_a_tick_stands_where_its_time_begins(now_ns: int, window_s: float, room: int) -> None:
+    a = time_axis.fitted(now_ns, window_s, room)
+    found = _ticks(a)
+    for at, moment_s in found.items():
         since_ns = (moment_s - WALL_S) * S - a.start_ns
         if abs(since_ns) < 12 * 3600 * S:  # of the same day
-            assert since_ns // a.bin_ns * a.wide == at
+            assert since_ns // a.bin_ns == at
+    apart = [b - a for a, b in pairwise(sorted(found))]
+    assert not apart or max(apart) - min(apart) <= 1
 
 
 @pytest.mark.parametrize("window_s", [5.0, 60.0, 600.0])
 @pytest.mark.parametrize("room", [30, 48, 130, 210])
-def test_there_are_always_ticks_and_none_touches_the_next(window_s: float, room: int) -> None:
-    text = time_axis.times(made(1000.0, window_s, room), unix)
-    labels = text.split(time_axis.TICK)[1:]
-    assert labels
-    assert all(label.endswith(" ") for label in labels)
+def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, room: int) -> None:
+    a = made(1000.0, window_s, room)
+    ticks = time_axis.ticks(a, unix)
+    assert ticks
+    for (left, text), (right, _) in pairwise(ticks):
+        assert right - left >= len(text) + time_axis.APART - 1
+    text = time_axis.times(a, unix)
+    assert len(text) == room
+    for at, name in ticks:
+        start = at - len(name) // 2
+        assert start < 0 or start + len(name) > room or text[start:].startswith(name)
 
 
 def test_ticks_move_with_the_bins_and_do_not_tremble() -> None:
     a, b = made(1000.0), made(1001.0)
-    moved = {at - a.wide: when for at, when in _ticks(a).items() if at >= a.wide}
+    moved = {at - 1: when for at, when in _ticks(a).items() if at}
     assert moved.items() <= _ticks(b).items()
 
 
@@ -174,7 +186,7 @@ def test_what_began_before_has_no_mark_and_what_ended_before_is_not_there() -> N
 
 
 def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
-    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "•" + "─" * 49
+    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "●" + "─" * 49
 
 
 @pytest.mark.parametrize(
@@ -214,9 +226,9 @@ def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
     assert all(cell_len(sign) == 1 for sign in signs)
 
 
-def test_wide_samples_are_marked_in_their_first_cell() -> None:
-    a = time_axis.fitted(5 * S, 100 * MS, 5.0, 100)
-    assert a.wide == 2
+def test_samples_may_be_several_cells_wide() -> None:
+    a = time_axis.fitted(5 * S, 5.0, 100)
+    assert a.bin_ns == 50 * MS
     assert text(a, drop(1.0, 1.2), shown_s=5)[20:25] == "▼━━━─"
 
 
@@ -232,22 +244,40 @@ def test_one_that_ended_is_not_missed_because_another_was_told_of_later() -> Non
 # --- where history begins
 
 
-def line(a: time_axis.Axis, first_s: float | None, *episodes: Episode) -> str:
+def line(a: time_axis.Axis, first_s: float | None, *episodes: Episode, inside: bool = False) -> str:
     first_ns = None if first_s is None else round(first_s * S)
-    return strips.text(time_axis.history(a, episodes, 60 * S, first_ns, unix))
+    return strips.text(time_axis.history(a, episodes, 60 * S, first_ns, unix, inside=inside))
+
+
+def ticked(text: str) -> str:
+    """A line of the axis of `made()` with its ticks."""
+    cells = [cell for cell, _ in time_axis.ticks(made(), unix) if text[cell] == "─"]
+    return "".join(time_axis.TICK if at in cells else char for at, char in enumerate(text))
 
 
 def test_what_is_not_kept_is_blank_and_the_axis_says_since_when_there_is_something() -> None:
-    assert line(made(), 30.5) == "history from 22:14:30 ".rjust(30) + "─" * 30
-    assert line(made(), 15.5) == "from 22:14:15 ".rjust(15) + "─" * 45
-    assert line(made(), 5.5) == " " * 5 + "─" * 55
-    assert line(made(), -100) == "─" * 60
+    assert line(made(), 30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
+    assert line(made(), 15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
+    assert line(made(), 5.5) == ticked(" " * 5 + "─" * 55)
+    assert line(made(), -100) == ticked("─" * 60)
     assert line(made(), None) == " " * 60
+
+
+def test_ticks_never_cover_what_went_on() -> None:
+    shown = line(made(), 0, drop(10, 31))
+    assert shown == ticked("─" * 10 + "▼" + "━" * 20 + "─" * 29)
+    assert shown.count(time_axis.TICK) == 2
+
+
+def test_where_rows_are_dear_clock_times_stand_in_the_line_where_it_is_free() -> None:
+    shown = line(made(), 0, drop(10, 31), inside=True)
+    assert shown == "─" * 10 + "▼" + "━" * 20 + "─" * 9 + " 22:14:45 " + "─" * 10
+    assert len(line(made(), 0, inside=True)) == 60
 
 
 def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
     runs = time_axis.history(
         made(), [drop(10, 13.5)], 60 * S, 11 * S // 2, unix, [4, 8, 10, 12, 40]
     )
-    assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━──"
+    assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━─┬"
     assert strips.text(runs).count(theme.STEP) == 2

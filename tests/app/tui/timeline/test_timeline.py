@@ -40,6 +40,11 @@ class View:
         return [text(runs) for runs in self.past.heads]
 
     @property
+    def feet(self) -> list[str]:
+        """The line of the axis, and that of its clock times if there is one."""
+        return [text(runs) for runs, _ in self.past.feet]
+
+    @property
     def rows(self) -> list[str]:
         """All lines that scroll, visible or not."""
         return [text(self.past.line(y)[0]) for y in range(self.past.count)]
@@ -100,7 +105,7 @@ def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> N
     assert view.rows[1].split()[:3] == ["▌", "0", "0,24"]
     assert view.rows[1].split()[-2:] == ["2.0", "98.0"]
     assert view.strip(1)[-1] == ("▀", "heat0/heat11")
-    assert "lp0    lp1" in view.heads[2]
+    assert "lp0    lp1" in view.heads[1]
     assert "▀ lp0 ▄ lp1" in view.heads[0]
 
 
@@ -143,20 +148,24 @@ def test_a_state_of_the_core_is_told_once() -> None:
 def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
     view = look(guest({0: Does(1.0)}), size=(80, 24))
     assert view.rows[0].split()[0] == "▌"
-    assert "core" not in view.heads[2]
+    assert "core" not in view.heads[1]
     assert len([row for row in view.rows if row[70:].strip()]) == 2
 
 
 # --- time
 
 
-def test_what_is_before_history_is_blank_and_said_to_be() -> None:
-    view = look(many())
+def test_a_short_history_fills_the_axis_and_what_is_before_it_is_blank_and_said_to_be() -> None:
+    async def act(view: View) -> None:
+        await view.run.intervals(1)
+
+    view = look(many(), act)
     cells = "".join(char for char, _ in view.strip(1))
-    assert len(cells.lstrip()) == 5  # 2 s in cells of 500 ms, begun in the middle of one
+    assert len(cells.lstrip()) > 0.7 * len(cells)  # 2.3 s of 3
     assert set(cells.strip()) == {"▀"}
     blank = len(cells) - len(cells.lstrip())
-    since = view.heads[2][view.past._left :][:blank]
+    assert blank
+    since = view.feet[0][view.past._left :].split("─")[0].strip(time_axis.TICK)
     assert since.strip() == "history from 22:13:20"
 
 
@@ -166,11 +175,11 @@ def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
         await view.run.intervals(10)
 
     view = look(many(), act)
-    cells = view.strip(1)[-8:]
+    cells = view.strip(1)
     at = cells.index(("○", "text"))  # it went
-    assert set(cells[:at]) == {("▀", "heat0/heat11")}
-    assert set(cells[at + 1 :]) == {("▀", "heat0")}  # the sibling goes on, alone
-    assert len(cells) > at + 1 > 1
+    assert set(cells[at - 20 : at - 3]) == {("▀", "heat0/heat11")}
+    assert set(cells[at + 3 :]) == {("▀", "heat0")}  # the sibling goes on, alone
+    assert len(cells) > at + 20
     assert view.rows[1].rstrip().endswith("  2.0    off○")
 
 
@@ -189,13 +198,18 @@ def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> Non
     told = []
 
     async def act(view: View) -> None:
-        for key in ("", "right_square_bracket", "left_square_bracket", "left_square_bracket"):
+        await view.run.intervals(40)
+        for key in ("", "right_square_bracket", *["left_square_bracket"] * 4):
             await view.run.pilot.press(*[key] if key else [])
             await view.run.pilot.pause()
-            told.append(view.heads[0].split("each cell ")[1].split("   ")[0])
+            window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
+            told.append((window, cell))
 
     look(many(), act)
-    assert told == ["500 ms", "1 s", "500 ms", "300 ms"]
+    windows, cells = zip(*told, strict=True)
+    assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
+    assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
+    assert float(cells[4].split()[0]) > float(cells[5].split()[0])
 
 
 def test_a_moment_of_the_past_is_the_right_edge_and_nothing_later_is_seen() -> None:
@@ -280,11 +294,11 @@ def test_an_episode_marks_axis_and_row_where_it_began() -> None:
         await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
 
     view = look(many(), act)
-    at = view.heads[2].index("║")
-    assert view.rows[1][at] == "║"
-    assert view.rows[1].rstrip().endswith("98.0║")  # and it goes on
-    assert not any("║" in row for row in view.rows[2:])
-    assert set(view.heads[2][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
+    at = view.feet[0].index("‖")
+    assert view.rows[1][at] == "‖"
+    assert view.rows[1].rstrip().endswith("98.0‖")  # and it goes on
+    assert not any("‖" in row for row in view.rows[2:])
+    assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
 
 
 def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
@@ -292,9 +306,9 @@ def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
         await told(view, Episode("involuntary-halt", [0], S // 2, S))
 
     view = look(many(), act)
-    assert view.heads[2].count("║") == 1
-    assert view.rows[1].count("║") == 1
-    assert not view.rows[1].rstrip().endswith("║")
+    assert view.feet[0].count("‖") == 1
+    assert view.rows[1].count("‖") == 1
+    assert not view.rows[1].rstrip().endswith("‖")
 
 
 def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
@@ -344,8 +358,8 @@ def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
     found: list[list[str]] = []
     look(many(), act)
     some, none = found
-    assert [line.split()[0] for line in some[4:] if line[:6].strip()] == ["▌"]
-    assert " 3  3 " in some[4]
+    assert [line.split()[0] for line in some[3:-2] if line[:6].strip()] == ["▌"]
+    assert " 3  3 " in some[3]
     assert any("no CPU matches" in line for line in none)
 
 
@@ -375,11 +389,11 @@ def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
             await view.run.pilot.resize_terminal(*size)
             await view.run.pilot.pause()
             assert view.past.size.width == size[0]
-            for line in [*view.heads, *view.rows]:
+            for line in [*view.heads, *view.rows, *view.feet]:
                 assert len(line) <= size[0]
             if size[0] >= 80:
                 assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
-                assert "22:13:2" in view.heads[1]
+                assert "22:13:2" in view.feet[-1]
 
     look(many(cores), act)
 
@@ -405,7 +419,7 @@ def test_in_ascii_every_cpu_has_its_line_and_shapes_tell_values() -> None:
     assert low != high
     assert low.strip()
     assert high.strip()
-    assert [line.split()[0] for line in lines[-2:]] == [">", "47"]  # all of the core is in sight
+    assert [line.split()[0] for line in lines[-3:-1]] == [">", "47"]  # all of the core is in sight
 
 
 # --- what is looked up
@@ -420,17 +434,18 @@ def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPa
         return field(self, key, rows, edges)
 
     async def act(view: View) -> None:
+        await view.run.intervals(16)  # 5.3 s: the axis has room for 6
         monkeypatch.setattr(History, "field", counted)
         await view.run.intervals(1)
         most = 2 * view.past.size.height
         assert len(asked) == 1
         assert asked[0][0] <= most
-        assert asked[0][1] <= 2
+        assert asked[0][1] <= 6  # an interval of 200 ms in cells of 46
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
         assert all(rows <= most + 2 for rows, _ in asked)
-        assert view.seen()[-1].split()[1:3] == ["127", "127,255"]
-        assert "▀" in view.seen()[-1]
+        assert view.seen()[-3].split()[1:3] == ["127", "127,255"]
+        assert "▀" in view.seen()[-3]
 
     look(many(128), act)
 
@@ -451,7 +466,7 @@ PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range
 
 def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
     session: Any = SimpleNamespace(history=Written())
-    at = time_axis.fitted(now_ns, 10**8, window_s, room)
+    at = time_axis.fitted(now_ns, window_s, room)
     return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
 
 
