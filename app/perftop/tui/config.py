@@ -65,8 +65,7 @@ def read(raw: bytes, name: str) -> Config:
         raise Failed(name + _syntax(error, raw), USAGE) from None
     wrong = list(_wrong(document))
     if wrong:
-        lines = _lines(text)
-        told = sorted({(lines.get(at, lines.get(at[:1], 1)), what) for at, what in wrong})
+        told = sorted({(_line(text, at), what) for at, what in wrong})
         raise Failed("\n".join(f"{name}:{line}: {what}" for line, what in told), USAGE)
     plain = Config()
     return Config(
@@ -236,7 +235,7 @@ def _type(value: object) -> str:
     return _TYPES.get(type(value), "a date or time")
 
 
-# --- line numbers
+# --- where
 
 
 def _syntax(error: Exception, raw: bytes) -> str:
@@ -256,35 +255,11 @@ def _syntax(error: Exception, raw: bytes) -> str:
     return f":{line}: {what}{text}"
 
 
-def _lines(text: str) -> dict[_At, int]:
-    """The line on which each entry of a valid text begins, which tomllib does not tell. An entry
-    may cover several lines, but its first lines alone are never valid TOML."""
-    import tomllib
-
-    found: dict[_At, int] = {}
-    table: _At = ()
-    held, first = "", 1
-    for number, row in enumerate(text.split("\n"), 1):
-        first = first if held else number
-        held += row + "\n"
-        try:
-            document = tomllib.loads(held)
-        except ValueError:
-            continue
-        places = list(_places(document))
-        if held.lstrip().startswith("["):
-            table = ()
-        for at in places:
-            found.setdefault(table + at, first)
-        if held.lstrip().startswith("["):
-            table = places[-1]
-        held = ""
-    return found
-
-
-def _places(document: dict[str, Any]) -> Iterator[_At]:
-    for name, value in document.items():
-        yield (name,)
-        if isinstance(value, dict):
-            for at in _places(value):
-                yield (name, *at)
+def _line(text: str, at: _At) -> int:
+    """The line with the name of an entry, behind the names of the tables around it, which tomllib
+    does not tell; that of the last name which is found if there is no such line."""
+    rows, found = text.split("\n"), 0
+    for name in at:
+        named = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")
+        found = next((i for i in range(found, len(rows)) if named.match(rows[i])), found)
+    return found + 1
