@@ -118,11 +118,6 @@ class Tasks:
         self._cost_ns = 0
         self._ready: dict[str, Any] = {}
 
-    @property
-    def scanning(self) -> bool:
-        """A scan has begun and is to be continued."""
-        return self._scan is not None
-
     def due(self) -> float:
         """Seconds of time.monotonic() at which `work` should be called next."""
         return 0.0 if self._scan else self._next_ns / 1e9

@@ -10,7 +10,6 @@ from perftop.samples.doubt import Doubt
 from perftop.samples.episode import Episode
 
 S = made.SAMPLE_NS
-CLEAN = CLEAN_NS // S
 BACK, FAST = {("ref", Doubt.BACKWARDS), ("cycles", Doubt.BACKWARDS)}, {("ref", Doubt.FAST)}
 TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 

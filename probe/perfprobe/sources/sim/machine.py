@@ -78,9 +78,6 @@ class Machine:
     def package(self, core: int) -> int:
         return core // self.package_cores
 
-    def cores_of(self, package: int) -> list[int]:
-        return [core for core in range(self.cores) if self.package(core) == package]
-
     def threads(self, core: int) -> list[int]:
         return [cpu for cpu in range(core, self.slots, self.cores) if cpu < self.cpus]
 
