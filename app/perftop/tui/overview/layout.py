@@ -106,7 +106,7 @@ def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
     caches = [_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []
     return [
         _Wish(Placed("core", "core", known.core_width)),
-        _Wish(Placed("cpus", "CPUs", known.cpus_width + 2, left=True)),
+        _Wish(Placed("cpus", "CPUs", max(5, known.cpus_width) + 2, left=True)),
         *caches,
         _Wish(Placed("bar", "SMT states", (20 if roomy else 10) + 2, left=True), 0, 24, 2),
         *_each(known, "util", "lp{} %", 6 + air, 0, first="util %"),

@@ -9,6 +9,8 @@ from perftop.base.format import ClockUnit
 from perftop.samples.metrics import Column
 from perftop.tui.shared.placed_column import Placed
 
+BEFORE = 2
+"""Cells before the columns: the mark of the selected line, and the sign of an episode."""
 VALUE = 6
 """Minimum cells of a number: 100.0 with a sign before it."""
 NAME, LONGEST = 18, 32
@@ -32,7 +34,7 @@ class TableLayout:
 
     def at(self, x: int) -> str | None:
         """Key of the column at cell `x` of a line; None if there is none."""
-        end = 1
+        end = BEFORE
         for slot in (*self.names, *self.slots):
             if end <= x < end + slot.width:
                 return slot.key
@@ -74,7 +76,7 @@ def names(page: Page) -> list[Placed]:
 
 def plan(stay: Sequence[Placed], slots: Sequence[Placed], first: int, width: int) -> TableLayout:
     """Columns in sight from `first` on, or from an earlier one if all from there fit."""
-    room = width - 2 - sum(slot.width for slot in stay)  # cursor and arrow at the ends
+    room = width - BEFORE - 1 - sum(slot.width for slot in stay)  # an arrow at the end
     first = max(0, min(first, _last(slots, room)))
     end = first
     while end < len(slots) and (end == first or slots[end].width <= room):

@@ -12,7 +12,8 @@ from perftop.draw.strips import QUIET, Run, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
 from perftop.session.columns import BY_KEY
 from perftop.tui.shared.placed_column import Placed
-from perftop.tui.table.layout import Page, TableLayout
+from perftop.tui.shared.trouble import Trouble
+from perftop.tui.table.layout import BEFORE, Page, TableLayout
 
 LEFT, RIGHT = "←", "→"
 _FROM_LOW = frozenset({"cpu", "core", "type", "task"})
@@ -22,7 +23,7 @@ _FROM_LOW = frozenset({"cpu", "core", "type", "task"})
 def heading(plan: TableLayout, order: str, *, reverse: bool) -> list[Run]:
     """Titles above their values; arrows mark the sorted column and the ends where more columns are
     hidden."""
-    runs: list[Run] = [(" ", "text")]
+    runs: list[Run] = [(" " * BEFORE, "text")]
     for at, slot in enumerate((*plan.names, *plan.slots)):
         more = plan.before and at == len(plan.names)
         title, key = " " + slot.title, "dim"
@@ -36,29 +37,38 @@ def heading(plan: TableLayout, order: str, *, reverse: bool) -> list[Run]:
 
 
 def row(
-    plan: TableLayout, page: Page, i: int, task: str = "", *, chosen: bool = False
-) -> list[Run]:
-    """Line of the CPU at position `i`; `task` may be raw text, which is made safe to draw here."""
+    plan: TableLayout, page: Page, i: int, task: str = "", trouble: Trouble | None = None,
+    *, chosen: bool = False,
+) -> tuple[list[Run], theme.Mood]:  # fmt: skip
+    """Line of the CPU at position `i`, and how it is drawn; `task` may be raw text, which is made
+    safe to draw here. `trouble`: what runs on this CPU."""
     runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
+    runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
     for slot in plan.names:
         text = foreign(page.names[slot.key][i])
         text = f"  {text:<{slot.width - 2}}" if slot.left else f"{text:>{slot.width}}"
         runs.append((text, "text" if slot.key == "cpu" else "dim"))
     if page.online[i]:
-        runs += _values(plan, page, i, task)
+        runs += _values(plan, page, i, task, trouble)
     elif plan.slots:
         runs.append((f"{'off':>{plan.slots[0].width}}", "dim"))
-    return runs
+    if trouble is not None and trouble.victim:
+        return runs, "chosen victim" if chosen else "victim"
+    return runs, "chosen" if chosen else "calm"
 
 
-def _values(plan: TableLayout, page: Page, i: int, task: str) -> Iterator[Run]:
+def _values(
+    plan: TableLayout, page: Page, i: int, task: str, trouble: Trouble | None
+) -> Iterator[Run]:
     awake = page.awake[i]
     for slot in plan.slots:
         if slot.left:
             yield "  " + fit(foreign(task), slot.width - 2), "dim"
             continue
         value = page.values[slot.key][i]
-        told = number(value * slot.scale, slot.digits, slot.width, _key(slot, value, awake))
+        lost = trouble is not None and (i, slot.key) in trouble.lost
+        key = "alarm" if lost else _key(slot, value, awake)
+        told = number(value * slot.scale, slot.digits, slot.width, key)
         yield doubted(told) if page.doubted[slot.key][i] else told
 
 

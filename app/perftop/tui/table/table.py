@@ -20,6 +20,7 @@ from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.sheet import AWAKE, Reader
+from perftop.tui.shared.trouble import Troubles
 from perftop.tui.table import layout, lines
 
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
@@ -33,6 +34,7 @@ class Table(Cursor):
 
     _tabular: Tabular | None = None
     _reader: Reader | None = None
+    _troubles: Troubles
     _session: Session
     _interval: Interval
     _rows: Ints
@@ -71,6 +73,7 @@ class Table(Cursor):
 
     def _begin(self, session: Session) -> None:
         self._tabular, self._reader = Tabular(session), Reader(session, self.places)
+        self._troubles = Troubles(session)
         mask, shown = self.choice.mask, frozenset(session.shown)
         wanted = shown if mask is None else shown & mask
         by_core = [place.rows for place in self.places.places]
@@ -117,6 +120,7 @@ class Table(Cursor):
         """Update the numbers of the columns in sight, and the order of lines."""
         tabular, interval, page = self._tabular, self._interval, self._page
         assert tabular is not None
+        self._troubles.read(interval)
         slots = [slot for slot in self._plan.slots if not slot.left]
         page.values = {slot.key: tabular.values(slot.key, interval).tolist() for slot in slots}
         page.online = interval.online.tolist()
@@ -158,8 +162,8 @@ class Table(Cursor):
         row = self._lines[y]
         chosen = row == self._row
         task = self._tabular.task(row, self._interval)
-        runs = lines.row(self._plan, self._page, row, task, chosen=chosen)
-        return runs, "chosen" if chosen else "calm"
+        trouble = self._troubles.of([row]) if self._troubles else None
+        return lines.row(self._plan, self._page, row, task, trouble, chosen=chosen)
 
     # --- the cursor is on a CPU; other views select its core
 

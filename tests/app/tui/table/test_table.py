@@ -16,7 +16,7 @@ from textual.geometry import Size
 
 from perfprobe.wire import Rate
 from perftop.base.format import clock_unit
-from perftop.draw import strips
+from perftop.draw import strips, theme
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
 from perftop.session import columns
@@ -37,8 +37,13 @@ def view(run: Run) -> Table:
 
 
 def told(run: Run) -> list[str]:
+    """The lines without the signs of episodes."""
     table = view(run)
-    return [table.render_line(y).text.rstrip() for y in range(table.size.height)]
+    lines = (table.render_line(y).text for y in range(table.size.height))
+    signs = {" ", *theme.EPISODES.values()}
+    return [
+        f"{line[:1]} {line[2:]}".rstrip() if line[1] in signs else line.rstrip() for line in lines
+    ]
 
 
 def cpus(run: Run) -> list[int]:
@@ -80,7 +85,7 @@ def drawn(
 def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
     """What stands under each heading."""
     plan, page = drawn(machine, **more)
-    text, at, found = strips.text(lines.row(plan, page, cpu, "a:1")), 1, {}
+    text, at, found = strips.text(lines.row(plan, page, cpu, "a:1")[0]), layout.BEFORE, {}
     for slot in (*plan.names, *plan.slots):
         found[slot.key] = text[at : at + slot.width].strip()
         at += slot.width
@@ -176,10 +181,10 @@ def test_nothing_moves_when_values_change() -> None:
     for does in (low, high):
         plan, page = drawn(Machine(does=dict.fromkeys(range(8), does)))
         title = strips.text(lines.heading(plan, "util", reverse=False))
-        texts = [strips.text(lines.row(plan, page, i)) for i in range(8)]
+        texts = [strips.text(lines.row(plan, page, i)[0]) for i in range(8)]
         found.append((title, [len(text) for text in texts]))
         for text in texts:  # every number ends below its title
-            at = 1
+            at = layout.BEFORE
             for slot in (*plan.names, *plan.slots):
                 at += slot.width
                 assert slot.left or (text[at - 1] != " " and title[at - 1] != " "), slot.key
@@ -200,10 +205,10 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
     assert [s.key for s in plan.slots] == keys[plan.before : plan.before + len(plan.slots)]
     assert bool(plan.slots) == bool(slots)
     if len(plan.slots) > 1:
-        assert sum(slot.width for slot in (*stay, *plan.slots)) <= width - 2
+        assert sum(slot.width for slot in (*stay, *plan.slots)) <= width - layout.BEFORE - 1
     if plan.before and plan.after == 0:  # not further than needed
         more = slots[plan.before - 1].width
-        assert sum(slot.width for slot in (*stay, *plan.slots)) + more > width - 2
+        assert sum(slot.width for slot in (*stay, *plan.slots)) + more > width - layout.BEFORE - 1
 
 
 def test_columns_scroll_beside_those_that_stay() -> None:
@@ -483,3 +488,26 @@ def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_one() ->
         assert len(cpus(run)) == len(session.topology)
 
     at_table(Machine(cores=4), act)
+
+
+def test_a_line_on_which_an_episode_runs_has_its_sign_and_the_lost_number_in_red() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("4")
+        await run.intervals(3)
+        table = view(run)
+        for cpu, alone in ((2, True), (0, False)):
+            y = next(
+                y for y, line in enumerate(told(run)) if line.lstrip("▌ ").split()[:1] == [str(cpu)]
+            )
+            line = table.render_line(y)
+            red = [
+                part.text.strip()
+                for part in line
+                if part.style
+                and part.style.color
+                and part.style.color.name in {"#ff6b5e", "bright_red"}
+            ]
+            assert red == (["▼", "2.40"] if alone else [])
+
+    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
+    play(Machine(ceiling_hz=3.05e9, does=does), act, (240, 30))
