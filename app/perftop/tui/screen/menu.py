@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import nan
 from typing import ClassVar, Generic, TypeVar
 
 from textual import events
@@ -13,8 +14,10 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from perftop.base.format import ClockUnit, clock_unit
 from perftop.base.text import plain
 from perftop.draw import theme
+from perftop.samples.metrics import Column
 from perftop.session.columns import Tabular
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import Canvas
@@ -142,13 +145,26 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
         table, known = view.id == "table", {field.key for field in fields(session)}
-        options += [option for option in _columns(session) if table or option[0] in known]
-    return Menu("sort by", options, view.sorting.order, ascii_=choice.ascii)
+        clock = clock_unit(choice.units, nan)  # only its name counts here
+        every = Tabular(session).columns()
+        options += [(c.key, full_name(c, clock)) for c in every if table or c.key in known]
+    chosen, arrow = view.sorting.order, theme.RISING if view.sorting.reverse else theme.FALLING
+    told = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
+    return Menu("sort by", told, chosen, ascii_=choice.ascii)
+
+
+def full_name(column: Column, clock: ClockUnit) -> str:
+    """The long name of a number, with its unit."""
+    if column.unit == "1/s":
+        return f"{column.words} per second"
+    unit = column.unit_name(clock)
+    return f"{column.words}, {unit}" if unit else column.words
 
 
 def columns(session: Session, choice: Choice) -> Chooser:
     """The list of the table's columns."""
-    options = _columns(session)
+    clock = clock_unit(choice.units, nan)  # only its name counts here
+    options = [(column.key, full_name(column, clock)) for column in Tabular(session).columns()]
     keys = {key for key, _ in options}
     chosen = keys.intersection(choice.columns) or keys
     return Chooser("columns", options, chosen, ascii_=choice.ascii)
@@ -157,12 +173,8 @@ def columns(session: Session, choice: Choice) -> Chooser:
 def ordered(session: Session, before: Sequence[str], found: set[str]) -> tuple[str, ...]:
     """Keys in `found`: first those in `before`, in its order, then the others; empty: all. Keys in
     `before` that this stream does not have were not in the list, and are kept."""
-    keys = [key for key, _ in _columns(session)]
+    keys = [column.key for column in Tabular(session).columns()]
     if found >= set(keys):
         return ()
     kept = [key for key in before if key in found or key not in keys]
     return (*kept, *(key for key in keys if key in found and key not in kept))
-
-
-def _columns(session: Session) -> list[tuple[str, str]]:
-    return [(column.key, column.label) for column in Tabular(session).columns()]

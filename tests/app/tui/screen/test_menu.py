@@ -9,6 +9,7 @@ from fakes import Machine
 from playing import Run, play
 from textual.widgets import OptionList
 
+from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.tui.screen.menu import Chooser, Menu
 
@@ -89,7 +90,7 @@ def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None:
             "▌ pear ×2",
             "[plum]",
             "package 0",
-            theme.PALETTES["perftop-dark"].colors["both"],
+            theme.PALETTES["perftop-dark"].colors["alarm"],
         ):
             assert part in text
         await run.intervals(2)  # numbers go on beneath
@@ -103,7 +104,7 @@ def test_a_locale_without_shapes_gets_plain_ones() -> None:
         panel = run.app.screen.query_one(OptionList)
         drawn = [panel.render_line(y).text for y in range(3)]
         assert all(text.isascii() for text in drawn)
-        assert drawn[1].strip() == "> pear x2"
+        assert drawn[1].strip() == f"{plain(theme.CHOSEN)} pear x2"
         edges = {c for c in picture(run) if c in "─│╭╮╰╯"}
         assert not edges
         await run.pilot.press("q")
@@ -132,6 +133,20 @@ def test_sorting_from_the_menu() -> None:
         assert (run.grid.choice.order, run.grid.choice.reverse) == ("util", True)
         await run.pilot.press("s", "home", "enter")
         assert (run.grid.choice.order, run.grid.choice.reverse) == ("topology", False)
+
+    play(Machine(), act)
+
+
+def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("s", *["j"] * 3, "enter", "r", "s")
+        panel = run.app.screen.query_one(OptionList)
+        drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
+        assert drawn[:5] == [
+            "topology", "CPU number", "worst first",
+            f"{theme.CHOSEN} utilisation, %  {theme.RISING}", "busy clock, GHz",
+        ]  # fmt: skip
+        assert {"involuntary halts, %", "kernel share, %", "IPC"} <= set(drawn)
 
     play(Machine(), act)
 
