@@ -13,6 +13,8 @@ HIGHEST = {"temperature_c": "temperature_c"}
 SHARES = {f"pressure_{what}": f"pressure_{what}_s" for what in ("cpu", "memory", "io")}
 """Shares of the time in which some task had to wait, with the counter of each."""
 
+TRACED = tuple(SHARES)
+"""Names of the numbers whose past is kept sample by sample."""
 NAMES = SUMS | HIGHEST | SHARES
 """All names, with the counter of each."""
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
+from perftop.samples.counters import BlockCounter
 from perftop.samples.evaluation import ratio
+from perftop.samples.machine_totals import NAMES, TRACED
 from perftop.samples.metrics import INDEX, METRICS
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve, State
@@ -82,6 +84,9 @@ class History:
         self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._served: list[str] = []
         """Metrics that this stream has, as they lie in the trail."""
+        self._of_machine: dict[str, BlockCounter] = {}
+        """Counters of the whole machine, by the name of their number, in the same order."""
+        self._stamp_hz = 1.0
         self._chunks: list[_Chunk] = []
         self._sealed = 0
         """Bytes of all chunks but the newest."""
@@ -139,9 +144,13 @@ class History:
     def _begin(self, sieve: Sieve) -> None:
         self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
         kept = [INDEX[key] for key in self._served]
-        sample_bytes = Trail(kept, len(self._position), sieve.cores, 1).nbytes
+        found = {name: sieve.counters.columns.get(NAMES[name]) for name in TRACED}
+        self._of_machine = {name: column for name, column in found.items() if column is not None}
+        machine = [*self._of_machine.values()]
+        self._stamp_hz = sieve.counters.stamp_hz
+        sample_bytes = Trail(kept, machine, len(self._position), sieve.cores, 1).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
-        trail = Trail(kept, len(self._position), sieve.cores, room)
+        trail = Trail(kept, machine, len(self._position), sieve.cores, room)
         self._sealed += self._chunks[-1].bytes if self._chunks else 0
         self._packer = Packer(self._layouts)
         self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail))
@@ -185,6 +194,18 @@ class History:
 
         top, bottom = self._sums(edges_ns, (2, len(at)), part).swapaxes(0, 1)
         return ratio(top, bottom, np.array(metric.low), np.array(metric.high))
+
+    def machine(self, name: str, edges_ns: Times) -> Floats:
+        """(bins): a number of the whole machine that is TRACED over each span, as in `field`."""
+        column = self._of_machine.get(name)
+        if column is None:
+            return np.full(len(edges_ns) - 1, np.nan)
+        place = [*self._of_machine].index(name)
+        sums = self._sums(edges_ns, (2,), lambda trail, _: trail.of_machine(place))
+        per = 1.0 if column.counter.kind == "gauge" else self._stamp_hz
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates: Floats = per * sums[:, 0] / sums[:, 1]
+        return rates
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""

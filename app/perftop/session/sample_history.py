@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.cores import Cores
+from perftop.samples.counters import BlockCounter
 from perftop.samples.sample_reader import Sample
 from perftop.samples.smt import STATES
 
@@ -27,9 +28,14 @@ CEILING = WEIGHT + 1
 class Trail:
     """Some samples in a row, as long as there is room."""
 
-    def __init__(self, metrics: Sequence[int], cpus: int, cores: Cores, room: int) -> None:
-        """`metrics`: those that are kept, as positions in the registry."""
+    def __init__(
+        self, metrics: Sequence[int], machine: Sequence[BlockCounter], cpus: int, cores: Cores,
+        room: int,
+    ) -> None:  # fmt: skip
+        """`metrics`: those that are kept, as positions in the registry; `machine`: counters of the
+        whole machine that are kept."""
         self._metrics = np.array(metrics, int)
+        self._machine_columns = machine
         self.cores = cores
         self.room = room
         self.count = 0
@@ -37,12 +43,13 @@ class Trail:
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
+        self._machine: Singles = np.zeros((2, len(machine), room), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
 
     @property
     def nbytes(self) -> int:
-        return self._ends.nbytes + self._parts.nbytes + self._cores.nbytes
+        return sum(a.nbytes for a in (self._ends, self._parts, self._machine, self._cores))
 
     @property
     def ends(self) -> Times:
@@ -53,6 +60,11 @@ class Trail:
         """Numerators and denominators, (2, samples, CPUs), of the metric kept at this place."""
         self.settle()
         return self._parts[:, metric, : self.count]
+
+    def of_machine(self, counter: int) -> Singles:
+        """(samples, 2): how far the counter kept at this place moved, and in how many ticks."""
+        self.settle()
+        return self._machine[:, counter, : self.count].T
 
     def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
@@ -75,6 +87,13 @@ class Trail:
         with np.errstate(over="ignore", invalid="ignore"):
             top = np.stack([sample.values.top for sample in samples], 1)[self._metrics]
             bottom = np.stack([sample.values.bottom for sample in samples], 1)[self._metrics]
+            for place, column in enumerate(self._machine_columns):
+                tables = [sample.delta.tables[column.block] for sample in samples]
+                moved = np.array([table.moved[0, column.first] for table in tables])
+                ticks = np.array([table.ticks[0] for table in tables])
+                known = np.isfinite(moved) & (ticks > 0)
+                _write(self._machine[0, place, here], moved, known)
+                _write(self._machine[1, place, here], ticks, known)
             known = np.isfinite(top) & np.isfinite(bottom)
             _write(self._parts[0, :, here], top, known)
             _write(self._parts[1, :, here], bottom, known)

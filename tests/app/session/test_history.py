@@ -332,3 +332,17 @@ def test_notes_alone_cannot_fill_it() -> None:
     notes = list(history.frames(0, 1 << 62))
     assert notes[-1].time_ns == 4999
     assert 500 < len(notes) < 1500
+
+
+def test_what_tasks_wait_for_has_a_past() -> None:
+    hello, messages = simulated(2, 200, "guest")
+    session = Session(hello, history := History(hello))
+    for _ in session.play(messages):
+        pass
+    end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
+    ends = np.arange(end_ns - 6 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
+    found = history.machine("pressure_cpu", ends)
+    told = [session.at(int(at_ns), span_ns) for at_ns in ends[1:]]
+    assert found.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in told if t], abs=1e-4)
+    assert found.min() > 0
+    assert np.isnan(history.machine("temperature_c", ends)).all()
