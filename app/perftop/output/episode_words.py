@@ -27,8 +27,10 @@ _CAUSES = {
 }  # fmt: skip
 _CAUSELESS = frozenset({"ramp", "smi", "online", "offline"})
 """Kinds whose name already says the cause."""
-_OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz"}
-"""Evidence shown together with its limit, with the key of the limit: 150 of 150 W."""
+_OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
+"""Evidence shown together with what it is compared with, by key."""
+_FIRST = "power_w", "IPC", "temperature_c", "SIMD", "capped by"
+"""Keys of the most convincing evidence."""
 _MOST_NAMES = 4
 """Tasks named in one piece of evidence; the others are only counted."""
 
@@ -191,20 +193,25 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
     """The evidence in one line, without what the cause already says."""
+    return " · ".join(pieces(cause, evidence))
+
+
+def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
+    """The same piece by piece, the most convincing ones first."""
     evidence = worded(evidence)
     limits = {limit for key, limit in _OF.items() if key in evidence}
-    return " · ".join(
-        _beside(key, value, evidence.get(_OF.get(key, "")))
-        for key, value in evidence.items()
-        if key not in limits and key != cause
-    )
+    told = [key for key in evidence if key not in limits and key != cause]
+    told.sort(key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+    return [_beside(key, evidence[key], evidence.get(_OF.get(key, ""))) for key in told]
 
 
 def _beside(key: str, value: object, limit: object) -> str:
-    text = told(key, value)
+    """A piece of evidence, with its limit if it has one: 150 of 150 W."""
     if limit is None:
-        return text
-    number, _, unit = text.rpartition(" ")
+        return told(key, value)
+    if key == "IPC":
+        return f"IPC {value}, alone {limit}"
+    number, _, unit = told(key, value).rpartition(" ")
     return f"{number} of {told(key, limit).split(' ')[-2]} {unit}"
 
 
@@ -215,6 +222,7 @@ def _seconds(value_s: float) -> str:
 
 
 _NAMES = {
+    "busy_hz": "clock", "sibling_active_share": "both at work",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
     "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
     "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",

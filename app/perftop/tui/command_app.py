@@ -169,7 +169,12 @@ class AroundApp(PerfTopApp):
             self._unseen = b""
             self._printout.settle()
             self.screen_stack[0].post_message(Printed(self._printout))
-        status = replace(self.status, job=self._told(), notice=self.status.notice or self._ended())
+        status = replace(
+            self.status,
+            job=self._told(),
+            job_status=None if self.ran is None else self.ran.status,
+            notice=self.status.notice or self._ended(),
+        )
         if status != self.status:
             self.status = status
             self._tell()

@@ -226,13 +226,13 @@ def view(run: Run) -> str:
 def test_the_key_records_and_stops(here: Path) -> None:
     async def act(run: Run) -> None:
         await run.intervals(3)
-        assert "●" not in words(run.pilot)
+        assert " REC " not in words(run.pilot)
         await run.pilot.press("R")
         await until(lambda: f"recording to {here}/h-2023" in words(run.pilot), "where it lies")
         await run.intervals(2)
         await until(lambda: only(here).stat().st_size > 1000, "something in it")
         run.app._watch()
-        await until(lambda: " ● " in words(run.pilot), "how much it is")
+        await until(lambda: " REC " in words(run.pilot), "how much it is")
         await run.pilot.press("R")
 
         def over() -> bool:
@@ -240,7 +240,7 @@ def test_the_key_records_and_stops(here: Path) -> None:
             return "recorded" in words(run.pilot)
 
         await until(over, "what it has become")
-        assert "●" not in words(run.pilot)
+        assert " REC " not in words(run.pilot)
 
     play(Machine(), act)
     found = read(only(here))

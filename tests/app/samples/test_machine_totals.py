@@ -80,14 +80,14 @@ def test_a_row_that_was_never_read_is_unknown() -> None:
 
 def strip(machine: dict[str, float], width: int = 240) -> list[tuple[str, str]]:
     session, plain = seen(Machine(cores=2))
-    return numbers(session, replace(plain, machine=machine), width)
+    return numbers(session, replace(plain, machine=machine), [], width)
 
 
 def test_the_machine_strip_tells_them() -> None:
     runs = strip({"power_w": 120.4, "power_limit_w": 150.0, "temperature_c": 61.2})
-    assert text(runs).rstrip().endswith("power 120 of 150 W   61 °C")
+    assert text(runs).rstrip().endswith("power 120 of 150 W    61 °C")
     runs = strip({"pressure_cpu": 0.0421, "pressure_memory": 0.0, "pressure_io": 0.001})
-    assert text(runs).rstrip().endswith("pressure cpu  4.2 io  0.1 memory  0.0 %")
+    assert text(runs).rstrip().endswith("waits for a CPU 4.2 a disk 0.1 memory 0.0 %")
 
 
 def test_power_at_its_limit_stands_out() -> None:

@@ -35,8 +35,8 @@ from perftop.tui.screen.help import Help
 def test_the_first_numbers_come_after_one_sample() -> None:
     async def act(run: Run) -> None:
         await run.sees("lmp:4000")
-        await run.sees("4 cores / 8 CPUs")
-        assert run.has("util  50.0 %")
+        await run.sees("4 cores, 8 CPUs")
+        assert run.has("busy 50.0 %")
 
     assert play(Machine(), act).feed.closed
 
@@ -187,7 +187,7 @@ def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
             await run.pilot.press(key)
             seen.append(run.app.status.interval_ns // 1_000_000)
         assert seen == [500, 1000, 500, 200, 100, 100]
-        await run.sees("100 ms of 100 ms")
+        await run.sees("every 100 ms, sampled 100 ms")
 
     play(Machine(), act)
 

@@ -1,147 +1,198 @@
-"""One line for the worst running episode; if none runs, for the metrics this source lacks."""
+"""One line for what is wrong now: a sentence on the worst episode with its evidence, or a message.
+For a minute after the last episode it tells that one quietly."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perftop.base import findings
-from perftop.base.times import length
+from perftop.base.times import length, running
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign
-from perftop.output.episode_words import depth, where
-from perftop.session.missing import NAMES, by_reason, lasting
+from perftop.draw.strips import Run, fit, foreign, width
+from perftop.output import sentences
+from perftop.output.episode_costs import grouped
+from perftop.output.episode_words import cause, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
 
 if TYPE_CHECKING:
+    from perftop.draw.theme import Mood
     from perftop.samples.episode import Episode
-    from perftop.session.interval import Interval
+    from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
-
-_STATES = frozenset({"suspect", "offline", "online"})
-"""Kinds of episodes that limit what is measured; the badge does not count them."""
 
 NEW_NS = 10_000_000_000
 """How long a warning is shown, in ns since it came."""
+LINGERS_NS = 60_000_000_000
+"""How long the last episode is told after its end, in ns."""
+WIDE = 120
+"""Columns from which an episode that is over is told in a whole sentence."""
+
+
+class Told(NamedTuple):
+    """The line, and how it is drawn: an episode that costs has a ground of its own."""
+
+    runs: list[Run]
+    mood: Mood = "calm"
 
 
 def line(
-    session: Session | None, interval: Interval | None, status: Status, width: int
-) -> list[Run]:
+    session: Session | None, interval: Interval | None, status: Status, size: int,
+    episodes: str = "5",
+) -> Told:  # fmt: skip
+    """`episodes`: name of the key that lists all episodes."""
     if status.failed is not None:
-        return _failed(status, interval, width)
+        return Told(_failed(status, interval, size))
     if status.notice:
         text, stopped = foreign(f" {status.notice}"), status.recording == ""
-        return [(fit(text, min(len(text), width)), "alarm" if stopped else "text")]
+        return _one(text, "alarm" if stopped else "text", size)
     if session is None:
-        return []
+        return Told([])
     replay = status.replay
     if replay is not None and replay.over and replay.damage is not None:
-        text = f" {theme.DROPPED} the recording is {foreign(replay.damage)}"
-        return [(fit(text, min(len(text), width)), "alarm")]
-    running = told(session, interval, status)
+        return _one(f" {theme.DROPPED} the recording is {foreign(replay.damage)}", "alarm", size)
     past = status.paused is not None or status.replay is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
-    if running and episode_style.severity(running[0]) != "text":
-        return _running(session, running, now_ns, width)
-    warning = _warning(session, now_ns, width) or _untrusted(session, width)
-    if warning or not running:
-        return warning or _missing(session, width)
-    return _running(session, running, now_ns, width)
+    groups = grouped(going_on(session, interval, status))
+    wrong = [alike for alike in groups if episode_style.wrong(alike[0])]
+    if wrong:
+        tasks = interval.tasks if interval is not None else {}
+        return Told(_running(session, wrong, tasks, now_ns, size), "victim")
+    if warned := _warning(session, now_ns) or _untrusted(session):
+        return _one(warned, "warn", size)
+    if groups and groups[0][0].kind == "suspect":
+        return Told(_quiet(session, groups[0], now_ns, size))
+    if (over := _last(session, now_ns)) is not None:
+        return Told(_over(session, over, now_ns, size, episodes))
+    return Told(_quiet(session, groups[0], now_ns, size) if groups else [])
 
 
-def told(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
-    """Running episodes, the worst first; while paused and in a recording, those within the shown
-    interval."""
-    found = session.running
-    if interval is not None and (status.paused is not None or status.replay is not None):
-        since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
-        shown = session.episodes(since_ns, interval.time_ns)
-        found = [e for e in shown if e.end_ns is None or e.end_ns > since_ns]
-    return sorted(found, key=episode_style.rank)
+def _one(text: str, key: str, size: int) -> Told:
+    return Told([(fit(text, min(len(text), size)), key)])
 
 
-def badge(running: list[Episode]) -> list[Run]:
-    """The sign of the worst episode and how many run; empty while none runs."""
-    counted = [e for e in running if e.kind not in _STATES]
-    return (
-        [(f"{episode_style.sign(counted[0])}{len(counted)}", episode_style.severity(counted[0]))]
-        if counted
-        else []
-    )
+def going_on(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
+    """Episodes that run; while paused and in a recording, those within the shown interval."""
+    if interval is None or (status.paused is None and status.replay is None):
+        return session.running
+    since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
+    shown = session.episodes(since_ns, interval.time_ns)
+    return [e for e in shown if e.end_ns is None or e.end_ns > since_ns]
 
 
-def _failed(status: Status, interval: Interval | None, width: int) -> list[Run]:
+def _last(session: Session, now_ns: int) -> Episode | None:
+    """The episode that ended last, if that is not too long ago; `now_ns` may be in the past."""
+    found = [
+        e
+        for e in session.episodes(now_ns - LINGERS_NS, now_ns)
+        if e.end_ns is not None and now_ns - LINGERS_NS < e.end_ns <= now_ns
+    ]
+    return max(filter(episode_style.wrong, found), key=lambda e: e.end_ns or 0, default=None)
+
+
+def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
     """Why the stream ended; the rest of the line is left out where there is no room for it."""
     text, quits = foreign(status.failed or ""), " · q quits "
     newest = interval is not None and status.paused is None
     last = f" · these are the last numbers{quits}" if newest else quits
-    room = width - 3 - len(text)
+    room = size - 3 - len(text)
     end = next((end for end in (last, quits, "") if len(end) <= room), "")
-    text = fit(text, min(len(text), max(8, width - 3)))
+    text = fit(text, min(len(text), max(8, size - 3)))
     return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
 
 
-def _running(session: Session, running: list[Episode], now_ns: int, width: int) -> list[Run]:
-    """The worst episode with its cause and evidence, and the number of others."""
-    worst = running[0]
-    alike = [e for e in running if e.kind == worst.kind and e.cause == worst.cause]
-    place = where(session.topology, {cpu for e in alike for cpu in e.cpus})
-    lasted = _lasted(alike, now_ns)
-    deepest = max((e.depth for e in alike if e.depth is not None), default=None)
-    what = foreign(f"{place} {worst.kind} {lasted} {depth(worst.kind, deepest)}".rstrip())
-    others = len(running) - len(alike)
-    more = f"  and {others} more" if others else ""
-    key, room = episode_style.severity(worst), width - len(more) - 4
-    shown = fit(what, min(len(what), room))
-    rest = f"  {why}" if (why := episode_style.because(worst)) else ""
-    left = max(0, room - len(shown))
-    cause = fit(rest, min(len(rest), left))
-    return [(f" {episode_style.sign(worst)} ", key), (shown, key), (cause, "dim"), (more, "text")]
+def _running(
+    session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
+) -> list[Run]:
+    """A sentence on the worst group, its evidence as far as whole pieces fit, and what else
+    runs."""
+    worst = groups[0]
+    start: list[Run] = [
+        (theme.CHOSEN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
+        (" ", "text"),
+    ]  # fmt: skip
+    room = size - width(start)
+    when = sentences.lasting(session, worst, now_ns)
+    names = sentences.losers(session, worst, tasks)
+    most = min(room, sentences.MOST)
+    runs = _told(sentences.sentence(session.topology, worst, names, when=when, most=most), room)
+    others = _more(session, groups[1:], room - width(runs))
+    room -= width(runs) + width(others)
+    for piece in pieces(worst[0].cause, worst[0].evidence):
+        text = foreign(piece)
+        if 3 + len(text) > room:
+            break
+        runs += [(" · ", "faint"), (text, "text")]
+        room -= 3 + len(text)
+    return [*start, *runs, *others]
 
 
-def _lasted(alike: list[Episode], now_ns: int) -> str:
-    """How long the episodes last. If they have ended after the shown moment, the whole length
-    follows, because the evidence covers the whole episode."""
-    start_ns = min(e.start_ns for e in alike)
-    ends_ns = [now_ns if e.end_ns is None else e.end_ns for e in alike]
-    so_far, whole = (
-        length(at_ns - start_ns) for at_ns in (min(now_ns, max(ends_ns)), max(ends_ns))
-    )
-    return so_far if so_far == whole else f"{so_far} of {whole}"
+def _told(parts: list[sentences.Part], room: int) -> list[Run]:
+    """The sentence as runs, cut where it does not fit."""
+    runs: list[Run] = []
+    for part in parts:
+        text = foreign(part.text)
+        runs.append(
+            (fit(text, max(0, min(len(text), room))), "alarm" if part.role == "lost" else "bright")
+        )
+        room -= len(text)
+    return runs
 
 
-def _warning(session: Session, now_ns: int, width: int) -> list[Run]:
-    """The probe's newest warning; empty once it is older than NEW_NS."""
+def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
+    """How many other episodes run, and the worst of them, as far as there is room."""
+    if not groups:
+        return []
+    next_ = groups[0][0]
+    count, sign = len(groups), episode_style.sign(next_)
+    place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
+    texts = f"{count} more: {sign} {place}", f"{count} more", f"+{count}"
+    text = next((text for text in texts if 3 + len(text) <= room), "")
+    return [(" · ", "faint"), (text, "alarm")] if text else []
+
+
+def _quiet(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:
+    """An episode that costs nothing, such as a CPU that is offline, with its evidence."""
+    first = alike[0]
+    key, sign = episode_style.severity(first), episode_style.sign(first)
+    when = sentences.lasting(session, alike, now_ns)
+    parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
+    text = foreign(sentences.text(parts))
+    runs: list[Run] = [(f" {sign} {text}", key)]
+    room = size - width(runs)
+    for piece in pieces(first.cause, first.evidence):
+        if 3 + len(piece) <= room:
+            runs += [(" · ", "faint"), (foreign(piece), "dim")]
+            room -= 3 + len(piece)
+    return [(fit(runs[0][0], min(width(runs[:1]), size)), key), *runs[1:]]
+
+
+def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
+    """The last episode: where, how long, why, and how long ago it ended."""
+    end_ns = last.end_ns or 0
+    lasted = length(end_ns - last.start_ns)
+    ago = f"ended {running(max(0, now_ns - end_ns) // 10**9)} ago"
+    place = where_briefly(session.topology, last.cpus, last.cpus[0] if last.cpus else None)
+    why = foreign(cause(last.kind, last.cause))
+    told = sentences.text(sentences.sentence(session.topology, [last], over=True))
+    texts = [f"{place}, {lasted}, {why}, {ago}", f"{place}, {lasted}, {ago}", f"{place}, {ago}"]
+    texts[:0] = [f"{foreign(told)}, for {lasted}, {ago}"] if size >= WIDE else []
+    sign = episode_style.sign(last)
+    room = size - len(f" last: {sign} ") - len(f" · {key}")
+    text = next((text for text in texts if len(text) <= room), None)
+    if text is None:
+        return []
+    return [(" last: ", "dim"), (f"{sign} {text}", "dim"), (" · ", "faint"), (key, "key")]
+
+
+def _warning(session: Session, now_ns: int) -> str:
+    """The probe's newest warning; '' once it is older than NEW_NS."""
     if not session.warnings or not 0 <= now_ns - session.warned_ns < NEW_NS:
-        return []
-    text = f" ! {foreign(session.warnings[-1])}"
-    return [(fit(text, min(len(text), width)), "warn")]
+        return ""
+    return f" ! {foreign(session.warnings[-1])}"
 
 
-def _untrusted(session: Session, width: int) -> list[Run]:
-    """The counters that failed the last selftest of this boot; empty if none did."""
+def _untrusted(session: Session) -> str:
+    """The counters that failed the last selftest of this boot; '' if none did."""
     verdict = findings.verdict(session.hello.boot_id)
-    text = f" ! {foreign(verdict)}" if verdict else ""
-    return [(fit(text, min(len(text), width)), "warn")] if text else []
-
-
-_MISSED = ("busy_hz", "ipc", "halt", "kernel_cycles", "turbo_ceiling_hz")
-"""Metrics whose absence is told here, the most important first."""
-
-
-def _missing(session: Session, width: int) -> list[Run]:
-    """The metrics that no CPU of this source has, why, and the fix; where the fix does not fit,
-    `perftop doctor`, which tells it."""
-    names = {key: NAMES[key] for key in _MISSED}
-    everywhere = [missing for missing in lasting(session) if missing.cpus is None]
-    reasons = by_reason(everywhere, lambda missing: names.get(missing.what))
-    if not reasons:
-        return []
-    (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))
-    lost.sort(key=list(names.values()).index)
-    why, mend = why.split(": ")[0], f" · {fix}" if fix else ""
-    long, short = (f" {why}: {', '.join(some)} unknown" for some in (lost, lost[:3]))
-    texts = (long + mend, f"{long} · perftop doctor", f"{short} · perftop doctor")
-    text = next((text for text in texts if len(text) <= width), texts[-1])
-    return [(fit(foreign(text), min(len(text), width)), "dim")]
+    return f" ! {foreign(verdict)}" if verdict else ""

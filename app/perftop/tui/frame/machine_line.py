@@ -1,7 +1,8 @@
-"""The lines on the machine as a whole: numbers, and a bar as wide as the screen."""
+"""The lines on the machine as a whole: its numbers, and its SMT states as wide as the screen."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from weakref import WeakKeyDictionary
@@ -11,10 +12,12 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
-from perftop.draw.strips import Run, number, shed
+from perftop.draw.strips import Run, number, shed, width
+from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.shared import episode_style
 
 ROOMY = 110
 """Columns from which the shares beside the bar have a decimal."""
@@ -54,95 +57,154 @@ def extent(session: Session) -> Extent:
     return held
 
 
-def numbers(session: Session, interval: Interval, width: int) -> list[Run]:
-    """Line 2: the metrics that this source has."""
-    pieces: list[tuple[int, list[Run]]] = []
+def has_states(session: Session) -> bool:
+    """Whether there are cores with siblings."""
+    return bool(len(extent(session).pairs))
+
+
+_SIGNS = {
+    "busy_hz": ("turbo-drop", "license", "neighbour"), "ipc": ("neighbour",),
+    "steal": ("steal", "neighbour"),
+    "involuntary": ("involuntary-halt",), "temperature_c": ("throttle",),
+}  # fmt: skip
+"""Kinds of episodes that lose each metric."""
+COVERS = 0.5
+"""Minimum share of the CPUs on which an episode runs that reddens a number of the machine."""
+GAP = 4
+
+
+def lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
+    """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
+    found: dict[str, str] = {}
+    for key, kinds in _SIGNS.items():
+        mine = [e for e in running if e.kind in kinds and _takes(e, key)]
+        cpus = {cpu for e in mine for cpu in e.cpus}
+        if cpus and len(cpus) >= COVERS * len(session.shown):
+            found[key] = episode_style.sign(mine[0])
+    return found
+
+
+def _takes(episode: Episode, key: str) -> bool:
+    """Whether a neighbour takes this metric."""
+    by = {"sibling": "ipc", "hypervisor": "steal", "package": "busy_hz"}
+    return episode.kind != "neighbour" or by.get(episode.cause) == key
+
+
+def numbers(
+    session: Session, interval: Interval, running: Iterable[Episode], size: int
+) -> list[Run]:
+    """The metrics that this source has; one that the running episodes lose is red."""
+    chosen, red = session.evaluator.chosen, lost(session, running)
     found = interval.values.group(extent(session).cpus).tolist()
-    values = dict(zip(session.evaluator.chosen, found, strict=True))
+    values = dict(zip(chosen, found, strict=True))
+    pieces: list[tuple[int, list[Run]]] = []
 
-    def add(rank: int, key: str, name: str = "") -> None:
-        if not session.evaluator.chosen[key]:
-            return
-        metric, value = METRICS[key], values[key]
-        style = "warn" if metric.stands_out <= value <= 1 else "bright" if rank < 2 else "text"
-        scale, digits = metric.scale(GHZ)
-        wide = 5 if metric.unit == "ratio" else 4
-        runs: list[Run] = [(f"{name or metric.label} ", "dim")]
-        runs.append(number(value * scale, digits, wide, style))
-        if unit := metric.unit_name(GHZ):
-            runs.append((f" {unit}", "dim"))
-        pieces.append((rank, runs))
+    def share(key: str, word: str, style: str = "text") -> list[Run]:
+        if not chosen[key]:
+            return []
+        value = values[key]
+        style = "alarm" if key in red else "warn" if _high(key, value) else style
+        return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
+                (" %", "dim")]  # fmt: skip
 
-    add(0, "util")
-    add(1, "busy_hz")
-    _of_ceiling(session, interval, pieces)
-    add(6, "net_hz")
-    add(2, "idle", "halts idle" if session.evaluator.chosen["halt"] else "")
-    add(3, "involuntary", "involuntary" if width >= ROOMY else "")
-    if session.hello.virtualisation is not None or not session.evaluator.chosen["busy_hz"]:
-        add(3, "steal")
-    add(4, "ipc")
-    add(5, "kernel_cycles", "kernel")
-    pieces += [(6 + i, runs) for i, runs in enumerate(_whole(interval.machine))]
-    return [(" ", "text"), *shed(pieces, width - 2, 3)]
+    pieces.append((0, share("util", "busy", "bright")))
+    if chosen["busy_hz"]:
+        pieces.append((1, _clock(interval, values["busy_hz"], red.get("busy_hz"))))
+    if chosen["net_hz"]:
+        net = number(values["net_hz"] / 1e9, 2, 0)
+        pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
+    if chosen["ipc"]:
+        sign = f"{red['ipc']} " if "ipc" in red else ""
+        ipc = number(values["ipc"], 2, 0, "alarm" if sign else "bright")
+        pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
+    pieces.append((3, _halts(share, halted=bool(chosen["halt"]))))
+    if session.hello.virtualisation is not None:
+        pieces.append((3, share("steal", "steal")))
+    pieces.append((5, share("kernel_cycles", "kernel")))
+    hot = "temperature_c" in red
+    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(_whole(interval.machine, hot=hot))]
+    return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
 
 
-def _whole(numbers: dict[str, float]) -> list[list[Run]]:
+def _high(key: str, value: float) -> bool:
+    return METRICS[key].stands_out <= value <= 1
+
+
+def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
+    """The pieces that fit, with wider gaps where there is room. Each piece keeps the room of its
+    longest number, so that those after it stay where they are."""
+    wide = sum(width(runs) for _, runs in pieces) + GAP * (len(pieces) - 1) <= size
+    return shed(pieces, size, GAP if wide else GAP - 1)
+
+
+def _halts(share: Callable[[str, str], list[Run]], *, halted: bool) -> list[Run]:
+    """Idle and involuntary halts, with their names behind them."""
+    idle, involuntary = share("idle", ""), share("involuntary", "")
+    runs: list[Run] = [("halts ", "dim")] if halted and idle else []
+    runs += [*idle[1:], (" idle", "dim")] if idle else []
+    return runs + (
+        [("  ", "text"), *involuntary[1:], (" involuntary", "dim")] if involuntary else []
+    )
+
+
+def _clock(interval: Interval, hz: float, sign: str | None) -> list[Run]:
+    """The clock and the highest ceiling; `sign`: of what holds it below."""
+    runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
+    runs.append(number(hz / 1e9, 2, 0, "alarm" if sign else "bright"))
+    ceiling_hz = float(np.fmax.reduce(interval.ceiling_hz, initial=nan))
+    if not isnan(ceiling_hz):
+        runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
+    return [*runs, (" GHz" if sign else " GHz  ", "dim")]  # the sign moves nothing behind it
+
+
+def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
     """Power, temperature and pressure, each only if known."""
     told: list[list[Run]] = []
     power = numbers.get("power_w", nan)
     if not isnan(power):
         limit = numbers.get("power_limit_w", nan)
         near = power >= NEAR * limit
-        runs: list[Run] = [("power ", "dim"), number(power, 0, 3, "warn" if near else "text")]
-        runs += [] if isnan(limit) else [(" of ", "dim"), number(limit, 0, 3)]
-        told.append([*runs, (" W", "dim")])
+        runs: list[Run] = [("power ", "dim"), number(power, 0, 0, "warn" if near else "text")]
+        told.append([*runs, ("" if isnan(limit) else f" of {limit:.0f}", "dim"), (" W", "dim")])
     if not isnan(heat := numbers.get("temperature_c", nan)):
-        told.append([number(heat, 0, 2), (" °C", "dim")])
+        told.append([number(heat, 0, 0, "alarm" if hot else "text"), (" °C", "dim")])
     kinds = [(kind, numbers.get(f"pressure_{kind}", nan)) for kind in ("cpu", "io", "memory")]
     if any(not isnan(share) for _, share in kinds):
-        runs = [("pressure", "dim")]
+        runs = [("waits for", "dim")]
         for kind, share in kinds:
-            runs += [(f" {kind} ", "dim"), number(100 * share, 1, 4)]
+            runs += [(f" {WAITS[kind]} ", "dim"), number(100 * share, 1, 0)]
         told.append([*runs, (" %", "dim")])
     return told
 
 
-def _of_ceiling(session: Session, interval: Interval, pieces: list[tuple[int, list[Run]]]) -> None:
-    ceiling_hz = float(np.fmax.reduce(interval.ceiling_hz, initial=nan))
-    if not isnan(ceiling_hz) and session.evaluator.chosen["busy_hz"]:
-        rank, runs = pieces[-1]
-        top = f"{ceiling_hz / 1e9:.2f}"
-        pieces[-1] = rank, [*runs[:-1], (" of ", "dim"), (top, "text"), (" GHz", "dim")]
+WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
+"""What tasks wait for, by the name of the pressure."""
 
 
-def bar(session: Session, interval: Interval, width: int) -> list[Run]:
-    """Line 3: the SMT states of all cores together; without siblings, the busy and idle shares."""
+def strip(session: Session, interval: Interval, size: int) -> list[Run]:
+    """The SMT states of all cores together, in the order of the legend behind them."""
     cores = extent(session).pairs
-    if not len(cores):
-        return _busy(session, interval, width)
     known = _mean(interval.split.states[cores])
     if known:
         neither, lp0, lp1, both = known
-        words = _words([("both", both, "both"), ("lp0", lp0, "lp0"), ("lp1", lp1, "lp1"),
-                        ("neither", neither, "dim")], width)  # fmt: skip
-        words, room = _room(words, width)
-        return [(" SMT  ", "dim"), *bars.smt((neither, lp0, lp1, both), room), *words]
+        words = _legend((both, lp0, lp1, neither), size)
+        words, room = _room(words, size)
+        return [(" SMT ", "dim"), *bars.smt((neither, lp0, lp1, both), room), *words]
     low = _mean(interval.split.low[cores])
     if not low:
-        return _neither(session, interval, cores, width)
+        return _neither(session, interval, cores, size)
     words = [("  ", "text"), ("SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
              (" may be any of them ", "dim")]  # fmt: skip
-    words, room = _room(words, width)
-    return [(" SMT  ", "dim"), *bars.possible(low, room), *words]
+    words, room = _room(words, size)
+    return [(" SMT ", "dim"), *bars.possible(low, room), *words]
 
 
-def _neither(session: Session, interval: Interval, cores: Ints, width: int) -> list[Run]:
+def _neither(session: Session, interval: Interval, cores: Ints, size: int) -> list[Run]:
     """The bar for cores with more than two threads: whether any is active, and how many are."""
-    split, name = interval.split, (" SMT  ", "dim")
+    split, name = interval.split, (" SMT ", "dim")
     share = _mean(split.states[cores][:, :1])
     if share:
-        words = _words([("any", 1 - share[0], "unknown"), ("neither", share[0], "dim")], width)
+        words = _words([("any", 1 - share[0], "unknown"), ("neither", share[0], "dim")], size)
     elif share := _mean(split.low[cores][:, :1]):
         (high,) = _mean(split.high[cores][:, :1])
         between = f"{100 * share[0]:3.0f}–{100 * high:<3.0f}"
@@ -153,9 +215,9 @@ def _neither(session: Session, interval: Interval, cores: Ints, width: int) -> l
     (active,) = _mean(split.active_threads[cores][:, None])
     threads = max(len(session.cores[i]) for i in cores)
     mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
-    told, room = _room([*words, *mean], width)
+    told, room = _room([*words, *mean], size)
     if not told:
-        told, room = _room(words, width)
+        told, room = _room(words, size)
     return [name, *bars.possible([share[0], 0.0, 0.0, 0.0], room), *told]
 
 
@@ -167,29 +229,31 @@ def _mean(shares: Floats) -> list[float]:
     return found
 
 
-def _busy(session: Session, interval: Interval, width: int) -> list[Run]:
-    every = extent(session).cpus
-    busy, steal = (interval.values.over(key, every) for key in ("util", "steal"))
-    if isnan(busy):
-        return []
-    stolen = 0.0 if isnan(steal) else steal
-    shares = [("busy", busy, "lp0"), ("idle", max(0.0, 1 - busy - stolen), "dim")]
-    if not isnan(steal):
-        shares.insert(
-            1, ("steal", steal, "warn" if steal >= METRICS["steal"].stands_out else "dim")
-        )
-    words, room = _room(_words(shares, width), width)
-    return [(" all  ", "dim"), *bars.account(busy, 0.0, stolen, room), *words]
+_LEGEND = (
+    (theme.BOTH, "both", "both"), (theme.LP0, "lp0", "lp0"), (theme.LP1, "lp1", "lp1"),
+    (theme.NEITHER, "neither", "neither"),
+)  # fmt: skip
+"""Shape, style and name of the states."""
 
 
-def _room(words: list[Run], width: int) -> tuple[list[Run], int]:
+def _legend(shares: Sequence[float], size: int) -> list[Run]:
+    """The states with their shapes, so that the bar needs no other key."""
+    digits = 1 if size >= ROOMY else 0
+    runs: list[Run] = []
+    for (shape, key, name), share in zip(_LEGEND, shares, strict=True):
+        told = f"{100 * share:{3 + 2 * digits}.{digits}f}"
+        runs += [("   ", "text"), (shape, key), (f" {name} ", "dim"), (told, "text")]
+    return [*runs, (" % ", "dim")]
+
+
+def _room(words: list[Run], size: int) -> tuple[list[Run], int]:
     """The words and the cells of the bar; on the narrowest screens the words are left out."""
-    room = width - 6 - sum(len(text) for text, _ in words)
-    return (words, room) if room >= LEAST else ([], max(0, width - 6))
+    room = size - 5 - sum(len(text) for text, _ in words)
+    return (words, room) if room >= LEAST else ([], max(0, size - 5))
 
 
-def _words(shares: list[tuple[str, float, str]], width: int) -> list[Run]:
-    digits = 1 if width >= ROOMY else 0
+def _words(shares: list[tuple[str, float, str]], size: int) -> list[Run]:
+    digits = 1 if size >= ROOMY else 0
     runs: list[Run] = []
     for name, share, key in shares:
         runs += [(f"  {name} ", key), (f"{100 * share:{3 + 2 * digits}.{digits}f}", "text")]

@@ -13,7 +13,7 @@ from perftop.draw.strips import Run
 if TYPE_CHECKING:
     from perftop.session.session import Session
 
-STARTING: list[Run] = [(" perftop ", "badge"), ("  starting the probe ", "dim")]
+STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class Status:
     """News of a recording or command, removed when no longer new."""
     job: str = ""
     """Name and state of the command that perftop runs; '' without one."""
+    job_status: int | None = None
+    """Its exit status; None while it has not ended."""
     failed: str | None = None
     """Why the stream has ended; None while it has not."""
 

@@ -13,7 +13,9 @@ from textual.dom import DOMNode
 from perftop.base.times import duration, when
 from perftop.session.interval import Interval
 from perftop.session.parse_time import typed
+from perftop.tui.frame.heights import TINY
 from perftop.tui.frame.key_line import KeyLine
+from perftop.tui.frame.missing_line import MissingLine
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
 from perftop.tui.screen.command_pane import Paned
@@ -27,11 +29,6 @@ from perftop.tui.shared.order import called
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
-
-SHORT = 12
-"""On screens with fewer lines the head of the screen is shortened."""
-TINY = 8
-"""On screens with fewer lines only rows and the first two lines are left."""
 
 
 class Monitor(Paned):
@@ -51,18 +48,20 @@ class Monitor(Paned):
         self._narrowing = Narrowing(choice)
         self._jump_ns = self._mark_ns = 0
         self._jump_from: Interval | None = None
-        self._top = Top(ascii_=choice.ascii, id="top")
         self.captions = keys.captions(keymap)
+        self._top = Top(ascii_=choice.ascii, episodes=self.captions["episodes"], id="top")
+        self._missing = MissingLine(ascii_=choice.ascii, id="missing")
         self._keys = KeyLine(self.captions, ascii_=choice.ascii, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
         yield self.view
+        yield self._missing
         yield self._keys
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.height < SHORT, "-short")
         self.set_class(event.size.height < TINY, "-tiny")
+        self._missing.lay_out()
         bare = event.size.height < TINY
         if bare != self.view.bare:
             for view in self._views.values():
@@ -75,6 +74,7 @@ class Monitor(Paned):
         before, self.last = self.last, message
         with self.together():
             self._top.show(message.session, message.interval, message.status)
+            self._missing.show(message.session)
             stale = message.status.failed is not None
             if stale != self.choice.stale:
                 self.choice.stale = stale

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from perftop.draw import theme
 from perftop.draw.strips import foreign
+from perftop.output.episode_costs import STOLEN, group
 from perftop.output.episode_words import cause, evidence
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def severity(episode: Episode, *, over: bool = False) -> str:
 
 
 def sign(episode: Episode) -> str:
-    """The sign of its kind."""
+    """The sign of its kind; what the hypervisor takes has one sign, whoever tells it."""
+    if group(episode) == STOLEN:
+        return theme.STEAL
     return theme.EPISODES.get(episode.kind, "│")
 
 

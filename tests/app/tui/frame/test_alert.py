@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fakes import Machine, guest, seen
+from fakes import Machine, seen
 
 from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.output.episode_words import evidence
 from perftop.samples.episode import Episode
-from perftop.tui.frame import alert, machine_line
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.frame import alert
 from perftop.tui.frame.status import Status
 
-FIX = "ask for a vPMU, or use a metal instance"
 
-
-def test_a_guest_is_told_once_what_it_cannot_know() -> None:
-    session, interval = seen(guest())
-    told = strips.text(alert.line(session, interval, Status(0), 160))
-    assert told.count("clock") == 1
-    assert "IPC" in told
-    assert "clock" not in strips.text(machine_line.numbers(session, interval, 160))
+def text(session: Session, interval: Interval | None, status: Status, width: int = 160) -> str:
+    return strips.text(alert.line(session, interval, status, width).runs)
 
 
 def test_a_dead_probe_is_the_worst_there_is() -> None:
     session, interval = seen(Machine())
-    told = alert.line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)
+    told = alert.line(session, interval, Status(0, failed="the probe ended by signal 9"), 80).runs
     assert told[0] == (" ▼ the probe ended by signal 9", "alarm")
     assert "q quits" in strips.text(told)
 
@@ -39,9 +36,8 @@ def test_a_dead_probe_is_the_worst_there_is() -> None:
 def test_of_a_dead_probe_the_reason_is_what_stays(length: int, end: str) -> None:
     session, interval = seen(Machine())
     status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
-    told = alert.line(session, interval, status, 80)
-    assert strips.text(told) == f" ▼ {status.failed}{end}"
-    assert strips.width(alert.line(session, interval, status, 30)) == 30
+    assert text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
+    assert len(text(session, interval, status, 30)) == 30
 
 
 def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
@@ -49,7 +45,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     session, interval = seen(m)
 
     def told() -> list[strips.Run]:
-        return alert.line(session, interval, Status(0), 80)
+        return alert.line(session, interval, Status(0), 80).runs
 
     assert told() == []
     at_ns = session.now_ns
@@ -58,7 +54,7 @@ def test_a_warning_is_told_while_it_is_new_and_nothing_is_worse() -> None:
     session.detector.hotplug(3, at_ns, online=False)  # no harm: the warning goes before it
     assert told() == [(" ! the clock? was set", "warn")]
     session.detector.running.append(Episode("throttle", [1], at_ns))
-    assert "throttle" in strips.text(told())
+    assert "throttles CPU 1" in strips.text(told())
     session.detector.running.pop()
     session.now_ns = at_ns + alert.NEW_NS
     assert "offline" in strips.text(told())
@@ -73,16 +69,17 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
     session.now_ns = then_ns + 60 * 10**9
 
     def told(status: Status) -> str:
-        return strips.text(alert.line(session, interval, status, 160))
+        return text(session, interval, status)
 
-    assert told(Status(0)).startswith(" ╳ CPU 2 steal 59.9 s")
-    assert told(Status(0, paused=interval.time)).startswith(" ◆ CPU 1 throttle 2.0 s")
-    session.ended.extend([Episode("throttle", [1], then_ns - 10**9, then_ns + 3 * 10**9)])
+    paused = Status(0, paused=interval.time)
+    assert told(Status(0)).startswith("▌ ╳ The hypervisor takes time of CPU 2, since ")
+    assert "throttles CPU 1, for 2.0 s" in told(paused)
+    session.ended[:] = [Episode("throttle", [1], then_ns - 10**9, then_ns + 3 * 10**9)]
     # what it rests on is of all of it
-    assert told(Status(0, paused=interval.time)).startswith(" ◆ CPU 1 throttle 1.0 s of 4.0 s")
+    assert "throttles CPU 1, for 1.0 s of 4.0 s" in told(paused)
     session.ended.clear()
-    assert told(Status(0, paused=interval.time)) == ""
-    assert "last numbers" not in told(Status(0, paused=interval.time, failed="it ended"))
+    assert told(paused) == ""
+    assert "last numbers" not in told(replace(paused, failed="it ended"))
 
 
 def test_a_cause_is_told_once() -> None:
@@ -90,20 +87,88 @@ def test_a_cause_is_told_once() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     told = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
     session.detector.running.append(told)
-    text = strips.text(alert.line(session, interval, Status(0), 160))
-    assert text.endswith("  ref · samples: 3")
+    assert text(session, interval, Status(0)).endswith(" · samples: 3")
+    assert text(session, interval, Status(0)).count("ref") == 1
 
 
-@pytest.mark.parametrize(
-    ("width", "end"),
-    [(80, "clock, IPC, halts unknown · perftop doctor"),
-     (90, "kernel share unknown · perftop doctor"), (160, f"unknown · {FIX}")],
-)  # fmt: skip
-def test_what_is_missing_is_told_whole_at_any_width(width: int, end: str) -> None:
-    machine = guest()
-    missing = [replace(m, fix=FIX) for m in machine.hello.missing]
-    machine.hello = replace(machine.hello, missing=missing)
-    session, interval = seen(machine)
-    told = strips.text(alert.line(session, interval, Status(0), width))
-    assert len(told) <= width
-    assert told.endswith(end)
+DROP = {"power_w": 150.0, "power_limit_w": 150.0, "busy_hz": 2.4e9, "ceiling_hz": 3.0e9}
+
+
+def drop(session: Session, cpus: Sequence[int] = range(8), depth: float = 6e8) -> Episode:
+    start_ns = session.now_ns - 4 * 10**9
+    found = Episode("turbo-drop", [*cpus], start_ns, None, depth, "power-pl1", dict(DROP))
+    session.detector.running.append(found)
+    return found
+
+
+def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    drop(session)
+    for width in range(20, 300):
+        told = alert.line(session, interval, Status(0), width)
+        line = strips.text(told.runs)
+        assert len(line) <= width
+        assert told.mood == "victim"
+        assert [part for part, key in told.runs[:3] if key == "alarm"] == ["▌", "▼"]
+        if width >= 80:
+            assert {"PL1", "0.60", "GHz", "0", "4.0"} <= {*line.replace(",", "").split()}
+            assert ("0.60 GHz", "alarm") in told.runs
+            pieces = line.split(" · ")[1:]
+            assert pieces == ["power 150 of 150 W", "clock 2.40 of 3.00 GHz"][: len(pieces)]
+    assert len(pieces) == 2
+
+
+def test_the_costliest_is_told_and_the_others_are_counted() -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    loss = Episode("neighbour", [0], session.now_ns, None, 0.4, "sibling")
+    session.detector.running += [loss, Episode("offline", [7], session.now_ns)]
+    drop(session)
+    assert text(session, interval, Status(0)).endswith(" · 1 more: ◐ CPU 0")
+    assert text(session, interval, Status(0), 60).endswith(" · +1")
+    session.detector.running[-1].depth = 2e8  # 0.53 of a CPU; 0.4 is less
+    assert "◐ CPU 0" in text(session, interval, Status(0)).rpartition("more")[2]
+    session.detector.running[-1].depth = 1e8
+    assert text(session, interval, Status(0)).startswith("▌ ◐")
+
+
+def test_steal_is_one_thing_and_no_sign_of_a_neighbour() -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    for kind in ("steal", "neighbour"):
+        found = Episode(kind, [0], session.now_ns - 10**9, None, 0.2, "hypervisor")
+        session.detector.running.append(found)
+    line = text(session, interval, Status(0))
+    assert line.startswith("▌ ╳")
+    assert "20.0 %" in line
+    assert "◐" not in line
+    assert "more" not in line
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    over = drop(session)
+    end_ns = session.now_ns
+    session.detector.running.clear()
+    session.ended.append(session.detector.end(over, end_ns))
+
+    def told(after_s: float, width: int = 80) -> str:
+        now_ns = end_ns + round(after_s * 1e9)
+        status = Status(0, paused=0.0 if paused else None)
+        session.now_ns = end_ns + 10**12 if paused else now_ns
+        return text(session, replace(interval, time_ns=now_ns), status, width)
+
+    for word in ("last:", "▼", "package 0", "4.0 s", "PL1", "12 s ago"):
+        assert word in told(12)
+    assert told(12).endswith(" · 5")
+    assert "0.60 GHz" in told(12, 120)
+    assert told(59.9) != ""
+    assert told(60.1) == ""
+    assert all(len(told(1, width)) <= width for width in range(20, 300))
+    assert alert.line(session, interval, Status(0), 80).mood == "calm"
+
+
+def test_what_costs_nothing_does_not_linger() -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    at_ns = session.now_ns
+    session.ended.append(Episode("ramp", [0], at_ns - 10**9, at_ns, 1e9, "-"))
+    assert text(session, interval, Status(0)) == ""

@@ -1,39 +1,85 @@
-"""The machine in one line of numbers and one bar, as text."""
+"""The machine in one line of numbers and its SMT states, as text."""
 
 from __future__ import annotations
 
 import pytest
-from fakes import Does, Machine, seen
+from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips, theme
+from perftop.samples.episode import Episode
 from perftop.tui.frame import machine_line
+
+ALL = list(range(8))
 
 
 def test_the_machine_in_numbers_fits_and_sheds() -> None:
     session, interval = seen(Machine())
-    wide = strips.text(machine_line.numbers(session, interval, 160))
-    assert "util  50.0 %" in wide
-    assert "busy 3.00 of 3.20 GHz" in wide
+    wide = strips.text(machine_line.numbers(session, interval, [], 160))
+    assert "busy 50.0 %" in wide
+    assert "clock 3.00 of 3.20 GHz" in wide
     assert "IPC 1.25" in wide
-    narrow = strips.text(machine_line.numbers(session, interval, 40))
-    assert "util  50.0 %" in narrow
-    assert len(narrow) <= 40
+    assert "halts 50.0 % idle  0.00 % involuntary" in wide
+    for size in range(20, 300):
+        line = machine_line.numbers(session, interval, [], size)
+        assert strips.width(line) <= size
+        assert size < 40 or "busy 50.0 %" in strips.text(line)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "number"),
+    [("turbo-drop", "power-pl1", "3.00"), ("neighbour", "sibling", "1.25"),
+     ("neighbour", "package", "3.00"), ("involuntary-halt", "smm", "0.00")],
+)  # fmt: skip
+def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: str) -> None:
+    session, interval = seen(Machine())
+
+    def red(cpus: list[int]) -> list[str]:
+        runs = machine_line.numbers(
+            session, interval, [Episode(kind, cpus, 0, None, 0.1, cause)], 200
+        )
+        return [part.strip() for part, key in runs if key == "alarm" and part.strip()]
+
+    assert number in red(ALL)
+    assert red(ALL[:1]) == []
+
+
+def test_a_sign_moves_no_other_number() -> None:
+    session, interval = seen(Machine())
+    drop = Episode("turbo-drop", ALL, 0, None, 2e8, "thermal")
+    lines = [strips.text(machine_line.numbers(session, interval, e, 160)) for e in ([], [drop])]
+    assert lines[0].index("IPC") == lines[1].index("IPC")
+
+
+def test_a_guest_has_no_states() -> None:
+    assert not machine_line.has_states(seen(Machine(threads=1))[0])
+    assert machine_line.has_states(seen(Machine())[0])
+    session, interval = seen(guest())
+    assert "clock" not in strips.text(machine_line.numbers(session, interval, [], 160))
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160, 240])
-def test_the_machines_bar_is_as_wide_as_the_screen(width: int) -> None:
+def test_the_strip_is_as_wide_as_the_screen(width: int) -> None:
     session, interval = seen(Machine())
-    assert strips.width(machine_line.bar(session, interval, width)) == width
+    assert strips.width(machine_line.strip(session, interval, width)) == width
+
+
+def test_the_states_in_the_legend_are_apart() -> None:
+    session, interval = seen(Machine())
+    runs = machine_line.strip(session, interval, 160)
+    text = strips.text(runs)
+    assert {(theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1")} <= {*runs}
+    assert "  ▀ lp0 " in text
+    assert "  ▄ lp1 " in text
 
 
 def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
     session, interval = seen(Machine(cores=2, threads=4))
     interval.split.states[:, 0] = 0.25
-    runs = machine_line.bar(session, interval, 80)
+    runs = machine_line.strip(session, interval, 80)
     text = strips.text(runs)
     assert "any  75  neither  25 %   2.00 of 4 threads active" in text
     assert strips.width(runs) == 80
-    bar = text[6 : text.index("  any")]
+    bar = text[5 : text.index("  any")]
     assert bar.count(theme.UNKNOWN) == pytest.approx(0.75 * len(bar), abs=1)
     assert set(bar) == {theme.UNKNOWN, theme.NEITHER}
 
@@ -41,6 +87,6 @@ def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
 def test_of_more_than_two_threads_that_nothing_counts_neither_is_a_range() -> None:
     session, interval = seen(Machine(cores=2, threads=4, does={i: Does(0.2) for i in range(8)}))
     for width in (40, 80, 160):
-        runs = machine_line.bar(session, interval, width)
+        runs = machine_line.strip(session, interval, width)
         assert strips.width(runs) == width
     assert "neither  20–80  %   0.80 of 4 threads active" in strips.text(runs)

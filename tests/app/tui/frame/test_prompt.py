@@ -283,7 +283,7 @@ def test_nothing_matches_and_all_goes_on() -> None:
         await run.pilot.press("enter")
         assert run.has("nobody · no CPU matches")
         assert run.has(" no CPU matches nobody")
-        assert run.has("4 cores / 8 CPUs")
+        assert run.has("4 cores, 8 CPUs")
         for key in ("down", "end", "pageup", "o", "r", "enter", "s", "escape", "4", "1"):
             await run.pilot.press(key)
         await run.intervals(2)
@@ -326,7 +326,7 @@ def test_the_prompt_stands_above_the_last_line_of_every_view() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("slash", "escape", "4", "slash")
         view, line = screen(run).view.region, prompt(run).region
-        assert (view.y, view.bottom, line.bottom) == (4, line.y, 23)
+        assert (view.y, view.bottom, line.bottom) == (5, line.y, 23)
 
     play(Machine(), act, (160, 24))
 

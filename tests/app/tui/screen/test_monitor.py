@@ -110,7 +110,7 @@ def test_while_paused_another_interval_is_of_the_same_moment() -> None:
         assert after.time_ns == before.time_ns
         assert round(before.elapsed_s, 6) == 0.2
         assert round(after.elapsed_s, 6) == 0.5
-        await run.sees("500 ms of 100 ms")
+        await run.sees("every 500 ms, sampled 100 ms")
 
     play(Machine(), act)
 

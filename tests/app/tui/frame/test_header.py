@@ -1,0 +1,92 @@
+"""Who and what is watched, and at what cost, as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fakes import Machine, guest, seen
+
+from perftop.draw import strips
+from perftop.tui.frame import header
+from perftop.tui.frame.status import Replay, Status
+
+STATUS = Status(500_000_000, own=0.021)
+
+
+def text(status: Status = STATUS, width: int = 160) -> str:
+    return strips.text(header.line(*seen(Machine()), status, width))
+
+
+@pytest.mark.parametrize("width", [80, 120, 160, 240])
+def test_who_and_what_and_at_what_cost(width: int) -> None:
+    told = text(width=width)
+    assert len(told) == width
+    assert told.startswith(" perftop  h · ")
+    assert "own 2.1 %" in told
+    assert "4 cores, 8 CPUs" in told
+    assert told.endswith("lost 0 ")
+    assert "500 ms" in told
+
+
+def test_words_come_with_room() -> None:
+    assert "every 500 ms, sampled 100 ms" in text(width=160)
+    assert "every" not in text(width=80)
+
+
+def test_the_name_is_no_block() -> None:
+    runs = header.line(*seen(Machine()), STATUS, 160)
+    assert ("perftop", "key") in runs
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("Intel(R) Xeon(R) W-2225 CPU @ 4.10GHz", "Xeon W-2225"), ("AMD EPYC 7763 64-Core Processor",
+      "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", "")],
+)  # fmt: skip
+def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
+    assert header.model(name) == short
+
+
+def test_a_guest_says_so() -> None:
+    session, interval = seen(guest())
+    session.hello = replace(session.hello, virtualisation="KVM")
+    told = strips.text(header.line(session, interval, STATUS, 160))
+    assert "KVM guest · " in told
+    assert "skew" not in told
+
+
+def test_a_large_skew_is_a_warning() -> None:
+    session, interval = seen(Machine())
+    styles = []
+    for skew_s in (0.009, 0.011):
+        runs = header.line(session, replace(interval, skew_s=skew_s), STATUS, 160)
+        at = next(i for i, (part, _) in enumerate(runs) if "skew" in part)
+        styles.append(runs[at + 1][1])
+    assert styles == ["text", "warn"]
+
+
+def test_states_stay_where_the_rest_goes() -> None:
+    session, interval = seen(Machine())
+    session.late = 3
+    replay = Replay(True, 1.0, (0, 10**10), None, over=False, damage=None)
+    for state, word in (
+        (replace(STATUS, paused=interval.time), "PAUSED"),
+        (replace(STATUS, replay=replay), "REPLAY"),
+        (replace(STATUS, silent_s=4.0), "NO DATA"),
+        (replace(STATUS, recording="3 MB"), "REC 3 MB"),
+        (replace(STATUS, recording=""), "NOT RECORDING"),
+        (replace(STATUS, failed="gone"), "DEAD"),
+    ):
+        for width in range(20, 300):
+            told = strips.text(header.line(session, interval, state, width))
+            assert len(told) <= max(width, 60)
+            assert word in told or width < 60
+        assert "lost 0" in strips.text(header.line(session, interval, state, 120))
+    assert "late 3" in strips.text(header.line(session, interval, STATUS, 160))
+
+
+@pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
+def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> None:
+    state = replace(STATUS, job="sh ended: 7", job_status=status)
+    assert ("sh ended: 7", style) in header.line(*seen(Machine()), state, 160)
