@@ -39,10 +39,12 @@ settings.load_profile("suite")  # the same examples each time, and none fails fo
 
 @pytest.fixture(autouse=True)
 def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Local time is UTC, and neither a colour setting nor a cache of whoever runs the tests shines
-    through."""
+    """Local time is UTC, and neither a terminal nor a colour setting, cache or state of whoever runs
+    the tests shines through."""
     monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    for kind in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.getbasetemp() / kind.lower()))
     for name in ("NO_COLOR", "COLUMNS", "LINES", "TEXTUAL_THEME"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()
