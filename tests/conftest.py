@@ -39,8 +39,8 @@ settings.load_profile("suite")  # the same examples each time, and none fails fo
 
 @pytest.fixture(autouse=True)
 def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Local time is UTC, and neither a terminal nor a colour setting, cache or state of whoever runs
-    the tests shines through."""
+    """Local time is UTC, and no terminal, colour setting, cache or state of whoever runs the tests
+    shines through."""
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("COLORTERM", "truecolor")
     for kind in ("CACHE", "STATE"):

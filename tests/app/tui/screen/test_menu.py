@@ -90,7 +90,7 @@ def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None:
             "▌ pear ×2",
             "[plum]",
             "package 0",
-            theme.PALETTES["perftop-dark"].colors["bar-both"],
+            theme.PALETTES["perftop-dark"].colors["both"],
         ):
             assert part in text
         await run.intervals(2)  # numbers go on beneath
