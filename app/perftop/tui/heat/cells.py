@@ -6,7 +6,7 @@ a sign says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perftop.draw import theme
@@ -71,14 +71,21 @@ def _one(shades: Shades, at: int, wide: int, *, told: bool) -> tuple[Run, ...]:
     return whole(level, wide, shades.ascii_)
 
 
-def marks(outliers: Sequence[int], suspects: Sequence[int], chosen: int | None) -> Marks:
-    """Brackets around outliers, the sign of doubt at suspects; the cursor replaces either."""
+def marks(
+    outliers: Sequence[int],
+    suspects: Sequence[int],
+    troubles: Mapping[int, Run],
+    chosen: int | None,
+) -> Marks:
+    """Brackets around outliers, the sign of doubt at suspects, and the sign of an episode; the
+    cursor replaces any, but the sign of an episode then stands behind the cell."""
     made = Marks()
     for row in outliers:
         made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")
     for row in suspects:
         made.before[row] = (theme.SUSPECT, "dim")
+    made.before.update(troubles)
     if chosen is not None:
         made.before[chosen] = (theme.CURSOR[0], "mark")
-        made.after.setdefault(chosen, (theme.CURSOR[1], "mark"))
+        made.after.setdefault(chosen, troubles.get(chosen, (theme.CURSOR[1], "mark")))
     return made

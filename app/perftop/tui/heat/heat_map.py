@@ -34,6 +34,8 @@ class HeatMap(Canvas):
     _reader: HeatReader
     _heat: Heat | None = None
     _plan = _NOTHING
+    _asked = False
+    """The core that differs most was asked for, and there is none."""
     _packages: list[int | None]
     _cpus: list[tuple[int, ...]]
     """Positions of the CPUs, by row."""
@@ -74,13 +76,23 @@ class HeatMap(Canvas):
         doubtful = [row for row, place in enumerate(places.places)
                     if any(heat.doubted[at] for at in place.rows)]  # fmt: skip
         self._marks = cells.marks(
-            [self._row[core] for core in far if core in self._row], doubtful, self._chosen()
-        )
+            [self._row[core] for core in far if core in self._row], doubtful,
+            self._troubled(heat), self._chosen(),
+        )  # fmt: skip
         self.heads = [] if self.bare else [
             title(heat, self.width),
-            legend(heat, places, cell, self.width, ascii_=ascii_),
+            legend(heat, places, cell, self.width, asked=self._asked, ascii_=ascii_),
         ]  # fmt: skip
         self.feet = [(self._numbers(), "chosen")]
+
+    def _troubled(self, heat: Heat) -> dict[int, Run]:
+        """Signs of episodes by row; what befalls a whole package has its sign in the heading."""
+        if not heat.troubles:
+            return {}
+        every = ((i, heat.troubles.of(place.rows)) for i, place in enumerate(self.places.places))
+        return {
+            i: (trouble.sign, trouble.key) for i, trouble in every if trouble and trouble.victim
+        }
 
     def _numbers(self) -> list[Run]:
         """Last line: numbers of the selected core; empty if none is shown."""
@@ -145,6 +157,7 @@ class HeatMap(Canvas):
 
     def _choose(self, row: int) -> None:
         self.choice.cpu = self.places.places[row].cpus[0]
+        self._asked = False
         self._tell()
         self.show_cursor()
         self.paint()
@@ -194,9 +207,13 @@ class HeatMap(Canvas):
 
     def action_worst(self) -> None:
         """Select the core that differs most; when repeated, the next one."""
-        outliers = self._heat.outliers if self._heat else []
+        outliers = [one for one in self._heat.outliers if one.far] if self._heat else []
         found = [self._row[one.core] for one in outliers if one.core in self._row]
-        if found:
+        self._asked = not found
+        if not found and self._session is not None:
+            self._tell()
+            self.paint()
+        elif found:
             chosen = self._chosen()
             after = found.index(chosen) + 1 if chosen in found else 0
             self._choose(found[after % len(found)])

@@ -41,7 +41,9 @@ def title(heat: Heat, size: int) -> list[Run]:
     return [*runs, (lead, "faint"), (" · ".join(shown), "dim")] if shown else runs
 
 
-def legend(heat: Heat, places: Places, cell: Cell, size: int, *, ascii_: bool) -> list[Run]:
+def legend(
+    heat: Heat, places: Places, cell: Cell, size: int, *, asked: bool = False, ascii_: bool
+) -> list[Run]:
     """How to read a cell, the ramp with its ends, and the furthest outlier."""
     low, high = heat.text(heat.scale.low), heat.text(heat.scale.high)
     if heat.field.unit == "ratio":
@@ -57,7 +59,15 @@ def legend(heat: Heat, places: Places, cell: Cell, size: int, *, ascii_: bool) -
     if size - width(left) - TOLD >= SIGNS:
         left += [("   – ", "faint"), ("unknown  ", "dim"), (theme.SUSPECT, "dim"),
                  (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim")]  # fmt: skip
-    return spread(left, outlier(heat, places, size - width(left) - 3), size - 1)
+    room = size - width(left) - 3
+    right = outlier(heat, places, room)
+    if not right:
+        text = next((text for text in _ALIKE if len(text) <= room), "")
+        right = [(text, "bright" if asked else "dim")]
+    return spread(left, right, size - 1)
+
+
+_ALIKE = "no core differs from its package", "no core differs", "all alike"
 
 
 def _ways(heat: Heat, places: Places, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
@@ -117,10 +127,10 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
     ]
     util, busy = _over(interval, rows, "util", "busy_hz")
     if not isnan(util):
-        pieces.append((1, [("util ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
+        pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
     if not isnan(busy):
         wide, down = size >= ROOMY, package in heat.limited
-        clock: list[Run] = [("busy " if wide else "", "dim"),
+        clock: list[Run] = [("clock " if wide else "", "dim"),
                             (heat.hz(busy), "alarm" if down else "text")]  # fmt: skip
         ceiling = [hz for place in mine if not isnan(hz := float(interval.ceiling_hz[place.at]))]
         if ceiling and wide:
@@ -194,27 +204,38 @@ def _numbers(session: Session, interval: Interval, place: Place, heat: Heat) -> 
     """Numbers of the core as a whole."""
     rows = list(place.rows)
 
-    def told(key: str, text: str) -> Run:
-        against = any(columns.doubted(key, session, interval)[rows])
-        return doubted((f" {text}", "text")) if against else (text, "text")
+    trouble = heat.troubles.of(rows) if heat.troubles else None
+    values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
 
-    util, busy, ipc = _over(interval, rows, "util", "busy_hz", "ipc")
-    if heat.field.key != "util" and not isnan(util):
-        yield 6, [("util ", "dim"), told("util", f"{100 * util:5.1f}"), (" %", "dim")]
-    if not isnan(busy):
+    def told(key: str, i: int, text: str) -> Run:
+        if any(columns.doubted(key, session, interval)[rows[i : i + 1]]):
+            return doubted((f" {text}", "text"))
+        lost = trouble is not None and (rows[i], key) in trouble.lost
+        return text, "alarm" if lost else "text"
+
+    def each(key: str, scale: float, digits: int) -> Iterator[Run]:
+        for i, value in enumerate(values[key]):
+            shown = MISSING if isnan(value) else f"{value * scale:.{digits}f}"
+            yield told(key, i, " " * bool(i) + f"{shown:>{4 + (digits < 2)}}")
+
+    util = [-1.0 if isnan(share) else share for share in values["util"]]
+    lead = util.index(max(util))
+    if heat.field.key != "util" and max(util) >= 0:
+        yield 6, [("util ", "dim"), *each("util", 100.0, 1), (" %", "dim")]
+    if not isnan(hz := values["busy_hz"][lead]):
         ceiling = float(interval.ceiling_hz[place.at])
         of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (heat.hz(ceiling), "text")]
-        clock = told("busy_hz", heat.hz(busy))
-        yield 2, [("busy ", "dim"), clock, *of, (f" {heat.clock.name}", "dim")]
+        clock = told("busy_hz", lead, heat.hz(hz))
+        yield 2, [("clock ", "dim"), clock, *of, (f" {heat.clock.name}", "dim")]
     split = interval.split
     both = float(split.states[place.at][3])
     if not isnan(both) and heat.field.key != "both" and len(place.rows) > 1:
-        yield 3, [("both ", "dim"), told("both", f"{100 * both:5.1f}"), (" %", "dim")]
+        yield 4, [("both ", "dim"), told("both", 0, f"{100 * both:5.1f}"), (" %", "dim")]
     elif split.method[place.at] == "bounds" and not isnan(low := float(split.low[place.at][3])):
         high = float(split.high[place.at][3])
-        yield 3, [("both ", "dim"), (f"{100 * low:.0f}–{100 * high:.0f}", "text"), (" %", "dim")]
-    if heat.field.key != "ipc" and not isnan(ipc):
-        yield 4, [("IPC ", "dim"), told("ipc", f"{ipc:4.2f}")]
+        yield 4, [("both ", "dim"), (f"{100 * low:.0f}–{100 * high:.0f}", "text"), (" %", "dim")]
+    if heat.field.key != "ipc" and not all(map(isnan, values["ipc"])):
+        yield 3, [("IPC ", "dim"), *each("ipc", 1.0, 2)]
 
 
 def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> Iterator[str]:

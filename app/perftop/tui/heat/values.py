@@ -17,7 +17,7 @@ from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, fields, scale, unit_in
-from perftop.tui.shared.sheet import AWAKE, DROP
+from perftop.tui.shared.trouble import Troubles, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,10 @@ class Heat:
     levels: list[int]
     outliers: list[Outlier]
     """Furthest first; if none is far off, only the furthest core."""
+    troubles: Troubles
+    """What runs at this moment."""
     limited: frozenset[int | None]
-    """Packages where at least half of the busy CPUs miss their ceiling; their headings show it."""
+    """Packages that have lost clock as a whole; their headings show it."""
 
     def text(self, value: float) -> str:
         return _written(value, self.unit, self.unit.digits)
@@ -65,14 +67,14 @@ class HeatReader:
 
     def __init__(self, session: Session) -> None:
         self._peers = Peers(session)
-        packages = [cpu.package for cpu in session.topology]
-        self._packages = list(dict.fromkeys(packages))
-        self._package = np.array([self._packages.index(p) for p in packages], np.intp)
+        self._packages = list(dict.fromkeys(cpu.package for cpu in session.topology))
+        self._troubles = Troubles(session)
         base = session.hello.base_hz
         self._base_hz = base.hz if base else nan
 
     def read(self, session: Session, interval: Interval, choice: Choice, before: Heat | None
              ) -> Heat:  # fmt: skip
+        self._troubles.read(interval)
         known = fields(session)
         at = next((i for i, f in enumerate(known) if f.key == choice.metric), 0)
         field = known[at]
@@ -90,15 +92,10 @@ class HeatReader:
             doubted=doubted(field.key, session, interval).tolist(),
             levels=levels.tolist(),
             outliers=self._peers.judge(field, values, interval),
-            limited=self._limited(interval),
+            troubles=self._troubles,
+            limited=self._limited(),
         )
 
-    def _limited(self, interval: Interval) -> frozenset[int | None]:
-        busy, core = interval.values["busy_hz"], self._peers.core
-        ceiling = np.where(core >= 0, interval.ceiling_hz[core], nan)
-        awake = (interval.values["util"] >= AWAKE) & np.isfinite(busy)
-        down = awake & (busy < (1 - DROP) * ceiling)
-        most = len(self._packages)
-        at_work, dropped = (np.bincount(self._package[m], minlength=most) for m in (awake, down))
-        limited = np.flatnonzero((dropped > 0) & (2 * dropped >= at_work))
-        return frozenset(self._packages[i] for i in limited)
+    def _limited(self) -> frozenset[int | None]:
+        every = ((package, self._troubles.on(package)[1]) for package in self._packages)
+        return frozenset(p for p, wide in every if any(number(e) == "busy_hz" for e in wide))

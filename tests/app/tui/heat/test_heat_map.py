@@ -46,7 +46,7 @@ def test_it_tells_how_it_is_to_be_read() -> None:
     title, legend, heading, *_ = shown(Machine(cores=8))
     assert title.startswith(" heat map · utilisation   next: busy clock · IPC")
     assert "lp0 above lp1  0 ████████████ 100 %" in legend
-    assert heading.startswith(" package 0  8 cores  util  50.0 %  busy 3.00 of 3.20 GHz ▼ ──")
+    assert heading.startswith(" package 0  8 cores  busy  50.0 %  clock 3.00 of 3.20 GHz ▼ ──")
 
 
 def test_a_key_turns_the_metrics_and_back() -> None:
@@ -57,10 +57,10 @@ def test_a_key_turns_the_metrics_and_back() -> None:
 
 def test_all_clocks_are_told_in_the_chosen_units() -> None:
     lines = shown(Machine(cores=3), "v", "u")
-    assert "busy 3000 of 3200 MHz" in lines[2]
+    assert "clock 3000 of 3200 MHz" in lines[2]
     assert lines[3].split() == ["0▸3000◂3000", "3000"]
     assert "lp0 3000  lp1 3000 MHz" in lines[-1]
-    assert "busy 3000 of 3200 MHz" in lines[-1]
+    assert "clock 3000 of 3200 MHz" in lines[-1]
     assert not any("GHz" in line for line in lines)
     unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
     assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
@@ -77,7 +77,7 @@ def test_the_cursor_tells_the_numbers_of_its_core() -> None:
     m = Machine(cores=3, does={1: Does(0.5), 4: Does(1.0, 2.9e9, ipc=0.5)})
     foot = shown(m, "right", size=(160, 30), records=tasks(["a", "lmp", "", "", "cc1"]))[-1]
     assert " ".join(foot.split()) == (
-        "▸ core 1 cpus 1,4 lp0 50.0 lp1 100.0 % busy 2.93 of 3.20 GHz both 50.0 % IPC 0.76 "
+        "▸ core 1 cpus 1,4 lp0 50.0 lp1 100.0 % clock 2.90 of 3.20 GHz both 50.0 % IPC 1.25 0.50 "
         "lmp:4001 · cc1:4004"
     )
 
@@ -246,3 +246,33 @@ def test_a_filter_that_nothing_matches_is_said() -> None:
         assert "no CPU matches the filter" in text(run)[2]
 
     play(Machine(), act)
+
+
+def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        await run.intervals(3)
+        lines = text(run)
+        assert sum(line.count(theme.DROPPED) for line in lines[1:-1]) == 2  # each line of a cell
+        await run.pilot.press("right", "right")
+        assert "▸ core 2 " in text(run)[-1]
+        red = {
+            part.text.strip()
+            for part in view(run).render_line(view(run).size.height - 1)
+            if part.style and part.style.color and part.style.color.name == "bright_red"
+        }
+        assert red == {"2.40"}
+
+    does = {2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}
+    play(Machine(ceiling_hz=3.05e9, does=does), act, (160, 30))
+
+
+def test_if_nothing_differs_it_says_so() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        before = view(run).choice.cpu
+        assert "no core differs from its package" in text(run)[1]
+        await run.pilot.press("w")
+        assert view(run).choice.cpu == before
+
+    play(Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), act, (160, 30))
