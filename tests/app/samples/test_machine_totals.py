@@ -99,4 +99,4 @@ def test_power_at_its_limit_stands_out() -> None:
 
 def test_unknown_power_is_not_told_and_what_does_not_fit_goes_first() -> None:
     assert "power" not in text(strip({"power_w": math.nan}))
-    assert "power" not in text(strip({"power_w": 99.0}, width=80))
+    assert "power" not in text(strip({"power_w": 99.0}, width=50))

@@ -70,7 +70,8 @@ _SIGNS = {
 """Kinds of episodes that lose each metric."""
 COVERS = 0.5
 """Minimum share of the CPUs on which an episode runs that reddens a number of the machine."""
-GAP = 4
+GAP, NARROW_GAP = 4, 2
+"""Cells between numbers: where all fit, and where they do not."""
 
 
 def lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
@@ -131,10 +132,22 @@ def _high(key: str, value: float) -> bool:
 
 
 def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
-    """The pieces that fit, with wider gaps where there is room. Each piece keeps the room of its
-    longest number, so that those after it stay where they are."""
-    wide = sum(width(runs) for _, runs in pieces) + GAP * (len(pieces) - 1) <= size
-    return shed(pieces, size, GAP if wide else GAP - 1)
+    """The pieces that fit, the most important ones first, with wider gaps where all do. A piece has
+    the room of its longest number, so that those beside it neither move nor come and go."""
+    padded = [(rank, [*runs, (" " * _spare(runs), "text")]) for rank, runs in pieces]
+    if sum(width(runs) for _, runs in padded) + GAP * len(padded) <= size + GAP:
+        return shed(padded, size, GAP)
+    kept: list[tuple[int, list[Run]]] = []
+    for piece in sorted(padded, key=lambda piece: piece[0]):
+        taken = sum(width(runs) + NARROW_GAP for _, runs in kept)
+        kept += [piece] if taken + width(piece[1]) <= size else []
+    return shed([piece for piece in padded if piece in kept], size, NARROW_GAP)
+
+
+def _spare(runs: list[Run]) -> int:
+    """Cells that its shares, the numbers with one decimal, lack to 100.0."""
+    shares = [text for text, _ in runs if text[-2:-1] == "."]
+    return sum(max(0, len("100.0") - len(text)) for text in shares)
 
 
 def _halts(share: Callable[[str, str], list[Run]], *, halted: bool) -> list[Run]:

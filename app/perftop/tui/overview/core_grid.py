@@ -103,7 +103,7 @@ class CoreGrid(Cursor):
             *(heading(picture, line, self.width) for line in plan.above),
         ]  # fmt: skip
         self.feet = [(heading(picture, line, self.width), "calm") for line in plan.below]
-        room = self.size.height - len(self.heads) - len(self.feet) - self.count
+        room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
             self.feet += [(runs, "calm") for runs in self._below(room)]
 

@@ -193,7 +193,7 @@ def words(run: Run) -> str:
 def rows(run: Run) -> list[str]:
     """CPUs of the overview's rows."""
     grid = run.grid
-    lines = [grid.render_line(y).text for y in range(grid.size.height)]
+    lines = [grid.render_line(y).text for y in range(grid.size.height - len(grid.feet))]
     return [part for line in lines for part in line.split()[:3] if "," in part]
 
 
