@@ -293,7 +293,7 @@ def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
     out.write_text("precious", encoding="utf-8")
     done = command.run(*verb, "-o", str(out))
     assert done.returncode == 1
-    assert done.stderr == f"perftop: {out} is there already; --force replaces it\n"
+    assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
     assert out.read_text(encoding="utf-8") == "precious"
     if verb[0] == "stat":
         assert command.run(*verb, "-o", str(out), "--force").returncode == 0

@@ -81,7 +81,8 @@ def play(
 
 def marked(run: Run) -> list[str]:
     """The rows that are shown as selected."""
-    return [line for line in run.text() if line.startswith("▌")]
+    lines = (run.grid.render_line(y).text.rstrip() for y in range(run.grid.size.height))
+    return [line for line in lines if line.startswith("▌")]
 
 
 def colour(run: Run) -> int:

@@ -23,7 +23,7 @@ MODE = 0o600
 def refuse(path: Path, *, force: bool) -> None:
     """Raises Failed if a file is there. A device or a pipe is no file: nothing is replaced."""
     if path.is_file() and not force:
-        raise Failed(f"{path} is there already; --force replaces it")
+        raise Failed(f"{path} exists already; --force replaces it")
 
 
 def create(path: Path, *, force: bool) -> BinaryIO:
@@ -32,7 +32,7 @@ def create(path: Path, *, force: bool) -> BinaryIO:
     try:
         return io.BufferedWriter(_File(path, "w" if force or path.exists() else "x"))
     except FileExistsError:
-        raise Failed(f"{path} is there already; --force replaces it") from None
+        raise Failed(f"{path} exists already; --force replaces it") from None
     except OSError as error:
         raise Failed(f"cannot write {path}: {error.strerror or error}") from None
 

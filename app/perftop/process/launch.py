@@ -88,7 +88,7 @@ class Probe:
         if lines and code is not None and code > 0 and not killed:
             return Failed(lines[-1].removeprefix("perfprobe: "), code)
         how = f"ended by signal {killed}" if killed else "ended"
-        left = f"; what it had programmed stays so · {self._mend()}" if killed else ""
+        left = f"; its registers stay programmed · {self._mend()}" if killed else ""
         left = left if self._programs else ""
         status = code if code is not None and code > 0 and not killed else 1
         return Failed(f"the probe {how} without a word{tail}{left}", status)

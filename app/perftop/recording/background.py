@@ -120,7 +120,7 @@ class _Reel(threading.Thread):
         if self.failed:
             return
         if message is not None and self._waiting.qsize() >= self._room:
-            self.failed, message = "recording has stopped: the disk takes nothing any more", None
+            self.failed, message = "recording has stopped: the disk accepts no more data", None
         self._waiting.put(message)
 
     def run(self) -> None:

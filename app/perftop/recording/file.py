@@ -17,7 +17,7 @@ from perftop.recording.codec import INDEX, Timed, Unpacking
 WINDOW = 1 << 20
 PREFIX = 64
 """Bytes of a message that say what it is and when it was."""
-UNCHECKED = "older, without a checksum of its beginning: damage there would not be noticed"
+UNCHECKED = "not checked: it is older and has no checksum of its beginning"
 """What is to be said of a recording that is not `checked`."""
 TAIL = 32
 """Bytes at the end of an index that hold its offset and its checksum."""
@@ -198,7 +198,7 @@ class Recording:
 def _opened(path: Path) -> BinaryIO:
     try:
         if path.is_fifo():  # opening it might wait for ever
-            raise Failed(f"cannot leaf through {path}: it is a pipe; perftop export reads it")
+            raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
         return path.open("rb")
     except OSError as error:
         raise _cannot(path, error) from None

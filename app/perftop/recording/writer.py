@@ -31,9 +31,9 @@ def refuse(path: Path, *, force: bool) -> None:
         raise _cannot(path, error) from None
     else:
         if not stat.S_ISREG(found.st_mode):
-            raise Failed(f"cannot record to {path}: that is there, and is no file")
+            raise Failed(f"cannot record to {path}: it exists and is not a file")
         if not force:
-            raise Failed(f"{path} is there already; --force replaces it")
+            raise Failed(f"{path} exists already; --force replaces it")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise Failed(f"cannot record to {path}: {path.parent} is not writable")
 

@@ -28,7 +28,7 @@ def moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     else:
         raise ValueError(f"no time: {HINT}")
     if end < first_ns or found > last_ns:
-        raise ValueError(f"kept is {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
+        raise ValueError(f"history holds {when(first_ns / 1e9)} to {when(last_ns / 1e9)}")
     return max(found, first_ns)
 
 
@@ -36,7 +36,7 @@ def _of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
     """First and last of what it may mean: 12:03 is a whole minute."""
     hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
     if hour > 23 or minute > 59 or second >= 60:
-        raise ValueError(f"no time of day: {HINT}")
+        raise ValueError(f"not a time of day: {HINT}")
     day = time.localtime(last_ns // 10**9)
     for ago in (0, 1):
         date = (day.tm_year, day.tm_mon, day.tm_mday - ago)
@@ -56,7 +56,7 @@ def typed(
     if reach_ns is None and history is not None and history.first_ns is not None:
         reach_ns = history.first_ns, history.last_ns or history.first_ns
     if reach_ns is None:
-        raise ValueError("nothing is kept of the past")
+        raise ValueError("no history is kept")
     ahead_ns = session.hello.wall_ns - session.hello.raw_ns
     known = interval.time_ns, *reach_ns
     return moment(text, *(raw_ns + ahead_ns for raw_ns in known)) - ahead_ns

@@ -198,7 +198,8 @@ class AroundApp(PerfTopApp):
         if run is None or raw_ns() - run.end_ns > NEWS_NS:
             return ""
         after = length(run.end_ns - run.start_ns)
-        return f"{self._called} ended with status {run.status} after {after} · q quits, and sums up"
+        told = f"{self._called} ended with status {run.status} after {after}"
+        return f"{told} · q quits and prints the summary"
 
     def on_output_sized(self, message: Output.Sized) -> None:
         self.tty.resize(message.columns, message.lines)

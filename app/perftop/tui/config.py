@@ -80,18 +80,18 @@ def default() -> str:
     """A config file with all entries at their defaults."""
     plain = Config()
     lines = [
-        "# Settings of perftop. Here all are at their defaults, and may as well be left out.",
+        "# Settings of perftop. These are the defaults; every line may be left out.",
         "# Their place: ~/.config/perftop/config.toml, or wherever --config says.",
         "",
         f"# {', '.join(THEMES)}: the last two are for colour-blind eyes,",
         "# and of the 16 colours that the terminal has",
         f'theme = "{plain.theme}"',
-        f"# Of clocks: {', '.join(UNITS)} (multiples of the base clock)",
+        f"# Unit of clocks: {', '.join(UNITS)} (multiples of the base clock)",
         f'units = "{plain.units}"',
         '# Of the table, in their order, called as in `stat --json`: ["util", "ipc"]; [] is all',
         "columns = []",
         "",
-        '# What keys do what, with commas between them; "" is none. A sign is itself, or its name:',
+        '# Keys of each action, with commas between; "" is none. A sign is itself, or its name:',
         "# question_mark is ?, and a comma is always comma. Others are space, enter, escape, tab,",
         "# f1, up, pageup, home, shift+left, ctrl+p.",
         "[keys]",

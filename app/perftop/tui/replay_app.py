@@ -256,7 +256,7 @@ class ReplayApp(PerfTopApp):
         self._named += 1
         label = marks.shortened(message.label or f"mark {self._named}")
         self._found.name(marks.mark(message.time_ns, label))
-        self._say("named until you leave: the file stays as it is")
+        self._say("this mark lasts until you leave; the file does not change")
         if self.playhead.paused:
             self.playhead.step(0, self.status.interval_ns)
             self._looked()

@@ -120,7 +120,7 @@ def test_a_probe_that_is_killed_while_we_are_ended_is_told_all_the_same() -> Non
             task.cancel()
             await asyncio.wait([task])
 
-    with pytest.raises(Failed, match=r"signal 9.*stays so.*perftop stat --source msr"):
+    with pytest.raises(Failed, match=r"signal 9.*stay programmed.*perftop stat --source msr"):
         asyncio.run(ended())
 
 

@@ -188,7 +188,7 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
     played.frames(5, 15)
     assert played.deck.news(0.0)[0] == "0 kB"
     played.frames(15, 17)
-    assert played.deck.news(0.0) == ("", "recording has stopped: the disk takes nothing any more")
+    assert played.deck.news(0.0) == ("", "recording has stopped: the disk accepts no more data")
     assert "the disk does not answer" in played.deck.end()
     answers.set()
 

@@ -117,7 +117,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path.write_text("precious")
     done = run("record", "-o", str(path), *SOURCE, "--duration", "200ms")
     assert (done.returncode, done.stderr) == (
-        1, f"perftop: {path} is there already; --force replaces it\n")  # fmt: skip
+        1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
     assert path.read_text() == "precious"
     path.chmod(0o644)
     assert run("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode == 0
@@ -139,7 +139,7 @@ def test_what_cannot_be_a_recording_is_refused(
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     for name, why in (
-        (".", "is no file"), ("link", "is no file"), ("/dev/null", "is no file"),
+        (".", "is not a file"), ("link", "is not a file"), ("/dev/null", "is not a file"),
         ("missing/a", "is no directory"), (f"{'x' * 300}", "File name too long"),
     ):  # fmt: skip
         assert cli.main(["record", "-o", str(tmp_path / name), *SOURCE, *force]) == 1

@@ -328,7 +328,7 @@ def test_a_flipped_bit_costs_one_block(path: Path, tmp_path: Path) -> None:
 def test_one_of_wire_1_is_played(path: Path) -> None:
     async def act(viewer: Viewer) -> None:
         assert "golden" in viewer.header
-        await viewer.sees("the recording is older, without a checksum")
+        await viewer.sees("the recording is not checked")
         await viewer.press("n")
         await viewer.comes_to(5.0)
         await viewer.press("dollar_sign")
