@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import html
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -91,7 +93,8 @@ def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
     if not isinstance(message, wire.Frame):
         return message
     spent = int(message.seq * SAMPLE_NS * OWN_COST).to_bytes(8, "little")
-    machine = dataclasses.replace(message.blocks["machine"], values=spent)
+    rows = message.blocks["machine"]
+    machine = dataclasses.replace(rows, values=spent + bytes(rows.values)[len(spent) :])
     return dataclasses.replace(message, blocks=message.blocks | {"machine": machine})
 
 
@@ -146,6 +149,37 @@ async def draw(picture: Picture) -> str:
         return app.export_screenshot(title="perftop")
 
 
+_TEXT = re.compile(
+    r'<text (class="[^"]*") x="([\d.]+)" (y="[\d.]+") textLength="([\d.]+)" ([^>]*)>([^<]*)</text>'
+)
+_PIECE = re.compile(r"[!-~]+(?:[ \xa0][!-~]+)*|[^\x00-\x7f\xa0]+")
+"""Words of ASCII with single spaces between, or other signs in a row."""
+
+
+def aligned(svg: str) -> str:
+    """The picture with every word and every row of signs at its own cells. Browsers take signs that
+    their font lacks from another one, which is wider or narrower, and all that follows would be
+    off its place."""
+
+    def pieces(found: re.Match[str]) -> str:
+        style, x, y, length, clip, escaped = found.groups()
+        text = html.unescape(escaped)
+        cell = float(length) / len(text)
+        told = []
+        for piece in _PIECE.finditer(text):
+            fits = "" if piece[0].isascii() else ' lengthAdjust="spacingAndGlyphs"'
+            at = f"{float(x) + piece.start() * cell:.1f}"
+            wide = f"{len(piece[0]) * cell:.1f}"
+            words = html.escape(piece[0], quote=False).replace(" ", "&#160;")
+            words = words.replace("\xa0", "&#160;")
+            told.append(
+                f'<text {style} x="{at}" {y} textLength="{wide}"{fits} {clip}>{words}</text>'
+            )
+        return "".join(told)
+
+    return _TEXT.sub(pieces, svg)
+
+
 def main() -> int:
     os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor"}
     time.tzset()
@@ -155,7 +189,7 @@ def main() -> int:
         if picture.no_color:
             os.environ["NO_COLOR"] = "1"
         path = HERE / f"{picture.name}.svg"
-        text = asyncio.run(draw(picture))
+        text = aligned(asyncio.run(draw(picture)))
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             changed.append(path)
             if "--check" not in sys.argv:

@@ -31,10 +31,23 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # numpy would start a thread a CPU in each of them, for products of matrices that nobody forms.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-settings.register_profile(
-    "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("suite")  # the same examples each time, and none fails for a busy machine
+# The same examples each time, and none fails for a busy machine.
+for name, examples in {"day": 40, "night": 200}.items():
+    settings.register_profile(
+        name, max_examples=examples, derandomize=True, deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )  # fmt: skip
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    settings.load_profile("night" if session.config.option.markexpr == "nightly" else "day")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests of examples run at night, too, with more of them."""
+    asked = item.config.option.markexpr == "nightly"
+    if asked and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker("nightly")
 
 
 @pytest.fixture(autouse=True)

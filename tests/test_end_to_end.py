@@ -246,7 +246,7 @@ def test_a_closed_pipe_is_a_normal_end() -> None:
 def test_mistakes_get_one_line_and_their_status(
     arguments: list[str], status: int, text: str
 ) -> None:
-    done = command.run("stat", "-n", "1", *arguments)
+    done = command.here("stat", "-n", "1", *arguments)
     assert done.returncode == status
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -257,7 +257,7 @@ def test_mistakes_get_one_line_and_their_status(
 def test_a_full_disk_is_said() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
-    done = command.run("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
+    done = command.here("stat", "--source", "sim", "-i", "50ms", "-n", "1", "-o", "/dev/full")
     assert done.returncode == 1
     assert done.stderr == "perftop: cannot write /dev/full: No space left on device\n"
 
@@ -291,24 +291,24 @@ def test_the_status_of_a_command_outlives_a_full_disk(stream: str) -> None:
 def test_a_file_that_is_there_is_kept(tmp_path: Path, verb: list[str]) -> None:
     out = tmp_path / "out.svg"
     out.write_text("precious", encoding="utf-8")
-    done = command.run(*verb, "-o", str(out))
+    done = command.here(*verb, "-o", str(out))
     assert done.returncode == 1
     assert done.stderr == f"perftop: {out} exists already; --force replaces it\n"
     assert out.read_text(encoding="utf-8") == "precious"
     if verb[0] == "stat":
-        assert command.run(*verb, "-o", str(out), "--force").returncode == 0
+        assert command.here(*verb, "-o", str(out), "--force").returncode == 0
         assert "own cost" in out.read_text(encoding="utf-8")
 
 
 def test_a_recording_that_is_not_there_is_told_before_the_terminal(tmp_path: Path) -> None:
-    done = command.run("replay", str(tmp_path / "nosuch"))
+    done = command.here("replay", str(tmp_path / "nosuch"))
     assert done.returncode == 1
     assert done.stderr.endswith("nosuch: No such file or directory\n")
 
 
 def test_output_goes_to_the_file(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    done = command.run(
+    done = command.here(
         "stat", "--source", "sim:idle,speed=max", "-n", "2", "--json", "-o", str(out)
     )
     assert (done.returncode, done.stdout) == (0, "")
@@ -317,7 +317,7 @@ def test_output_goes_to_the_file(tmp_path: Path) -> None:
 
 
 def test_text_has_a_row_a_cpu_and_says_what_is_missing() -> None:
-    done = command.run("stat", "-i", "1s", "-n", "1", "--source", "os")
+    done = command.here("stat", "-i", "1s", "-n", "1", "--source", "os")
     assert done.returncode == 0
     assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)
     for cpu in os.sched_getaffinity(0):
@@ -327,12 +327,12 @@ def test_text_has_a_row_a_cpu_and_says_what_is_missing() -> None:
 def test_topology_answers_in_both_forms() -> None:
     import json
 
-    done = command.run("topology", "--json")
+    done = command.here("topology", "--json")
     rows = json.loads(done.stdout)["cpus"]
     assert {r["cpu"] for r in rows} >= os.sched_getaffinity(0)
     assert set(rows[0]) == {"cpu", "online", "package", "die", "core", "thread", "l3", "node",
                             "type", "siblings"}  # fmt: skip
-    text = command.run("topology").stdout
+    text = command.here("topology").stdout
     assert f"{len(rows)} CPUs" in text
 
 
@@ -383,13 +383,13 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
         (["stat", "-i", "100us"], 2, "less than 1 ms"),
         (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
         (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
-        (["stats"], 2, "there are live, replay, stat, "),
+        (["stats"], 2, "there are live, replay, demo, stat, "),
         (["topology", "--jsno"], 2, "not understood: --jsno"),
         (["record", "-o", "-"], 2, "a recording is a file"),
     ],
 )
 def test_refusals(arguments: list[str], status: int, text: str) -> None:
-    done = command.run(*arguments)
+    done = command.here(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert text in done.stderr
     assert "Traceback" not in done.stderr
@@ -435,6 +435,6 @@ def test_a_dash_is_stdout(tmp_path: Path) -> None:
 
 
 def test_doctor_answers_where_nothing_can_be_read(tmp_path: Path) -> None:
-    done = command.run("doctor", "--sysroot", str(tmp_path))
+    done = command.here("doctor", "--sysroot", str(tmp_path))
     assert done.returncode == 0
     assert "no CPUs can be found below" in done.stdout

@@ -21,7 +21,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
 
-from hard_cases import CASES, Result, prepared  # noqa: E402
+import no_room  # noqa: E402
+import upset_times  # noqa: E402
+from hard_tools import Result, prepared  # noqa: E402
 
 APART = "PERFTOP_BENCH_APART"
 AT_ONCE = 4
@@ -46,7 +48,9 @@ def main(words: list[str]) -> int:
     root = Path(tempfile.mkdtemp(prefix="hard-"))
     prepared(root)
     chosen = [
-        case for case in CASES if all(word in f"{case.trouble} {case.verb}" for word in words)
+        case
+        for case in (*no_room.CASES, *upset_times.CASES)
+        if all(word in f"{case.trouble} {case.verb}" for word in words)
     ]
     print(f"{'':2}{'trouble':32}{'verb':12}{'must happen':58}what happened")
     bad = 0

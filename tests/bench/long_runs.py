@@ -3,14 +3,13 @@ them, and one for each process: flat or what has grown. A run that fails is told
 
 `simulated`: `stat` and the screen, on a simulated machine that is calm and on one on which much
 happens, as fast as they can. `here`: `stat` and `record` at once, every 10 ms, on this machine.
-Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS] (8 and 64; quick: 0.2)
+Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS] (8 and 64; quick: 1)
              python tests/bench/long_runs.py here [SECONDS] (3600; quick: 60)
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import terminal
 from flat import RULE, Held, family, grown, held
+from screen import Screen
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -30,7 +30,6 @@ from perftop.recording.file import Recording
 PERFTOP = [sys.executable, "-m", "perftop"]
 SAMPLES = 48
 """Looks at a run; the first is when the first of them is due, not at the start."""
-SIZE = (100, 30)
 CALM, EVENTFUL = "steady", "halts"
 SAMPLE_NS = 100_000_000
 MOST_SILENT_S = 120.0
@@ -127,24 +126,11 @@ def simulated(scenario: str, hours: float, cpus: int) -> bool:
             trouble = f"status {process.returncode}, {errors.decode()!r}"
     good = run.judge(trouble)
 
-    pid, fd = terminal.start([*PERFTOP, *source], *SIZE)
-    run = Run(f"screen, {scenario}", pid)
-    trouble = followed(run, hours, rate, lambda: terminal.drain(fd, 0.05))
-    status = ended(pid, fd) if not trouble else 0
+    with Screen([*PERFTOP, *source]) as screen:
+        run = Run(f"screen, {scenario}", screen.pid)
+        trouble = followed(run, hours, rate, lambda: terminal.drain(screen.fd, 0.05))
+        status = 0 if trouble else screen.quit()
     return run.judge(trouble or (f"status {status}" if status else "")) and good
-
-
-def ended(pid: int, fd: int) -> int:
-    """The status with which the screen ends after q."""
-    os.write(fd, b"q")
-    terminal.drain(fd, 10.0)  # ends with the program
-    status = os.waitpid(pid, os.WNOHANG)
-    if status[0] == 0:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        return -1
-    os.close(fd)
-    return os.waitstatus_to_exitcode(status[1])
 
 
 # --- on this machine

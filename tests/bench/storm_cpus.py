@@ -94,8 +94,7 @@ def fake(
 
     def switch(cpu: int, state: bool) -> None:
         if state and rng.random() < 0.5:  # firmware may have set it up anew
-            for register, (before, _) in kernel.regs().get(cpu, {}).items():
-                kernel.poke(cpu, register, before)
+            kernel.ask("reset", cpu=cpu)
         kernel.ask("online", cpu=cpu, online=state)
         online[cpu] = state
 

@@ -71,6 +71,12 @@ class Control:
         processor.online = online
         plug(self.root, self.machine, processor)
 
+    def do_reset(self, cpu: int) -> None:
+        """All that was ever written is as it was before, at one moment."""
+        processor = self.machine.cpus[cpu]
+        for reg, value in processor.initial.items():
+            processor.poke(reg, value)
+
     def do_file(self, path: str, text: str) -> None:
         self.root.text(path, text)
 

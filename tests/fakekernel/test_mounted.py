@@ -97,6 +97,15 @@ def asked(kernel: FakeKernel, cpu: int, leaf: int, sub: int = 0) -> tuple[int, .
         return struct.unpack("<4I", os.pread(file.fileno(), 16, leaf | sub << 32))
 
 
+def test_firmware_sets_a_cpu_up_anew(fake: FakeKernel) -> None:
+    with Msr(fake) as first, Msr(fake, cpu=1) as second:
+        for msr in (first, second):
+            msr.write(0x186, 0x53003C)
+            msr.write(0x38D, 0x333)
+    fake.ask("reset", cpu=1)
+    assert fake.changed() == {0: {0x186: (0, 0x53003C), 0x38D: (0, 0x333)}}
+
+
 def test_cpuid_files(fake: FakeKernel, tmp_path: Path) -> None:
     top, *vendor = asked(fake, 0, 0)
     b, c, d = vendor

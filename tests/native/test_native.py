@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 PROBE = HERE.parents[1] / "probe"
 SKIPPED = 77
 TIMEOUT_S = 120
-ALWAYS = ["-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
+ALWAYS = ["-std=c11", "-g1", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
 STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
 """As the package is compiled."""
 BUILDS = {
@@ -61,7 +61,10 @@ def works(compiler: list[str], where: Path) -> bool:
 
 def wrapped(source: Path) -> list[str]:
     """Linker options by which a program's __wrap_ functions replace functions of the C library."""
-    names = sorted(set(re.findall(r"\b__wrap_(\w+)", source.read_text())))
+    text = source.read_text()
+    for header in re.findall(r'#include "(\w+_play\.h)"', text):
+        text += (HERE / header).read_text()
+    names = sorted(set(re.findall(r"\b__wrap_(\w+)", text)))
     return [f"-Wl,--wrap={name}" for name in names]
 
 

@@ -1,162 +1,6 @@
-/* The sampler with its real threads. Only pread is made up: slow, stuck, counting or gone. */
+/* Lanes: what each is attached to, where its thread runs, how it ends. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <unistd.h>
-
-#include "check.h"
-
-enum { COUNTING = 1000, SLOW, STUCK, GONE, SOMETIMES_WIDE, MOVING };
-
-static atomic_int count, stuck, wide, move_to, slack_ns;
-
-static void spin_ms(uint64_t ms);
-
-static void move_to_cpu(int cpu)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    CHECK(sched_setaffinity(0, sizeof set, &set) == 0); /* 0: this thread */
-}
-
-ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset);
-
-ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
-{
-    (void)offset;
-    slack_ns = prctl(PR_GET_TIMERSLACK);
-    if (fd == GONE) {
-        errno = ENODEV;
-        return -1;
-    }
-    if (fd == SLOW)
-        nap_ms(12);
-    while (fd == STUCK && atomic_load(&stuck))
-        nap_ms(1);
-    if (fd == SOMETIMES_WIDE && atomic_load(&wide) > 0) {
-        atomic_fetch_sub(&wide, 1);
-        spin_ms(3);
-    }
-    if (fd == MOVING)
-        move_to_cpu(atomic_load(&move_to));
-    return snprintf(buffer, size, "%d\n", 100 + atomic_fetch_add(&count, 1));
-}
-
-#include "sampler.c"
-
-enum {
-    MS = 1000000,
-    ROW = 16, /* words a row takes here: head, one valid word, values */
-    ROWS = 400,
-    NO_CPU = 5000 /* none has it, and it is above what TSC_AUX holds */
-};
-
-static uint64_t frame[ROWS * ROW];
-static uint32_t delivered;
-
-static void spin_ms(uint64_t ms)
-{
-    uint64_t end = pp_clock_ns(CLOCK_MONOTONIC) + ms * MS;
-
-    while (pp_clock_ns(CLOCK_MONOTONIC) < end)
-        ;
-}
-
-static pp_sampler *make(uint64_t period_ns, bool proof, uint32_t ring)
-{
-    pp_config config = {.period_ns = period_ns, .words = ROWS * ROW, .ring = ring,
-                        .stamp = PP_STAMP_TSC, .proof = proof};
-    pp_sampler *s;
-
-    CHECK(pp_new(&config, &s) == 0);
-    return s;
-}
-
-static pp_row row_at(uint32_t i, uint32_t n_slots)
-{
-    return (pp_row){.head = i * ROW, .valid = i * ROW + PP_HEAD, .valid_words = 1,
-                    .values = i * ROW + PP_HEAD + 1, .n_slots = n_slots};
-}
-
-static int attach(pp_sampler *s, int32_t cpu, uint32_t row, int fd, uint32_t flags)
-{
-    pp_row plan = row_at(row, 1);
-    pp_slot slot = {.kind = PP_FILE, .column = 2, .fd = fd};
-
-    return pp_attach(s, cpu, flags, &plan, 1, &slot, 1);
-}
-
-static uint64_t flags_of(uint32_t row)
-{
-    return frame[row * ROW + 4];
-}
-
-static uint64_t lost_of(uint32_t row)
-{
-    return frame[row * ROW + 3];
-}
-
-static uint64_t valid_of(uint32_t row)
-{
-    return frame[row * ROW + PP_HEAD];
-}
-
-static pp_stats stats_of(pp_sampler *s, int32_t cpu)
-{
-    pp_stats stats;
-
-    CHECK(pp_get_stats(s, cpu, &stats) == 0);
-    return stats;
-}
-
-/* Completes one round, as a patient caller would. */
-static void complete(pp_sampler *s, uint64_t round)
-{
-    int pending;
-
-    WAIT_FOR((pending = pp_drain(s, round, frame, 0, &delivered)) == 0);
-}
-
-/* Goes on to the next round in which the row was sampled. */
-static uint64_t next_sampled(pp_sampler *s, uint64_t round, uint32_t row)
-{
-    do
-        complete(s, round++);
-    while (!(flags_of(row) & PP_ROW_SAMPLED));
-    return round;
-}
-
-/* The CPUs this process may use, two at most. */
-static int own_cpus(int *cpus)
-{
-    cpu_set_t set;
-    int n = 0;
-
-    CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && n < 2; cpu++)
-        if (CPU_ISSET(cpu, &set))
-            cpus[n++] = cpu;
-    return n;
-}
-
-static void test_rounds(void)
-{
-    struct pp_schedule schedule = {.start_ns = 1000, .period_ns = 100};
-
-    CHECK(pp_next_round(&schedule, 0) == 0);
-    CHECK(pp_next_round(&schedule, 999) == 0);
-    CHECK(pp_next_round(&schedule, 1000) == 1);
-    CHECK(pp_next_round(&schedule, 1099) == 1);
-    CHECK(pp_next_round(&schedule, 1100) == 2);
-    CHECK(pp_deadline(&schedule, 2) == 1200);
-}
+#include "sampler_play.h"
 
 static bool accepted(pp_config config)
 {
@@ -314,23 +158,6 @@ static void test_moved_while_reading(void)
     pp_free(s);
 }
 
-/* The flag reaches the first row that is delivered, though samples before it were lost. */
-static void test_rebased(void)
-{
-    pp_sampler *s = make(5 * MS, false, 2);
-    uint64_t round;
-
-    CHECK(attach(s, 0, 0, COUNTING, PP_ROW_REBASED) == 0);
-    WAIT_FOR(stats_of(s, 0).lost > 2);
-    round = pp_next_round(&s->schedule, pp_clock_ns(CLOCK_MONOTONIC));
-    round = next_sampled(s, round, 0);
-    CHECK(flags_of(0) & PP_ROW_REBASED);
-    CHECK(lost_of(0) > 4); /* some were refused, and two were too old */
-    round = next_sampled(s, round, 0);
-    CHECK(!(flags_of(0) & PP_ROW_REBASED));
-    pp_free(s);
-}
-
 static void test_come_and_go(void)
 {
     pp_sampler *s = make(3 * MS, false, 8);
@@ -352,134 +179,6 @@ static void test_come_and_go(void)
         round = next_sampled(s, round, 0);
         CHECK(flags_of(1) == 0);
     }
-    pp_free(s);
-}
-
-static void test_overruns(void)
-{
-    pp_sampler *s = make(5 * MS, false, 8);
-    uint64_t round = 0;
-    pp_stats stats;
-
-    CHECK(attach(s, 0, 0, SLOW, 0) == 0);
-    for (int i = 0; i < 5; i++)
-        round = next_sampled(s, round, 0);
-    CHECK(pp_detach(s, 0) == 0);
-    stats = stats_of(s, 0);
-    CHECK(stats.samples >= 5 && stats.samples <= round);
-    CHECK(stats.overruns >= 2 * stats.samples); /* 12 ms hold two deadlines of 5 ms, or more */
-    pp_free(s);
-}
-
-/* Draining a round again waits for the missing lanes only, and counts no lane twice. */
-static void test_pending_and_force(void)
-{
-    pp_sampler *s = make(400 * MS, false, 8);
-
-    atomic_store(&stuck, 1);
-    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
-    CHECK(attach(s, 1, 1, STUCK, 0) == 0);
-    CHECK(pp_drain(s, 0, frame, 0, &delivered) == 2 && delivered == 0);
-    WAIT_FOR(pp_drain(s, 0, frame, 0, &delivered) == 1);
-    for (int i = 0; i < 3; i++) {
-        CHECK(pp_drain(s, 0, frame, 0, &delivered) == 1 && delivered == 1);
-        CHECK(flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0);
-    }
-    atomic_store(&stuck, 0);
-    complete(s, 0);
-    CHECK(delivered == 2 && flags_of(0) == PP_ROW_SAMPLED && flags_of(1) & PP_ROW_SAMPLED);
-
-    atomic_store(&stuck, 1);
-    WAIT_FOR(pp_drain(s, 1, frame, 0, &delivered) == 1);
-    CHECK(pp_drain(s, 1, frame, 1, &delivered) == 1 && delivered == 1);
-    CHECK(flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0 && lost_of(1) == 0);
-    CHECK(pp_drain(s, 1, frame, 0, &delivered) == 0 && delivered == 1); /* it is closed */
-    CHECK(pp_drain(s, 0, frame, 0, &delivered) == -EINVAL);
-    atomic_store(&stuck, 0);
-    complete(s, 2);
-    CHECK(delivered == 2 && lost_of(0) == 0 && lost_of(1) == 1);
-    pp_free(s);
-}
-
-/* A lane that has gone past a round is not waited for, though its ring is empty. */
-static void test_skipped_round_is_settled(void)
-{
-    static struct pp_lane lane;
-
-    CHECK(pp_ring_init(&lane.ring, 2, PP_ENTRY_ROWS) == 0);
-    pp_write_once(&lane.next, 3);
-    CHECK(!collect(&lane, 3, frame) && !lane.settled);
-    pp_write_once(&lane.next, 4);
-    CHECK(!collect(&lane, 3, frame) && lane.settled);
-    lane.settled = false;
-    pp_ring_reserve(&lane.ring)[PP_ENTRY_ROUND] = 5;
-    pp_ring_push(&lane.ring);
-    CHECK(!collect(&lane, 4, frame) && lane.settled);
-    CHECK(collect(&lane, 5, frame) && lane.late == 0);
-    pp_ring_free(&lane.ring);
-}
-
-/* A row keeps the flags of its attachment until it was delivered with data of its own CPU. */
-static void test_flags_wait_for_data(void)
-{
-    static const uint64_t taken[] = {PP_ROW_SAMPLED | PP_ROW_ELSEWHERE, PP_ROW_SAMPLED,
-                                     PP_ROW_SAMPLED};
-    pp_sampler *s = make(1000 * MS, false, 4);
-    struct pp_lane *lane = add_lane(s, 0);
-    pp_row row = row_at(0, 1);
-    pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
-
-    CHECK(prepare(lane, s->ring, PP_ROW_REBASED, &row, 1, &slot, 1) == 0);
-    for (uint64_t round = 0; round < 3; round++) {
-        uint64_t *entry = pp_ring_reserve(&lane->ring);
-
-        entry[PP_ENTRY_ROUND] = round;
-        entry[lane->rows[0].at + PP_AT_FLAGS] = taken[round];
-        pp_ring_push(&lane->ring);
-        CHECK(collect(lane, round, frame));
-        CHECK(flags_of(0) == (taken[round] | (round < 2 ? PP_ROW_REBASED : 0)));
-    }
-    pp_free(s);
-}
-
-/* Each round from the first is a sample, a sample that found the ring full, or an overrun; each
- * sample is delivered or lost, those included that a detached lane leaves in its ring. */
-static void test_every_round_is_accounted_for(void)
-{
-    enum { FIRST = 3, DELIVERED = 4 };
-    pp_sampler *s = make(2 * MS, false, 2);
-    struct pp_lane *lane = add_lane(s, 0);
-    pp_row row = row_at(0, 1);
-    pp_slot slot = {.kind = PP_FILE, .fd = SLOW};
-    uint64_t round = 0;
-
-    CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
-    CHECK(pp_lane_start(lane, FIRST) == 0);
-    for (int i = 0; i < DELIVERED; i++)
-        round = next_sampled(s, round, 0);
-    WAIT_FOR(pp_read_once(&lane->dropped) > 2);
-    CHECK(pp_detach(s, 0) == 0);
-    CHECK(lane->next - FIRST == lane->samples + lane->dropped + lane->overruns);
-    CHECK(lane->samples + lane->dropped == DELIVERED + stats_of(s, 0).lost);
-    pp_free(s);
-}
-
-/* A lane that wakes up ten rounds late takes part in the round of that moment. */
-static void test_overslept(void)
-{
-    pp_sampler *s = make(200 * MS, false, 2);
-    struct pp_lane *lane = add_lane(s, 0);
-    pp_row row = row_at(0, 1);
-    pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
-
-    s->schedule.start_ns -= (uint64_t)2200 * MS;
-    CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
-    CHECK(pp_lane_start(lane, 0) == 0);
-    WAIT_FOR(pp_ring_fill(&lane->ring) > 0);
-    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_ROUND] >= 10);
-    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_LATENESS] < s->schedule.period_ns);
-    CHECK(pp_detach(s, 0) == 0);
-    CHECK(stats_of(s, 0).overruns >= 10);
     pp_free(s);
 }
 
@@ -526,27 +225,6 @@ static void test_two_rows(void)
     CHECK(valid_of(0) == 1 << 1 && valid_of(300) == (1 << 0 | 1 << 3));
     CHECK(frame[rows[0].head + 1] <= frame[rows[1].head]);
     CHECK(frame[rows[1].values + 3] >= frame[rows[0].values + 1] + 2);
-    pp_free(s);
-}
-
-static void test_wide(void)
-{
-    pp_sampler *s = make(5 * MS, false, 8);
-    uint64_t round = 0, repeats;
-
-    CHECK(attach(s, 0, 0, SOMETIMES_WIDE, 0) == 0);
-    for (int i = 0; i < 60; i++) /* until it knows what is usual */
-        round = next_sampled(s, round, 0);
-    repeats = stats_of(s, 0).repeats;
-    atomic_store(&wide, 1);
-    WAIT_FOR(stats_of(s, 0).repeats > repeats);
-    repeats = stats_of(s, 0).repeats;
-    atomic_store(&wide, 3);
-    do
-        round = next_sampled(s, round, 0);
-    while (!(flags_of(0) & PP_ROW_WIDE));
-    CHECK(stats_of(s, 0).repeats >= repeats + PP_LANE_REPEATS);
-    CHECK(valid_of(0) == 1 << 2);
     pp_free(s);
 }
 
@@ -667,7 +345,6 @@ static void test_many_lanes(void)
 
 int main(void)
 {
-    test_rounds();
     test_refusals();
     test_own_cpu(PP_STAMP_TSC);
     test_own_cpu(PP_STAMP_RAW);
@@ -675,18 +352,10 @@ int main(void)
     test_no_such_cpu(false);
     test_moved();
     test_moved_while_reading();
-    test_rebased();
     test_come_and_go();
-    test_overruns();
-    test_pending_and_force();
-    test_skipped_round_is_settled();
-    test_flags_wait_for_data();
-    test_every_round_is_accounted_for();
-    test_overslept();
     test_prompt_stop();
     test_failing_slot();
     test_two_rows();
-    test_wide();
     test_anywhere();
     test_anywhere_is_no_cpu();
     test_anywhere_wide();

@@ -100,7 +100,7 @@ async def shown(feed: list[wire.Message]) -> AsyncIterator[Told]:
     """The app, once it has shown these messages."""
     told = Told()
     run = asyncio.ensure_future(told.run_async())
-    while told.current_mode != "monitor":  # noqa: ASYNC110 - nothing announces it
+    while not told._up:  # noqa: ASYNC110 - nothing announces it
         await asyncio.sleep(0.02)
     for message in feed:
         told._take([message])

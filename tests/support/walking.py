@@ -185,7 +185,7 @@ async def walk(
     """Walks; returns what went wrong, with the steps before it."""
     walker = Walk(app, rng)
     running = asyncio.ensure_future(app.run_async())
-    while app.current_mode != "monitor" and not running.done():  # noqa: ASYNC110
+    while not app._up and not running.done():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     wrong: list[str] = []
     for _ in range(steps):

@@ -237,9 +237,9 @@ RISING, FALLING, TAKEN_BY = "▲", "▼", "◂"
 CURSOR = "▸", "◂"
 """On both sides of the selected cell, where a line has several."""
 EPISODES = {
-    "turbo-drop": DROPPED, "throttle": "◆", "involuntary-halt": "‖", "neighbour": "◐",
-    "steal": STEAL, "license": "◇", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",
-    "online": "●",
+    "turbo-drop": DROPPED, "throttle": "■", "involuntary-halt": "║", "neighbour": "◐",
+    "steal": STEAL, "license": "◊", "smi": "!", "ramp": "╱", "suspect": SUSPECT, "offline": "○",
+    "online": "•",
 }  # fmt: skip
 """Signs of the kinds of episodes, the worst kind first."""
 LEVELS = " ▁▂▃▄▅▆▇█"

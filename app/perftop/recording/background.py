@@ -66,6 +66,10 @@ class Deck:
             return None, notice
         return "" if self._reel.failed else size(self._reel.bytes), notice
 
+    def heard(self) -> None:
+        """The user has read the news."""
+        self._until_s = 0.0
+
     def end(self) -> str:
         """The app ends. What is to be said of it."""
         reel, self._reel = self._reel, None

@@ -197,7 +197,7 @@ class Recording:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        if path.is_fifo():  # opening it might wait for ever
+        if path == Path("-") or path.is_fifo():  # opening one might wait for ever
             raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
         return path.open("rb")
     except OSError as error:

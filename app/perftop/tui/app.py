@@ -21,6 +21,7 @@ from perfprobe import wire
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
+from perftop.base.times import when
 from perftop.draw import theme
 from perftop.process import batches
 from perftop.process.launch import Probe
@@ -34,7 +35,7 @@ from perftop.session.session import Session
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
 from perftop.tui.playhead import Playhead
-from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Sought
+from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Said, Sought
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
@@ -42,6 +43,8 @@ from perftop.tui.terminal import Terminal
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
+NEWS_S = 10.0
+"""How long a message is shown if no key is pressed."""
 SILENT_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
 
@@ -78,6 +81,8 @@ class PerfTopApp(App[None]):
         self._session: Session | None = None
         self._deck: Deck | None = None
         self.playhead = Playhead()
+        self._said, self._until_s = "", 0.0
+        """The last message, and when it is removed, by the clock."""
         self._up = self._crashed = False
         self._signal: signal.Signals | None = None
         for shade in theme.THEMES:
@@ -123,6 +128,8 @@ class PerfTopApp(App[None]):
         """Drops input after the app was told to quit, as no screen is left to take it."""
         if self._exit and isinstance(event, events.InputEvent):
             return
+        if isinstance(event, events.Key | events.MouseDown):
+            self._hush()
         await super().on_event(event)
 
     def get_driver_class(self) -> type[Driver]:
@@ -203,10 +210,29 @@ class PerfTopApp(App[None]):
         silent_s = now_s - self._heard
         hangs = status.failed is None and silent_s > SILENT_S + 2 * session.hello.sample_ns / 1e9
         told = silent_s if hangs else None
-        recording, notice = self._deck.news(now_s) if self._deck else (None, "")
+        recording, news = self._deck.news(now_s) if self._deck else (None, "")
+        notice = self._said if now_s < self._until_s else news
         self.status = replace(status, silent_s=told, recording=recording, notice=notice)
         if self.status != status:
             self._tell()
+
+    def _say(self, notice: str) -> None:
+        """Shows a message, until a key is pressed or some seconds have passed."""
+        self._said, self._until_s = notice, self._clock() + NEWS_S
+        self.status = replace(self.status, notice=notice)
+        self._tell()
+
+    def _hush(self) -> None:
+        """The user has gone on, and has read what there was to say."""
+        self._until_s = 0.0
+        if self._deck is not None:
+            self._deck.heard()
+        if self.status.notice:
+            self.status = replace(self.status, notice="")
+            self._tell()
+
+    def on_said(self, message: Said) -> None:
+        self._say(message.text)
 
     def _end(self, failed: Failed) -> None:
         """The stream has ended. The last numbers stay on the screen; without any, the app exits."""
@@ -254,7 +280,9 @@ class PerfTopApp(App[None]):
         if session is not None and at is not None:
             episodes = episode_navigation.reachable(session, message.cpus)
             time_ns = episode_navigation.beside(session, at, episodes, message.by)
-            if time_ns is not None:
+            if time_ns is None:
+                self._say(f"no {'later' if message.by > 0 else 'earlier'} episode")
+            else:
                 self.playhead.go(time_ns, self.status.interval_ns)
                 self._looked()
 
@@ -287,6 +315,8 @@ class PerfTopApp(App[None]):
             label = message.label or marks.numbered(self._session.marks)
             note = wire.Note("mark", message.time_ns, "recorder", {"label": label})
             self._apply(self._session, note)
+            at = when(self._session.unix(message.time_ns))
+            self._say(f'marked "{marks.shortened(label)}" at {at}')
             if self.playhead.paused:  # else it appears with the next numbers
                 self.action_step(0)
 

@@ -23,6 +23,7 @@ from textual.worker import Worker
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
+from perftop.base.times import when
 from perftop.recording import episode_index
 from perftop.recording.file import UNCHECKED, Recording
 from perftop.recording.player import END_NS, Pace, Passage, reach
@@ -39,7 +40,6 @@ from perftop.tui.shared import keys
 Way = Callable[[], Coroutine[None, None, None]]
 TICK_S = 0.05
 """Seconds between two steps of playing; no interval is shorter."""
-NEWS_S = 10.0
 
 
 class ReplayApp(PerfTopApp):
@@ -75,8 +75,6 @@ class ReplayApp(PerfTopApp):
         """That is to be said still."""
         self._damage: str | None = None
         """The damage that was last reported."""
-        self._until_s = 0.0
-        """When the notice is removed, by the clock."""
 
     @work(exclusive=True)
     async def _feed(self) -> None:
@@ -118,11 +116,6 @@ class ReplayApp(PerfTopApp):
         elif self.status.notice and self._clock() >= self._until_s:
             self.status = replace(self.status, notice="")
             self._tell()
-
-    def _say(self, notice: str) -> None:
-        self.status = replace(self.status, notice=notice)
-        self._until_s = self._clock() + NEWS_S
-        self._tell()
 
     def _tell(self) -> None:
         if self._passage is not None:
@@ -256,7 +249,8 @@ class ReplayApp(PerfTopApp):
         self._named += 1
         label = marks.shortened(message.label or f"mark {self._named}")
         self._found.name(marks.mark(message.time_ns, label))
-        self._say("this mark lasts until you leave; the file does not change")
+        at = when(self._passage.session.unix(message.time_ns))
+        self._say(f'marked "{label}" at {at} until you leave; the file does not change')
         if self.playhead.paused:
             self.playhead.step(0, self.status.interval_ns)
             self._looked()

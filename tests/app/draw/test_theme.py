@@ -8,12 +8,14 @@ from typing import get_args
 
 import pytest
 from colours import EYES, ciede2000, contrast, distance, luminance
+from rich.cells import cell_len
 from rich.color import ColorSystem, ColorType
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
+from perftop.base.text import plain
 from perftop.draw import area_colours, eight_bit, theme
 from perftop.tui import config
 
@@ -269,3 +271,29 @@ def test_in_256_colours_lines_of_all_moods_are_told_apart_and_read(name: str) ->
             assert contrast(fore, ground) >= 3.5, (mood, key)
         grounds.add(ground)
     assert len(grounds) == 4
+
+
+# --- signs ---------------------------------------------------------------------------------------
+
+WIDER = set("◆◇●‖")
+"""Signs that fonts of browsers draw wider or narrower than a cell."""
+
+
+def test_signs_are_one_cell_wide_everywhere() -> None:
+    named = vars(theme).items()
+    shapes = [sign for name, sign in named if name.isupper() and isinstance(sign, str)]
+    for text in (*shapes, *theme.EPISODES.values()):
+        if text in {theme.MISSING, theme.LEVELS}:
+            continue
+        assert all(cell_len(sign) == 1 for sign in text)
+        assert not WIDER & set(text)
+        stand_in = plain(text)
+        assert stand_in.isascii()
+        assert len(stand_in) == len(text)
+        assert "?" not in stand_in or text == theme.UNKNOWN
+
+
+def test_every_kind_of_episode_has_its_own_sign() -> None:
+    signs = theme.EPISODES.values()
+    assert len(set(signs)) == len(theme.EPISODES)
+    assert len({plain(sign) for sign in signs}) == len(theme.EPISODES)

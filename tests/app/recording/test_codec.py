@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pieces import FOUND, HELLO, messages, plain, recorded
 from roots import SUPPORT
@@ -52,7 +52,6 @@ WHOLE = read(CUT.data)
 
 
 @given(st.integers(), st.binary(min_size=1, max_size=40))
-@settings(max_examples=150)
 def test_damage_is_told_and_nothing_else(seed: int, junk: bytes) -> None:
     """Bytes that are overwritten: what was before them has come, and no other error than ours."""
     at = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))

@@ -183,8 +183,10 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(Failed, match="it is a pipe; perftop export reads it"):
+    with pytest.raises(Failed, match="it is a pipe; perftop export reads pipes"):
         Recording(tmp_path / "pipe")
+    with pytest.raises(Failed, match="replay -: it is a pipe; perftop export reads pipes"):
+        Recording(Path("-"))
 
 
 def test_a_disk_that_does_not_read_is_told() -> None:

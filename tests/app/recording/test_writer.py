@@ -14,7 +14,7 @@ from pathlib import Path
 
 import made
 import pytest
-from command import argv, run
+from command import argv, here
 from waiting import MOST_S, wait
 
 from perfprobe import wire
@@ -74,7 +74,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 def test_a_while_of_it(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    done = run("record", "-o", str(path), *SOURCE, "--duration", "600ms")
+    done = here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
     assert (done.returncode, done.stdout) == (0, "")
     assert (
         done.stderr == f"perftop: recorded 0.6 s, 7 frames, {size(path.stat().st_size)} in {path}\n"
@@ -115,12 +115,14 @@ def test_marks_by_signal(tmp_path: Path) -> None:
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("precious")
-    done = run("record", "-o", str(path), *SOURCE, "--duration", "200ms")
+    done = here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
     assert (done.returncode, done.stderr) == (
         1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
     assert path.read_text() == "precious"
     path.chmod(0o644)
-    assert run("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode == 0
+    assert (
+        here("record", "-o", str(path), *SOURCE, "--duration", "200ms", "--force").returncode == 0
+    )
     assert frames(read(path)[0])
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -128,7 +130,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
 def test_force_on_a_probe_that_cannot_start_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("precious")
-    done = run("record", "-o", str(path), "--force", "--source", "sim:nothing-like-that")
+    done = here("record", "-o", str(path), "--force", "--source", "sim:nothing-like-that")
     assert done.returncode != 0
     assert path.read_text() == "precious"
 
@@ -186,7 +188,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_runs_full(small: Path) -> None:
     path = small / "a"
-    done = run("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
+    done = here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     found, damage = read(path)
@@ -197,7 +199,7 @@ def test_a_disk_that_runs_full(small: Path) -> None:
 
 def test_a_disk_that_is_full_from_the_start(small: Path) -> None:
     (small / "all").write_bytes(bytes(64 << 10))
-    done = run("record", "-o", str(small / "a"), *SOURCE)
+    done = here("record", "-o", str(small / "a"), *SOURCE)
     assert (done.returncode, done.stderr) == (
         1, f"perftop: cannot record to {small / 'a'}: No space left on device\n")  # fmt: skip
     assert [path.name for path in small.iterdir()] == ["all"]
@@ -246,7 +248,7 @@ def test_a_probe_that_ends_leaves_what_it_told(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_where_the_probe_cannot_start(tmp_path: Path) -> None:
-    done = run("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
+    done = here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
     assert done.returncode != 0
     assert "sim" in done.stderr
     assert not list(tmp_path.iterdir())

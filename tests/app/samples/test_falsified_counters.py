@@ -8,7 +8,7 @@ import functools
 import made
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made import counter
 
@@ -80,7 +80,6 @@ def needs(metric: str) -> set[str]:
     st.integers(min_value=3, max_value=7),
     st.integers(min_value=1, max_value=4),
 )
-@settings(max_examples=80)
 def test_only_what_is_made_of_a_falsified_counter_is_absent(
     how: tuple[str, str], cpus: set[int], start: int, length: int
 ) -> None:

@@ -175,7 +175,7 @@ def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path: Path)
         await viewer.press("space", "J", *"+50s", "enter")
         await viewer.comes_to(50.1)
         await viewer.press("m", *"here", "enter")
-        await viewer.sees("the file stays as it is")
+        await viewer.sees("the file does not change")
         for end, key in (("dollar_sign", "N"), ("0", "n")):
             await viewer.press(end)
             await viewer.comes_to(100.0 if end != "0" else 0.1)

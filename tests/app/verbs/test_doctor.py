@@ -52,9 +52,9 @@ def test_a_terminal_that_takes_ascii_alone() -> None:
 
 
 def test_on_this_machine() -> None:
-    done = command.run("doctor")
+    done = command.here("doctor")
     assert (done.returncode, done.stderr) == (0, "")
     assert "perf counters" in done.stdout
-    answer = json.loads(command.run("doctor", "--json").stdout)
+    answer = json.loads(command.here("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}

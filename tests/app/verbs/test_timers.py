@@ -128,7 +128,7 @@ def test_alone() -> None:
 
 @pytest.mark.machine
 def test_on_this_machine() -> None:
-    done = command.run("timers", "--json")
+    done = command.here("timers", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
     for width in (80, 160):
@@ -144,7 +144,7 @@ def test_refusals() -> None:
         (["--cpu", "x"], 2, "invalid int"),
         (["--sysroot", "."], 2, "--sysroot"),
     ):
-        done = command.run("timers", *arguments)
+        done = command.here("timers", *arguments)
         assert (done.returncode, done.stdout) == (status, ""), arguments
         *usage, line = done.stderr.splitlines()
         assert word in line

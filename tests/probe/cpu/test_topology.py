@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trees
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from roots import DATA
 
@@ -368,7 +368,6 @@ CONTENTS = st.one_of(
 )
 
 
-@settings(max_examples=100)
 @given(st.dictionaries(st.sampled_from(FILES), CONTENTS))
 def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import ClassVar
 
+from textual import events
 from textual.message import Message
 
 from perftop.base.times import when
+from perftop.draw import theme
 from perftop.draw.strips import Run, fit
+from perftop.output.sentences import Part, losers
 from perftop.samples.episode import Episode
 from perftop.session import episode_navigation
 from perftop.session.interval import Interval
@@ -16,6 +20,11 @@ from perftop.tui.episodes import lines
 from perftop.tui.shared import canvas, episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
+
+_LOW = 12
+"""Minimum height for a heading above the titles, and for lines about the chosen episode."""
+_LEAST_DETAILS, _MOST_DETAILS = 5, 10
+"""Lines about the chosen episode."""
 
 
 class Episodes(Cursor):
@@ -37,14 +46,18 @@ class Episodes(Cursor):
         self._sorting = Sorting(self.ORDERS[0])
         self._plan = lines.planned(0)
         self._lines: list[Episode] = []
+        self._starts: list[int] = []
+        """First line of each of the episodes at the top that have their evidence below them, and of
+        the one behind them."""
         self._chosen: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
         self._nothing: list[list[Run]] = []
         """Lines shown if there are no episodes."""
         self._ended: tuple[object, list[Episode]] = None, []
         """Ended episodes in order, after a key that changes when they must be sorted again."""
-        self._where: dict[int, tuple[int, str]] = {}
-        """Number of CPUs and their text, by id() of the episode."""
+        self._said: dict[int, list[Part]] = {}
+        self._reasons: dict[int, list[str]] = {}
+        """Sentence and evidence of ended episodes, which do not change, by id() of the episode."""
         self._refused = False
         """The user asked for the selected episode, but it is older than the history."""
 
@@ -69,10 +82,14 @@ class Episodes(Cursor):
         if session is None or not self.size.width:
             return
         self._plan = lines.planned(self.width)
-        self._where.clear()
+        self._forget()
         self._read(session)
         self.redraw()
         self.show_cursor()
+
+    def _forget(self) -> None:
+        self._said.clear()
+        self._reasons.clear()
 
     def _read(self, session: Session) -> None:
         before = bool(self._lines)
@@ -82,13 +99,53 @@ class Episodes(Cursor):
         if not self._lines:
             filtered = self.choice.mask is not None
             self._nothing = lines.nothing(session, self.width, filtered=filtered)
-        self.count = len(self._lines) or len(self._nothing)
-        bare = self.bare or not self._lines
-        order, reverse = self._sorting.order, self._sorting.reverse
-        self.heads = [] if bare else [lines.heading(self._plan, order, reverse=reverse)]
+        self.heads = self._headings(session)
         self._tell(session)
+        self.count = self._starts[-1] + len(self._lines) - len(self._starts) + 1
+        if not self._lines:
+            self.count = len(self._nothing)
         if before != bool(self._lines):
             self.redraw()
+
+    def _headings(self, session: Session) -> list[list[Run]]:
+        if self.bare or not self._lines:
+            return []
+        order, reverse = self._sorting.order, self._sorting.reverse
+        titles = lines.heading(self._plan, order, reverse=reverse)
+        if self.size.height < _LOW:
+            return [titles]
+        return [lines.summary(session, self._lines, self.width), titles]
+
+    def _tell(self, session: Session) -> None:
+        """Makes the lines at the bottom, with the chosen episode where not all have their evidence
+        below them, and finds out which have."""
+        room = self.size.height - len(self.heads)
+        whole, refused = self._spread(room - 1), self._refusal(session)
+        if self._chosen is None or self.bare:
+            self.feet = []
+        elif whole or self.size.height < _LOW:
+            brief: list[list[Run]] = [] if whole else [self._brief()]
+            self.feet = [(runs, "chosen") for runs in ([refused] if refused else brief)]
+        else:
+            height = min(_MOST_DETAILS, max(_LEAST_DETAILS, room // 4))
+            self._spread(room - height)
+            names = self._names(self._chosen)
+            found = lines.details(self._plan, session, self._chosen, height, names)
+            found[-1] = refused or found[-1]
+            self.feet = [(runs, "calm") for runs in found]
+
+    def _spread(self, room: int) -> bool:
+        """Gives episodes from the top their evidence below them as far as `room` lines are enough
+        for all; returns whether all have it."""
+        self._starts = [0]
+        spare = room - len(self._lines)
+        for episode in self._lines:
+            more = len(self._why(episode)) - bool(self._plan.why) if spare >= 0 else 1
+            if more > spare:
+                return False
+            spare -= max(0, more)
+            self._starts.append(self._starts[-1] + 1 + max(0, more))
+        return True
 
     def _arranged(self, session: Session) -> list[Episode]:
         """Episodes on CPUs of the filter. Ended ones do not change, so they are sorted once."""
@@ -105,65 +162,127 @@ class Episodes(Cursor):
         of = (order, reverse, cpus, len(ended), *(id(e) for e in (*ended[:1], *ended[-1:])))
         if of != self._ended[0]:
             self._ended = of, sorted_(ended)
-            self._where.clear()  # ids may be reused, and CPUs may have come or gone
+            self._forget()  # ids may be reused, and CPUs may have come or gone
         running = sorted_(session.running)
         if not running:
             return self._ended[1]
         return lines.arranged(session, [*running, *self._ended[1]], order, reverse=reverse)
 
+    # --- lines
+
+    def _index(self, y: int) -> tuple[int, int]:
+        """Which episode line `y` belongs to, and which of its lines it is."""
+        spread = len(self._starts) - 1
+        if y >= self._starts[-1]:
+            return spread + y - self._starts[-1], 0
+        at = bisect_right(self._starts, y) - 1
+        return at, y - self._starts[at]
+
+    def _first(self, at: int) -> int:
+        """The first line of the episode at this index."""
+        spread = len(self._starts) - 1
+        return self._starts[at] if at < spread else self._starts[-1] + at - spread
+
     def line(self, y: int) -> canvas.Line:
         if not self._lines:
             return self._nothing[y], "calm"
         assert self._session is not None
-        episode = self._lines[y]
+        at, part = self._index(y)
+        episode = self._lines[at]
         chosen = episode is self._chosen
-        known, place = self._where.get(id(episode), (0, ""))
-        if known != len(episode.cpus):
-            place = lines.place(self._plan, self._session, episode)
-            self._where[id(episode)] = len(episode.cpus), place
+        why = self._why(episode) if self._plan.why or part else []
+        mood: theme.Mood = "chosen" if chosen else "calm"
+        if part:
+            return lines.below(self._plan, why[part - (not self._plan.why)]), mood
+        beside = why[0] if why and self._plan.why else ""
+        if len(why) > 1 and self._plan.why and at >= len(self._starts) - 1:
+            beside = f"{beside} ·{theme.CUT}"
         runs = lines.line(
-            self._plan,
-            self._session,
-            episode,
-            place,
-            chosen=chosen,
-            kept=episode_navigation.reaches(self._session, episode),
-        )
-        return runs, "chosen" if chosen else "calm"
+            self._plan, self._session, episode, self._sentence(episode), beside,
+            chosen=chosen, kept=episode_navigation.reaches(self._session, episode),
+        )  # fmt: skip
+        return runs, mood
 
-    def _tell(self, session: Session) -> None:
-        """Sets the last line."""
-        quiet = self.bare or not self._lines
-        self.feet = [] if quiet else [(self._told(session), "chosen")]
+    def _sentence(self, episode: Episode) -> list[Part]:
+        assert self._session is not None
+        found = self._said.get(id(episode))
+        if found is None:
+            names = self._names(episode)
+            found = lines.said(self._session, episode, self._plan.what - 1, names)
+            if episode.end_ns is not None:
+                self._said[id(episode)] = found
+        return found
 
-    def _told(self, session: Session) -> list[Run]:
-        """Cause of the selected episode, for which its line may have no room; or why it cannot be
-        opened."""
+    def _why(self, episode: Episode) -> list[str]:
+        found = self._reasons.get(id(episode))
+        if found is None:
+            found = lines.reasons(self._plan, episode)
+            if episode.end_ns is not None:
+                self._reasons[id(episode)] = found
+        return found
+
+    def _names(self, episode: Episode) -> list[str]:
+        """Tasks that lose by an episode that runs."""
+        assert self._session is not None
+        if episode.end_ns is not None:
+            return []
+        return losers(self._session, [episode], self._interval.tasks)
+
+    def _refusal(self, session: Session) -> list[Run]:
+        """Why the selected episode cannot be shown; empty if it was not asked for."""
+        if not self._refused or session.history is None or session.history.first_ns is None:
+            return []
+        since = when(session.unix(session.history.first_ns))
+        return [(f" that moment is no longer kept: history begins at {since}", "text")]
+
+    def _brief(self) -> list[Run]:
+        """Cause and evidence of the selected episode in one line."""
         assert self._chosen is not None
-        if self._refused and session.history is not None and session.history.first_ns is not None:
-            since = when(session.unix(session.history.first_ns))
-            return [(f" that moment is no longer kept: history begins at {since}", "text")]
         why = episode_style.because(self._chosen)
         return [(" ", "text"), (fit(why, min(len(why), max(1, self.width - 2))), "text")]
 
     # --- the cursor
 
+    def select(self, episode: Episode) -> None:
+        """Selects this episode, if it is in the list."""
+        self._chosen, self._refused = episode, False
+        self.lay_out()
+
     def cpu(self, y: int) -> int | None:
-        cpus = self._lines[y].cpus if y < len(self._lines) else []
+        at = self._index(y)[0] if y < self.count else len(self._lines)
+        cpus = self._lines[at].cpus if at < len(self._lines) else []
         return cpus[0] if cpus else None
 
+    def _place(self) -> int:
+        """Index of the selected episode."""
+        return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
+
     def _at(self) -> int:
-        return next((y for y, e in enumerate(self._lines) if e is self._chosen), 0)
+        return self._first(self._place())
 
     def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
+        self._choose(self._index(max(0, y))[0])
+
+    def _choose(self, at: int) -> None:
         if self._lines and self._session is not None:
-            self._chosen = self._lines[max(0, min(len(self._lines) - 1, y))]
+            self._chosen = self._lines[max(0, min(len(self._lines) - 1, at))]
             self._refused = False
             self._tell(self._session)
             self.chosen()
 
+    def show_cursor(self) -> None:
+        at = self._place()
+        self.reveal(self._first(at), self._first(at + 1) - 1)
+
     def action_move(self, by: int) -> None:
-        self.choose(self._at() + by)
+        self._choose(self._place() + by)
+
+    def on_click(self, event: events.Click) -> None:
+        y = self.at(event.y)
+        if y is not None and self._lines:
+            self.choose(y)
+            if event.chain == 2:
+                self.post_message(self.Opened())
 
     def open(self) -> bool:
         """Go to the selected episode's moment and one of its cores, the selected core if it is

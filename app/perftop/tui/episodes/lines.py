@@ -3,87 +3,167 @@ the width alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from perftop.base.format import many
 from perftop.base.times import length, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign
+from perftop.draw.strips import Run, fit, foreign, merged
+from perftop.output.episode_costs import cost
 from perftop.output.episode_words import depth, where
+from perftop.output.sentences import Part, sentence
 from perftop.samples.episode import Episode
 from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.session import Session
+from perftop.tui.panels import happened
+from perftop.tui.panels.panel import title, wrapped
 from perftop.tui.shared import episode_style
 
 ORDERS = ("start", "length", "depth", "kind")
 """Orders begin with the newest, longest, deepest or worst; "start" puts running ones first."""
-_START, _LENGTH, _KIND, _DEPTH = 11, 13, 19, 11
-_WHERE = 14, 30
-"""Minimum and maximum cells."""
-_LEAST_WHY = 24
-"""Minimum cells of the cause; a narrower column is left out, as the lowest line shows it."""
+_SIGN, _START, _LENGTH, _KIND, _DEPTH = 3, 12, 12, 18, 12
+_KINDS, _DEPTHS = 100, 116
+"""Minimum widths for the columns of kind and depth, which the sentence tells as well."""
+_WHAT = 78
+"""Cells of the sentence where evidence has a column of its own."""
+_LEAST_WHY = 40
+"""Minimum cells of that column; else the evidence stands below its episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLayout:
-    where: int
+    width: int
+    kind: int
+    depth: int
+    what: int
     why: int
-    """Cells of cause and evidence; 0 if they are not shown."""
+    """Cells of cause and evidence; 0 if they stand below."""
+
+    @property
+    def before(self) -> int:
+        """Cells before the sentence."""
+        return _SIGN + _START + _LENGTH + self.kind + self.depth
 
 
 def planned(width: int) -> EpisodeLayout:
-    """Widths of the columns; the cause gets the spare width if it is enough."""
-    least, most = _WHERE
-    spare = width - 1 - _START - _LENGTH - _KIND - _DEPTH - least
-    if spare < _LEAST_WHY:
-        return EpisodeLayout(least + max(0, spare), 0)
-    wide = min(most - least, (spare - _LEAST_WHY) // 4)
-    return EpisodeLayout(least + wide, spare - wide)
+    """Widths of the columns."""
+    kind, deep = _KIND * (width >= _KINDS), _DEPTH * (width >= _DEPTHS)
+    room = max(1, width - _SIGN - _START - _LENGTH - kind - deep)
+    if room - _WHAT < _LEAST_WHY:
+        return EpisodeLayout(width, kind, deep, room, 0)
+    return EpisodeLayout(width, kind, deep, _WHAT, room - _WHAT)
+
+
+def summary(session: Session, episodes: Sequence[Episode], width: int) -> list[Run]:
+    """The heading: how many episodes in how long a time, and how many of each kind."""
+    lasted = length(max(0, session.known_ns - session.hello.raw_ns))
+    kinds = Counter(episode.kind for episode in episodes)
+    known = [kind for kind in theme.EPISODES if kind in kinds]
+    named = [f"{theme.EPISODES[kind]} {kinds[kind]} {kind}" for kind in known]
+    short = [f"{theme.EPISODES[kind]} {kinds[kind]}" for kind in known]
+    if marks := kinds["mark"]:
+        named.append(many(marks, "mark"))
+    all_ = f"{len(episodes)} in {lasted}"
+    tries = ("   ".join([all_, *named]), "  ".join([all_, *short]), all_)
+    rest = next((text for text in tries if len(text) <= width - 15), "")
+    return [(" ", "text"), *title("episodes", rest, max(1, width - 2))]
 
 
 def heading(plan: EpisodeLayout, order: str, *, reverse: bool) -> list[Run]:
+    """Titles of the columns; an order whose column is not shown is named at the right."""
+    names = [("start", _START), ("length", _LENGTH), ("kind", plan.kind), ("depth", plan.depth),
+             ("what", plan.what), ("cause · evidence", plan.why)]  # fmt: skip
     arrow = "▲" if reverse else "▼"
-    names = (("start", _START), ("length", _LENGTH), ("kind", _KIND), ("where", plan.where),
-             ("depth", _DEPTH), ("cause · evidence", plan.why))  # fmt: skip
-    runs: list[Run] = [(" ", "text")]
+    if order not in [name for name, size in names if size]:
+        names[4] = f"what{f'by {order}{arrow}':>{plan.what - 5}}", plan.what
+    runs: list[Run] = [(" " * _SIGN, "text")]
     for name, size in names:
-        mine = name == order
-        title = f"{name}{arrow}" if mine else name
-        runs.append((_placed(title, name, size), "bright" if mine else "dim"))
+        text = f"{name}{arrow}" if name == order else name
+        runs.append((_placed(text, name, size), "bright" if name == order else "dim"))
     return runs
 
 
 def _placed(text: str, name: str, size: int) -> str:
     """Numbers are aligned at the right of their columns, words at the left."""
+    if not size:
+        return ""
     if name in {"length", "depth"}:
-        return fit(text, max(0, size - 2)).strip().rjust(size - 2) + "  "
-    return fit(text, max(0, size - 1)) + " " * min(1, size)
+        return fit(text, size - 2).strip().rjust(size - 2) + "  "
+    return fit(text, size - 1) + " "
 
 
-def place(plan: EpisodeLayout, session: Session, episode: Episode) -> str:
-    """Where the episode is. Callers keep the text, as it takes time with many CPUs."""
-    return where(session.topology, episode.cpus, plan.where - 10)
+def said(session: Session, episode: Episode, most: int, names: Sequence[str]) -> list[Part]:
+    """The sentence about an episode; `names`: the tasks that lose by it while it runs."""
+    over = episode.end_ns is not None
+    return sentence(session.topology, [episode], names, over=over, most=most)
 
 
 def line(
-    plan: EpisodeLayout, session: Session, episode: Episode, place: str, *, chosen: bool, kept: bool
-) -> list[Run]:
-    """Line of one episode; `kept`: history can still show it."""
+    plan: EpisodeLayout, session: Session, episode: Episode, parts: Sequence[Part],
+    why: str, *, chosen: bool, kept: bool,
+) -> list[Run]:  # fmt: skip
+    """Line of one episode with its sentence; `why`: the part of its evidence that stands beside
+    it; `kept`: history can still show it."""
     over = episode.end_ns is not None
     key = episode_style.severity(episode, over=over)
-    text = key if not over else "text" if kept and episode_style.wrong(episode) else "dim"
-    quiet = "dim" if kept else "faint"
-    told = (
-        (when(session.unix(episode.start_ns)), "start", _START, text if over else "text"),
-        (_lasted(session, episode), "length", _LENGTH, text if over else "text"),
-        (f"{episode_style.sign(episode)} {foreign(episode.kind)}", "kind", _KIND, text),
-        (place, "where", plan.where, "text" if kept else "dim"),
-        (depth(episode.kind, episode.depth), "depth", _DEPTH, text if over else "text"),
-        (episode_style.because(episode), "why", plan.why, quiet),
-    )
-    mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
-    return [mark, *((_placed(value, name, size), style) for value, name, size, style in told)]
+    quiet = "text" if kept else "dim"
+    text = "dim" if over and not (kept and episode_style.wrong(episode)) else key
+    runs: list[Run] = [
+        (theme.CHOSEN, "mark") if chosen else (" ", "text"),
+        (f"{episode_style.sign(episode)} ", "dim" if over else key),
+        (_placed(when(session.unix(episode.start_ns)), "start", _START), quiet if over else key),
+        (_placed(_lasted(session, episode), "length", _LENGTH), quiet if over else key),
+        (_placed(foreign(episode.kind), "kind", plan.kind), text),
+        (_placed(depth(episode.kind, episode.depth), "depth", plan.depth), text),
+        *_sentence(parts, plan.what, plain=text if over else "bright", lost=text),
+        (_placed(why, "why", plan.why), "dim"),
+    ]
+    return [run for run in runs if run[0]]
+
+
+def _sentence(parts: Sequence[Part], size: int, *, plain: str, lost: str) -> list[Run]:
+    """The sentence in exactly `size` cells."""
+    runs = [(foreign(part.text), lost if part.role == "lost" else plain) for part in parts]
+    if sum(len(text) for text, _ in runs) > size - 1:
+        return [(_placed("".join(text for text, _ in runs), "what", size), plain)]
+    return merged(runs, size)
+
+
+def reasons(plan: EpisodeLayout, episode: Episode) -> list[str]:
+    """Cause and evidence in lines that fit beside the sentence, or below it."""
+    why = episode_style.because(episode)
+    return wrapped(why, max(8, plan.why - 1 if plan.why else plan.what - 1))
+
+
+def below(plan: EpisodeLayout, why: str) -> list[Run]:
+    """A further line of an episode, with a part of its evidence."""
+    before = plan.before + (plan.what if plan.why else 0)
+    return [(" " * before + why, "dim")]
+
+
+def details(
+    plan: EpisodeLayout, session: Session, episode: Episode, height: int, names: Sequence[str]
+) -> list[list[Run]]:
+    """The chosen episode in exactly `height` lines: a title with its kind, place and times, its
+    sentence, its cause and evidence."""
+    start, end_ns = when(session.unix(episode.start_ns)), episode.end_ns
+    lasted = f"for {told}" if (told := _lasted(session, episode)) else ""
+    until = f"to {when(session.unix(end_ns))}" if end_ns is not None and lasted else ""
+    place = where(session.topology, episode.cpus) if episode.cpus else ""
+    rest = " ".join(part for part in (place, start, until, lasted) if part)
+    sign = f"{episode_style.sign(episode)} {foreign(episode.kind)}"
+    size = max(1, plan.width - 2)
+    parts = said(session, episode, size, names)
+    told_ = "".join(foreign(part.text) for part in parts)
+    found: list[list[Run]] = [
+        [(" ", "text"), *title(sign, rest, size)],
+        [(f"   {fit(told_, min(len(told_), size - 2))}", "text")],
+    ]
+    found += happened.because(episode, size, max(0, height - 2), indent=3)
+    return [*found, *[[(" ", "text")]] * height][:height]
 
 
 def _lasted(session: Session, episode: Episode) -> str:
@@ -102,12 +182,18 @@ def arranged(
 ) -> list[Episode]:
     """Episodes in this order; by depth, those of unknown depth come last in their rank."""
     keys: dict[str, Callable[[Episode], tuple[float, ...]]] = {
-        "start": lambda e: (e.end_ns is not None, -e.start_ns),
+        "start": _newest,
         "length": lambda e: (-lasted_ns(session, e), -e.start_ns),
         "depth": lambda e: (episode_style.rank(e)[0], -(e.depth or 0.0), -e.start_ns),
         "kind": lambda e: (episode_style.rank(e)[0], -e.start_ns),
     }
     return sorted(episodes, key=keys[order], reverse=reverse)
+
+
+def _newest(episode: Episode) -> tuple[float, ...]:
+    """Running ones first, of them the costliest; then by start."""
+    running = episode.end_ns is None
+    return not running, -cost([episode]) if running else 0.0, -episode.start_ns
 
 
 # --- nothing there

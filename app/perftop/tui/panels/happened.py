@@ -6,10 +6,9 @@ running ones have their cause and evidence below them where there is room.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
-from itertools import islice
 
 from perftop.base.times import clock, length
 from perftop.draw.strips import Run, fit, foreign
@@ -63,18 +62,15 @@ def episodes(session: Session, interval: Interval, width: int, height: int) -> l
 def known(session: Session, interval: Interval) -> Known:
     """What runs at the end of the interval, and what is over by then."""
     now_ns = interval.time_ns
-    live = now_ns >= session.now_ns
-    ended = islice(reversed(session.ended), _LOOKED) if live else session.ended
-    begun = [e for e in (*ended, *session.running) if e.start_ns <= now_ns]
-    running = [e for e in begun if episode_style.going(e, interval)]
-    past = [e for e in begun if not episode_style.going(e, interval)]
-    past += [mark for mark in session.marks[-_LOOKED:] if mark.start_ns <= now_ns]
-    if live:
-        count = session.episodes_since(1 << 62)[1] + len(session.running) + len(session.marks)
-    else:
-        count = len(running) + len(past)
-    newest = nlargest(_LOOKED, past, key=lambda e: e.start_ns)
-    return Known(grouped(running), _together(newest), count)
+    ended, marks = session.ended, session.marks
+    forgotten = session.episodes_since(1 << 62)[1] - len(ended) if session.file is None else 0
+    over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
+    named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
+    running = [e for e in session.episodes(now_ns, now_ns) if episode_style.going(e, interval)]
+    past = ended[max(0, over - _LOOKED) : over] + marks[max(0, named - _LOOKED) : named]
+    past.sort(key=lambda e: -e.start_ns)
+    count = forgotten + over + named + len(running)
+    return Known(grouped(running), _together(past), count)
 
 
 def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
@@ -169,15 +165,17 @@ def _brief(session: Session, alike: Sequence[Episode], room: int) -> str:
     return foreign(next((text for text in tries if len(text) <= room), worst.kind))
 
 
-def because(episode: Episode, width: int, most: int) -> list[list[Run]]:
+def because(
+    episode: Episode, width: int, most: int, indent: int = INDENT + _CLOCK + 2
+) -> list[list[Run]]:
     """Cause and evidence in at most `most` lines of `width` cells, each with its name before it; a
     cut of the evidence is marked."""
     why = cause(episode.kind, episode.cause)
     if why and episode.confidence != "unknown":
         why = f"{why}, {episode.confidence}"
     told = evidence(episode.cause, episode.evidence)
-    before = " " * (INDENT + _CLOCK + 2)
-    room = max(1, width - len(before) - _LABEL)
+    before = " " * indent
+    room = max(1, width - indent - _LABEL)
     pieces = [("cause", why)] if why and episode.cause != "unknown" else []
     rest = wrapped(foreign(told), room) if told else []
     left = max(0, most - len(pieces))

@@ -49,6 +49,14 @@ class Sought(Message):
         """The episode must be on one of these; None: on any CPU."""
 
 
+class Said(Message):
+    """A key has done something that is seen nowhere else."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
 class Marked(Message):
     """The user has named a moment."""
 

@@ -19,7 +19,7 @@ from perftop.tui.frame.missing_line import MissingLine
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
 from perftop.tui.screen.command_pane import Paned
-from perftop.tui.screen.messages import Jumped, Marked, Refreshed
+from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Said
 from perftop.tui.screen.narrowing import Narrowing
 from perftop.tui.screen.views import view
 from perftop.tui.shared import keys
@@ -224,6 +224,10 @@ class Monitor(Paned):
                 self.app.post_message(Marked(self._mark_ns, message.text))
             elif self._prompt.asked != "filter":
                 self.app.post_message(Jumped(self._jump_ns))
+                assert self.last.session is not None
+                at = when(self.last.session.unix(self._jump_ns))
+                goes_on = self.captions["pause"]
+                self.app.post_message(Said(f"at {at}; {goes_on} goes on from there"))
 
     def on_prompt_left(self) -> None:
         assert self._prompt is not None

@@ -108,7 +108,7 @@ def test_what_is_wrong_is_told_with_its_evidence() -> None:
     assert found == [
         " ▼ turbo-drop  since 22:13:21.0  4.0 s  power limit PL1 · watts: 150 of 150",
         " ≁ suspect  since 22:13:23.0  2.0 s  37 GHz",
-        " ◇ license  22:13:21.0  1.0 s  level 2",
+        " ◊ license  22:13:21.0  1.0 s  level 2",
     ]
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fakes import Machine, guest
+from fakes import Machine, guest, seen
 from made import SAMPLE_NS
 from playing import Run, play
 from waiting import until
 
+from perftop.draw import strips
+from perftop.draw.theme import EPISODES
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.episodes.episode_list import Episodes
-from perftop.tui.episodes.lines import planned
+from perftop.tui.episodes.lines import below, details, heading, line, planned, reasons, said
 from perftop.tui.screen.menu import Menu
 from perftop.tui.screen.monitor import Monitor
 
@@ -55,8 +58,14 @@ def lines(run: Run) -> list[str]:
 
 
 def kinds(run: Run) -> list[str]:
-    """The lines from the top."""
-    return [line[24:].split()[1] for line in lines(run)[1:-1] if line]
+    """The kinds of the episodes from the top, by their signs."""
+    signs = {sign: kind for kind, sign in EPISODES.items()}
+    return [signs[line[1]] for line in lines(run)[2:] if line[1:2] in signs and line[3:4].isdigit()]
+
+
+def body(run: Run) -> list[str]:
+    """The lines below the titles, with evidence."""
+    return [line for line in lines(run)[2:] if line]
 
 
 def chosen(run: Run) -> str:
@@ -90,17 +99,21 @@ def told(run: Run, *episodes: Episode) -> None:
 # --- what stands there
 
 
-def test_what_runs_comes_first_then_the_newest() -> None:
+def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
     async def act(run: Run) -> None:
+        assert lines(run)[0].startswith(" episodes  4 in 4.1 s   ▼ 1 turbo-drop   ║ 1 involuntary")
         assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
-        assert [line.split() for line in lines(run)[1:4]] == [
-            ["▌22:13:23.0", "1.1", "s", "╳", "steal", "CPU", "3", "20.0", "%", "hypervisor"],
-            ["22:13:22.2", "0.8", "s", "‖", "involuntary-halt", "CPU", "2", "1.0", "%", "clock",
-             "changes"],
-            ["22:13:21.0", "1.0", "s", "▼", "turbo-drop", "package", "0", "−0.62", "GHz", "power",
-             "limit", "PL1", "·", "power", "150", "W"],
+        assert [line.split() for line in body(run)[:6]] == [
+            ["▌╳", "22:13:23.0", "1.1", "s", "steal", "20.0", "%", "The", "hypervisor", "takes",
+             "20.0", "%", "of", "CPU", "3"],
+            ["hypervisor"],
+            ["║", "22:13:22.2", "0.8", "s", "involuntary-halt", "1.0", "%", "A", "changing",
+             "clock", "halted", "CPU", "2", "for", "1.0", "%", "of", "the", "time"],
+            ["clock", "changes"],
+            ["▼", "22:13:21.0", "1.0", "s", "turbo-drop", "−0.62", "GHz", "Power", "limit", "PL1",
+             "held", "package", "0", "0.62", "GHz", "below", "its", "ceiling"],
+            ["power", "limit", "PL1", "·", "power", "150", "W"],
         ]  # fmt: skip
-        assert lines(run)[-1].strip() == "hypervisor"  # of the selected one, with room for all
 
     at_list(act, RAMP, DROP, HALT, STEAL)
 
@@ -109,9 +122,9 @@ def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
     ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
     async def act(run: Run) -> None:
-        before = lines(run)[1]
+        before = body(run)[0]
         await run.intervals(5)
-        assert (before.split()[1], lines(run)[1].split()[1]) == ("1.1", "2.1")
+        assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
         session(run).ended.append(session(run).detector.end(ending, 4 * S))
         told(run, Episode("smi", [0], 4 * S, None, 12))
         await run.intervals(1)
@@ -121,24 +134,89 @@ def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
     at_list(act, DROP, ending)
 
 
-@pytest.mark.parametrize("width", range(60, 250, 7))
-def test_every_column_keeps_its_place_at_any_width(width: int) -> None:
+@pytest.mark.parametrize("width", range(41, 301, 7))
+def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
     plan = planned(width)
-    assert plan.where >= 14
-    assert plan.why == 0 or plan.why >= 24
+    assert plan.before + plan.what + plan.why == width
+    assert plan.why == 0 or plan.why >= 40
+    of, _ = seen(calm(), 5)
+    for episode in (RAMP, DROP, HALT, STEAL):
+        parts, why = said(of, episode, plan.what - 1, []), reasons(plan, episode)
+        beside = why[0] if plan.why and why else ""
+        runs = line(plan, of, episode, parts, beside, chosen=False, kept=True)
+        assert strips.width(runs) == plan.before + plan.what + plan.why
+        assert all(strips.width(below(plan, piece)) <= width for piece in why)
+        found = details(plan, of, episode, 6, [])
+        assert len(found) == 6
+        assert all(strips.width(line) <= width for line in found)
+        assert width < 60 or strips.width(heading(plan, "kind", reverse=False)) == width
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
 def test_titles_stand_over_their_columns(size: tuple[int, int]) -> None:
     async def act(run: Run) -> None:
-        titles, line = lines(run)[0], lines(run)[3]
-        assert line[titles.index("kind") :].startswith("▼ turbo-drop")
-        assert line[titles.index("where") :].startswith("package 0 ")
-        assert titles.index("depth") + len("depth") == line.index("−0.62 GHz") + len("−0.62 GHz")
+        titles = lines(run)[1]
+        line = next(line for line in lines(run) if line.startswith(" ▼"))
+        assert line[titles.index("what") :].startswith("Power limit PL1")
         assert titles.index("length") + len("length") == line.index(" s ") + 2
-        assert ("cause" in titles) == ("PL1" in line) == (size[0] > 80)
+        assert ("depth" in titles) == ("−0.62 GHz" in line) == (size[0] > 80)
+        if "depth" in titles:
+            assert line[titles.index("kind") :].startswith("turbo-drop")
+            end = line.index("−0.62 GHz") + len("−0.62 GHz")
+            assert titles.index("depth") + len("depth") == end
+        assert ("cause" in titles) == ("power 150 W" in line) == (size[0] > 200)
 
     at_list(act, RAMP, DROP, HALT, STEAL, size=size)
+
+
+LONG = {f"n{i}_share": 0.5 for i in range(40)}
+"""Evidence that takes many lines."""
+
+
+def test_evidence_is_never_cut_where_there_is_room() -> None:
+    async def act(run: Run) -> None:
+        text = " ".join(lines(run))
+        assert all(text.count(f"n{i} 50 %") == 2 for i in range(40))
+        assert "…" not in text
+
+    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(2)]
+    at_list(act, *steals)
+
+
+def test_on_a_small_screen_the_chosen_one_has_its_own_lines_at_the_bottom() -> None:
+    async def act(run: Run) -> None:
+        def title() -> int:
+            return next(y for y, line in enumerate(lines(run)) if line.endswith("───") and y)
+
+        first = title()
+        assert lines(run)[first].startswith(" ╳ steal  CPU 0 22:13:20.0 to 22:13:20.1 for 0.1 s ──")
+        assert lines(run)[first + 1].strip() == "The hypervisor took 10.0 % of CPU 0"
+        assert lines(run)[first + 2].split()[:4] == ["cause", "hypervisor,", "inferred"]
+        assert lines(run)[first + 3].startswith("   evidence  usually 1.80 %")
+        await run.pilot.press("G")
+        assert title() == first, "nothing jumps"
+        assert lines(run)[first].startswith(" │ mark")
+        assert lines(run)[first + 1].strip() == "begin"
+
+    steals = [
+        Episode("steal", [0], 0, S // 10, 0.1, "hypervisor",
+                {"usually_share": 0.018, "rests_on": "x"}, "inferred")
+        for _ in range(30)
+    ]  # fmt: skip
+    mark = Episode("mark", [], -S, -S, cause="-", evidence={"label": "begin"})
+    at_list(act, *steals, mark, size=(80, 24))
+
+
+def test_the_newest_have_their_evidence_as_long_as_there_is_room() -> None:
+    async def act(run: Run) -> None:
+        text = lines(run)
+        assert sum("n39 50 %" in line for line in text) >= 2
+        assert kinds(run) == ["steal"] * 6, "all are in the list"
+        await run.pilot.press("down", "down", "down")
+        assert text.index(chosen(run).replace("▌", " ")) > 5
+
+    steals = [Episode("steal", [i], i * S, i * S + 5, 0.1, "", LONG) for i in range(6)]
+    at_list(act, *steals, size=(100, 40))
 
 
 def test_only_visible_lines_are_made() -> None:
@@ -163,7 +241,7 @@ def test_lines_stand_in_the_chosen_order() -> None:
         found = {}
         for order in ("length", "depth", "kind", "start"):
             await run.pilot.press("o")
-            assert f"{order}▼" in lines(run)[0]
+            assert f"{order}▼" in lines(run)[1]
             found[order] = kinds(run)
         assert found == {
             "length": ["steal", "turbo-drop", "involuntary-halt", "ramp"],
@@ -187,7 +265,10 @@ def test_of_one_kind_the_deepest_comes_first() -> None:
             "length", "depth", "kind"
         ]  # fmt: skip
         await run.pilot.press("j", "j", "enter")
-        assert [line.split()[-2] for line in lines(run)[1:5]] == ["30.0", "20.0", "10.0", "CPU"]
+        assert [re.findall(r"[\d.]+ %", line) for line in body(run)[:4]] == [
+            ["30.0 %"], ["20.0 %"], ["10.0 %"], []
+        ]  # fmt: skip
+        assert lines(run)[1].endswith("by depth▼")
 
     shares = (0.1, None, 0.3, 0.2)
     steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
@@ -247,8 +328,8 @@ def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert monitor(run).view.id == "core"
         assert monitor(run).choice.cpu == 2
         assert moment(run) == HALT.start_ns // SAMPLE_NS + 2
-        assert run.has("‖ CPU 2 involuntary-halt 0.2 s of 0.8 s 1.0 %  clock changes")
-        assert run.has("‖1")
+        assert run.has("║ CPU 2 involuntary-halt 0.2 s of 0.8 s 1.0 %  clock changes")
+        assert run.has("║1")
         await run.pilot.press("escape")
         assert monitor(run).view.id == "episodes"
 
@@ -281,7 +362,7 @@ def test_what_history_has_forgotten_says_so() -> None:
         assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
         assert (monitor(run).view.id, run.app.status.paused) == ("episodes", None)
         await run.pilot.press("up")
-        assert lines(run)[-1].strip() == "long ago"
+        assert not any("no longer kept" in line for line in lines(run))
 
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     at_list(act, old)
@@ -318,8 +399,9 @@ def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
 def test_a_locale_without_shapes_gets_plain_ones() -> None:
     async def act(run: Run) -> None:
         assert all(line.isascii() for line in lines(run))
-        assert "v turbo-drop" in lines(run)[3]
-        assert "-0.62 GHz" in lines(run)[3]
+        (line,) = [line for line in lines(run) if line.startswith(" v")]
+        assert "turbo-drop" in line
+        assert "-0.62 GHz" in line
 
     at_list(act, RAMP, DROP, HALT, STEAL, ascii_=True)
 
@@ -328,7 +410,7 @@ def test_a_low_screen_has_lines_only() -> None:
     async def act(run: Run) -> None:
         await run.pilot.resize_terminal(60, 6)
         await run.intervals(1)
-        assert "steal" in lines(run)[0]
+        assert "takes 20.0 %" in lines(run)[0]
         await run.pilot.press("down", "enter")
 
     at_list(act, RAMP, DROP, HALT, STEAL)

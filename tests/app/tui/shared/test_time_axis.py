@@ -186,7 +186,7 @@ def test_what_began_before_has_no_mark_and_what_ended_before_is_not_there() -> N
 
 
 def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
-    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "●" + "─" * 49
+    assert text(made(), drop(10, 10, "online")) == "─" * 10 + "•" + "─" * 49
 
 
 @pytest.mark.parametrize(

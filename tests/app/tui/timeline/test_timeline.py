@@ -294,10 +294,10 @@ def test_an_episode_marks_axis_and_row_where_it_began() -> None:
         await told(view, Episode("involuntary-halt", [24], 14 * S // 10))
 
     view = look(many(), act)
-    at = view.feet[0].index("‖")
-    assert view.rows[1][at] == "‖"
-    assert view.rows[1].rstrip().endswith("98.0‖")  # and it goes on
-    assert not any("‖" in row for row in view.rows[2:])
+    at = view.feet[0].index("║")
+    assert view.rows[1][at] == "║"
+    assert view.rows[1].rstrip().endswith("98.0║")  # and it goes on
+    assert not any("║" in row for row in view.rows[2:])
     assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
 
 
@@ -306,9 +306,9 @@ def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
         await told(view, Episode("involuntary-halt", [0], S // 2, S))
 
     view = look(many(), act)
-    assert view.feet[0].count("‖") == 1
-    assert view.rows[1].count("‖") == 1
-    assert not view.rows[1].rstrip().endswith("‖")
+    assert view.feet[0].count("║") == 1
+    assert view.rows[1].count("║") == 1
+    assert not view.rows[1].rstrip().endswith("║")
 
 
 def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:

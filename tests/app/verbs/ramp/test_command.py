@@ -124,7 +124,7 @@ def test_a_picture_that_cannot_be_is_told_before(
 
 
 def test_on_this_machine() -> None:
-    done = command.run("ramp", "--seconds", "1")
+    done = command.here("ramp", "--seconds", "1")
     if done.returncode == 3:
         pytest.skip(done.stderr)
     assert (done.returncode, done.stderr) == (0, "")
@@ -132,7 +132,7 @@ def test_on_this_machine() -> None:
     assert ("probe clock" in done.stdout) is ("no counter" in done.stdout)
     assert ("probe clock" in done.stdout) is not ("busy clock" in done.stdout)
     assert "Warm up CPU" in done.stdout or "No answer" in done.stdout
-    told = json.loads(command.run("ramp", "--seconds", "1", "--json").stdout)
+    told = json.loads(command.here("ramp", "--seconds", "1", "--json").stdout)
     assert told["steady_hz"] is None or 1e8 < told["steady_hz"] < 1e10
     assert all(climb["points"] for climb in told["climbs"])
     assert (told["clock"] == "probe clock") is (told["cycles_why"] is not None)
@@ -143,7 +143,7 @@ def test_on_this_machine() -> None:
     (["--cpu", "x"], 2, "--cpu x: name one CPU by its number, or all"),
 ])  # fmt: skip
 def test_one_line_for_what_cannot_be(arguments: list[str], status: int, text: str) -> None:
-    done = command.run("ramp", *arguments)
+    done = command.here("ramp", *arguments)
     assert (done.returncode, done.stdout) == (status, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"perftop: {text}")

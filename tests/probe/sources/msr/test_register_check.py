@@ -69,44 +69,43 @@ def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
     raise AssertionError
 
 
-@pytest.mark.parametrize(
-    ("register", "value", "keys"),
-    [
-        (0x38D, 0x222, FIXED),
-        (0x38D, 0x777, FIXED),
-        (0x38D, 0x3333, []),  # of a fourth, which is not ours
-        (0x38D, 0x733, ["ref"]),
-        (0x38D, 0xB33, ["ref"]),
-        (0x186, 0x4300C0, ["one_thread"]),
-        (0x187, 0, ["kernel_cycles"]),
-        (0x38F, 0x70000000D, ["kernel_cycles"]),
-        (0x38F, 0x50000000F, ["cycles"]),
-        (0x189, 0x4300C0, []),
-    ],
-)
+TAKEN = [
+    (0x38D, 0x222, FIXED),
+    (0x38D, 0x777, FIXED),
+    (0x38D, 0x733, ["ref"]),
+    (0x38D, 0xB33, ["ref"]),
+    (0x186, 0x4300C0, ["one_thread"]),
+    (0x187, 0, ["kernel_cycles"]),
+    (0x38F, 0x70000000D, ["kernel_cycles"]),
+    (0x38F, 0x50000000F, ["cycles"]),
+]
+"""Register, value, and the counters that this takes."""
+NOT_OURS = {0x38D: 0x3333, 0x189: 0x4300C0}
+"""Registers with values that only concern a fourth counter of each kind, which is not ours."""
+
+
 @pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
-def test_exactly_what_was_taken(
-    root: Path, register: int, value: int, keys: list[str], stale: list[list[int]]
-) -> None:
+def test_exactly_what_was_taken(root: Path, stale: list[list[int]]) -> None:
     """`stale`: our values stood there before us, and nothing was enabled."""
     with (
         FakeKernel(root, registers=stale) as kernel,
         closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,
     ):
-        ours = kernel.peek(CPU, register)
-        before_ns = raw_ns()
-        kernel.poke(CPU, register, value)
-        if not keys:
-            assert quiet(source)
-            return
-        note, lost = seen(source, "taken")
-        assert note.data["cpus"] == [CPU]
-        assert note.data["counters"] == keys
-        assert note.data["since_ns"] <= before_ns + 50_000_000 < note.time_ns + 50_000_000
-        assert lost == {(CPU, key) for key in keys}
-        kernel.poke(CPU, register, ours)
-        note, lost = seen(source, "given-back")
-        assert (note.data, lost) == ({"cpus": [CPU], "counters": keys}, set())
+        for register, value, keys in TAKEN:
+            ours = kernel.peek(CPU, register)
+            before_ns = raw_ns()
+            kernel.poke(CPU, register, value)
+            note, lost = seen(source, "taken")
+            assert note.data["cpus"] == [CPU]
+            assert note.data["counters"] == keys, hex(value)
+            assert note.data["since_ns"] <= before_ns + 50_000_000 < note.time_ns + 50_000_000
+            assert lost == {(CPU, key) for key in keys}, hex(value)
+            kernel.poke(CPU, register, ours)
+            note, lost = seen(source, "given-back")
+            assert (note.data, lost) == ({"cpus": [CPU], "counters": keys}, set()), hex(value)
+        for register, value in NOT_OURS.items():
+            kernel.poke(CPU, register, value)
+        assert quiet(source)
 
 
 def quiet(source: Msr) -> bool:

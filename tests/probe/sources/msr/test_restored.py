@@ -233,7 +233,7 @@ def test_what_a_session_left_is_found_without_it(
 
 # --- at any moment --------------------------------------------------------------------------------
 
-TIMES = [pytest.param(10, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
+TIMES = [pytest.param(6, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
 WITHIN_S = 1.0
 """Seconds after the start or the first write: imports, programming, frames, the end."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -144,7 +144,6 @@ def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
     assert (schedule.between(t0, t1) == sweep(schedule, t0, t1)).all()
 
 
-@settings(max_examples=60)
 @given(moments, moments, st.integers(0, 1000))
 def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
     """hardware.md 1.4, on the truth: no state negative, all ways to the same four numbers."""

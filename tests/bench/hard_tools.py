@@ -1,0 +1,165 @@
+"""What the cases of hard_times.py have in common: a result, how commands run, what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from read_back import faults, story
+from screen import LIMIT_S, Screen
+from taped import written
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+
+TOGETHER_S = 2e-3
+"""Times of intervals are told to a millisecond."""
+SOURCES: dict[str, Path] = {}
+"""Recordings that cases read."""
+
+
+@dataclass
+class Result:
+    told: str = ""
+    bad: str = ""
+    skipped: bool = False
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.told, self.bad and f"WRONG: {self.bad}")))
+
+    def check(self, good: object, what: str) -> Result:
+        """Adds what is wrong."""
+        if not good:
+            self.bad = f"{self.bad}, {what}" if self.bad else what
+        return self
+
+
+@dataclass(frozen=True)
+class Case:
+    trouble: str
+    verb: str
+    must: str
+    act: Callable[[Path], Result]
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.trouble} {self.verb}".replace(" ", "-"))
+
+
+def prepared(root: Path) -> None:
+    """Writes the recordings, a small and a large one."""
+    for name, cpus, seconds in (("small", 2, 20), ("large", 16, 200)):
+        source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", 10**8)
+        messages: list[wire.Frame | wire.Note] = []
+        while len(messages) < seconds * 10:
+            messages += [m for m in source.poll() if isinstance(m, wire.Frame | wire.Note)]
+        source.close()
+        SOURCES[name] = written(root / name, source.hello, messages)
+
+
+# --- what is done
+
+
+def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
+    """Status, stdout, and lines of stderr."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+        **more,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr.splitlines()
+
+
+@contextlib.contextmanager
+def going(*command: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **more) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def awaited(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > end_s:
+            raise TimeoutError("what had to come did not")
+        time.sleep(0.02)
+
+
+def filled(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+# --- what is found
+
+
+def one_line(status: int, said: list[str], want: int, word: str) -> Result:
+    result = Result(f"status {status}, {said[0] if said else 'nothing said'!r}")
+    result.check(status == want, f"status {want} was due").check(len(said) == 1, f"said: {said}")
+    return result.check(any(word in line for line in said), f"no word of {word!r}")
+
+
+def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
+    """Whether a recording holds what it tells."""
+    told, damage = story(path)
+    seen = told.seen
+    result.told += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"
+    torn = damage and not damage.endswith(("it has no end", "is not all there"))
+    result.check(seen["frames"], "nothing in it").check(not torn, damage)
+    result.check(told.lasted_s >= least_s, f"only {told.lasted_s:.1f} s of {least_s} s")
+    return result.check(not any(told.faults.values()), ", ".join(faults(told.faults)))
+
+
+def whole(result: Result, text: str, *, torn: bool = False) -> Result:
+    """Whether all lines are lines; the last may be torn if `torn`."""
+    *lines, last = text.split("\n")
+    result.check(lines, "nothing was written").check(torn or not last, f"torn: {last[:40]!r}")
+    width = len(lines[0].split(",")) if lines and not lines[0].startswith("{") else 0
+    for line in lines:
+        if width:
+            result.check(len(line.split(",")) >= width, f"a row of other width: {line[:40]!r}")
+        else:
+            json.loads(line)
+    result.told += f"; {len(lines)} whole lines"
+    return result
+
+
+def steady(result: Result, text: str, least_s: float) -> Result:
+    """Whether the intervals of these lines follow each other, and numbers can be."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    found = [line for line in lines if line["type"] == "interval"]
+    apart = [abs(b["time"] - a["time"] - b["elapsed_s"]) for a, b in pairwise(found)]
+    utils = [row["util"] for line in found for row in line["cpus"] if row["util"] is not None]
+    lasted_s = sum(line["elapsed_s"] for line in found)
+    result.told += f"; {len(found)} intervals of {lasted_s:.1f} s"
+    result.check(lasted_s >= least_s, f"less than {least_s} s")
+    result.check(max(apart, default=1.0) < TOGETHER_S, f"{max(apart, default=1.0):.3f} s apart")
+    result.check(utils and all(0 <= u <= 1 for u in utils), "utilisation cannot be")
+    longest_s = max((line["elapsed_s"] for line in found), default=0.0)
+    result.told += f", the longest {longest_s:.1f} s"
+    return result
+
+
+def left_well(result: Result, screen: Screen) -> Result:
+    status = screen.quit()
+    result.told += f"; q ended it with {status}"
+    result.check(status == 0, "status 0 was due")
+    return result.check("Traceback" not in screen.text(), "a traceback")
+
+
+def watched(screen: Screen) -> Result:
+    with screen:
+        screen.drain(3.0)
+        before = len(screen.raw)
+        screen.type("3")
+        screen.drain(1.0)
+        result = Result("it is shown").check(len(screen.raw) > before > 1000, "nothing is shown")
+        return left_well(result, screen)

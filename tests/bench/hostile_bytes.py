@@ -1,0 +1,208 @@
+"""Hostile bytes at everything that listens: the probe's orders, and `export` on a pipe.
+
+The probe takes one order on stdin. It gets what is nearly that order, and must go on as if nothing
+had come: no frame missing, its batches as long as before, its memory as large; then a real order
+counts, and the end of stdin ends it with 0. `export -` gets recordings that were damaged, and
+messages made by grammar, in pieces of any size; it must end with 0 or 4 and a line that says why.
+What cannot be leafed through must be refused by `replay` with a line. A line for each of them.
+Run by hand: python tests/bench/hostile_bytes.py [BYTES] [SEED] (1000000 each; quick: 50000)
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
+
+import terminal  # noqa: E402
+from command import argv  # noqa: E402
+from mutate_recordings import SPECS, grown, mutant  # noqa: E402
+from pieces import messages, recorded  # noqa: E402
+from read_back import Story, faults  # noqa: E402
+
+from perfprobe import wire  # noqa: E402
+
+ORDER = re.compile(rb"batch (\d{1,12})")
+NEARLY = (b"batch", b"batch ", b"batch 0", b"batch -5", b"batch 1e9", b"batch 5.0", b"batch 0x5",
+          b" batch 5", b"batch 5 ", b"batch 5\r", b"BATCH 5", b"batch\t5", b"batch 1234567890123",
+          b"batch \xd9\xa5", b"\0batch 5", b"batch 5\0", b"stop", b"quit", b"{}", b"batch batch 5",
+          b"batch 5;batch 6", b"\x1b[2J", b"hello", b"batch " + b"9" * 100)  # fmt: skip
+BATCH, ORDERED = 10, 2
+"""Samples of a batch: as it begins, and as it is asked for at the end."""
+SAMPLE_NS = 20_000_000
+MOST_MORE_MB = 4.0
+LIMIT_S = 30.0
+
+
+def line(rng: random.Random) -> bytes:
+    """What is no order, without its end."""
+    match rng.randrange(6):
+        case 0 | 1 | 2:
+            found = rng.choice(NEARLY)
+        case 3:
+            found = rng.randbytes(rng.choice((1, 8, 100))).replace(b"\n", b"")
+        case 4:
+            found = b"batch " * rng.choice((2, 50, 5000))
+        case _:
+            found = rng.choice(NEARLY) + rng.randbytes(2).replace(b"\n", b"")
+    return b"" if ORDER.fullmatch(found) else found
+
+
+# --- orders
+
+
+class Listener(threading.Thread):
+    """Reads a probe's stream."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._process = process
+        self.story: Story | None = None
+        self.batches: list[int] = []
+        """Lengths so far; only the last frame of a batch has what is read once a machine."""
+        self.start()
+
+    def run(self) -> None:
+        assert self._process.stdout
+        decoder, length = wire.Decoder(), 0
+        while data := os.read(self._process.stdout.fileno(), 1 << 16):
+            for message in decoder.feed(data):
+                if isinstance(message, wire.Hello):
+                    self.story = Story(message)
+                elif self.story is not None:
+                    self.story.take(message)
+                if isinstance(message, wire.Frame):
+                    length += 1
+                    if "machine" in message.blocks:
+                        self.batches.append(length)
+                        length = 0
+
+
+def awaited(listener: Listener, length: int) -> bool:
+    """Whether its last two batches get this long."""
+    end_s = time.monotonic() + LIMIT_S
+    while listener.batches[-2:] != [length] * 2:
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def poured(process: subprocess.Popen[bytes], count: int, rng: random.Random) -> None:
+    assert process.stdin
+    sent, text = 0, b""
+    while sent < count:
+        while len(text) < 4096:
+            text += line(rng) + b"\n"
+        size = rng.choice((1, 7, 100, 4096))
+        process.stdin.write(text[:size])
+        process.stdin.flush()
+        sent, text = sent + size, text[size:]
+        if rng.random() < 0.02:
+            time.sleep(0.005)
+    process.stdin.write(text + b"\n")
+
+
+def orders(count: int, rng: random.Random) -> bool:
+    sample_s = SAMPLE_NS / 1e9
+    times = "--sample", f"{sample_s}", "--batch", f"{BATCH * sample_s}"
+    command = argv("stream", "--source", "os", *times, program="perfprobe")
+    pipe = subprocess.PIPE
+    wrong: list[str] = []
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        listener = Listener(process)
+        wrong += ["no batches"] * (not awaited(listener, BATCH))
+        before_mb = terminal.rss_mb(process.pid)
+        poured(process, count, rng)
+        wrong += ["other batches"] * (not awaited(listener, BATCH))
+        more_mb = terminal.rss_mb(process.pid) - before_mb
+        wrong += [f"{more_mb:.1f} MB more"] * (more_mb > MOST_MORE_MB)
+        assert process.stdin
+        process.stdin.write(b"batch %d\n" % (ORDERED * SAMPLE_NS))
+        process.stdin.flush()
+        wrong += ["a real order does not count"] * (not awaited(listener, ORDERED))
+        process.stdin.close()
+        listener.join(LIMIT_S)
+        status = process.wait(LIMIT_S)
+        assert process.stderr
+        said = process.stderr.read().decode()
+    wrong += [f"status {status}: {said}"] * bool(status or said)
+    assert listener.story
+    wrong += faults(listener.story.faults)
+    outcome, frames = "; ".join(wrong) or "no order but the real one", listener.story.seen["frames"]
+    print(f"orders: {count} bytes, {frames} frames, {more_mb:+.1f} MB: {outcome}", flush=True)
+    return not wrong
+
+
+# --- recordings
+
+
+def exported(count: int, rng: random.Random) -> bool:
+    streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
+    begun = [(recorded(*stream, end=True).data, stream[0]) for stream in streams]
+    outcomes, done, bad = Counter[str](), 0, 0
+    while done < count:
+        data, hello = rng.choice(begun)
+        end = len(wire.encode(hello))
+        data = mutant(data, end, rng) if rng.random() < 0.5 else grown(hello, rng)
+        form = rng.choice(("csv", "jsonl", "openmetrics"))
+        status, said = into_export(data, form, rng)
+        done += len(data)
+        good = (status == 0 and not said) or (status == 4 and said.count("\n") == 1)
+        outcomes[f"status {status}" if good else "FAULT"] += 1
+        bad += not good
+        if not good:
+            print(f"export -: status {status}, {said!r}")
+    print(f"export -: {done} bytes in {sum(outcomes.values())} streams, {dict(outcomes)}")
+    return not bad
+
+
+def into_export(data: bytes, form: str, rng: random.Random) -> tuple[int, str]:
+    pipe = subprocess.PIPE
+    command = argv("export", "-", "--format", form)
+    with subprocess.Popen(command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe) as process:
+        assert process.stdin
+        try:
+            while data:
+                size = rng.choice((1, 100, 5000, 100_000))
+                process.stdin.write(data[:size])
+                process.stdin.flush()
+                data = data[size:]
+        except BrokenPipeError:  # it has seen enough
+            pass
+        said = process.communicate(timeout=LIMIT_S)[1].decode()
+    return process.returncode, said
+
+
+def refused() -> bool:
+    """What replay cannot leaf through."""
+    fifo = Path(tempfile.mkdtemp(prefix="hostile-")) / "fifo"
+    os.mkfifo(fifo)
+    good = True
+    for name in (str(fifo), "-", "/dev/zero", "/dev/null", str(fifo.parent)):
+        done = subprocess.run(argv("replay", name), stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=LIMIT_S, check=False)  # fmt: skip
+        fine = done.returncode in {1, 2, 4} and done.stderr.count("\n") == 1
+        good &= fine
+        print(f"replay {name}: status {done.returncode}, {done.stderr.strip()!r}"
+              f"{'' if fine else ': FAULT'}")  # fmt: skip
+    return good
+
+
+def main(count: int, seed: int) -> int:
+    rng = random.Random(seed)
+    good = [orders(count, rng), exported(count, rng), refused()]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*[int(text) for text in sys.argv[1:]] + [10**6, 1][len(sys.argv) - 1 :]))

@@ -1,0 +1,179 @@
+"""What a tick of each counter and the clocks of each model are, by tables, CPUID and MSRs."""
+
+from __future__ import annotations
+
+import pytest
+from cpu_models import AMD, INTEL, V3, V3_NARROW, V4, V4_GONE, V5, epyc, factors, machine
+
+from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
+from perfprobe.cpu.cpuid import unreadable
+from perfprobe.cpu.model import find
+from perfprobe.cpu.model_terms import Budget, Clocks
+
+# --- multipliers ----------------------------------------------------------------------------------
+
+
+def test_skylake_sp() -> None:
+    leaves = machine(V4, (168, 2, 0), 2100)
+    found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    for key in ("ref_p", "one_thread", "any_thread"):
+        assert factors(found, key) == [84, 1, 21]
+    first = found[0]
+    assert first.why == (
+        "core crystal: CPUID.15H 168/2; 25 MHz crystal: 4 x base ratio 21, MSR CEH"
+    )
+    assert first.type is None
+    assert factors(found, "distributed") == []
+
+
+def test_xeon_w_of_24_mhz_under_the_same_model() -> None:
+    leaves = machine(V4, (276, 2, 0), 3300)
+    found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
+    assert factors(found, "one_thread") == [138, 132, 1, 33]
+
+
+def test_ice_lake_sp() -> None:
+    leaves = machine(V5, (192, 2, 0), 2400)
+    found = multipliers(find(INTEL, 6, 0x6A, 6, leaves), leaves, None)
+    assert [(m.counter, m.factor) for m in found] == [
+        ("ref_p", 96),
+        ("ref_p", 1),
+        ("ref_p", 24),
+        ("one_thread", 96),
+        ("one_thread", 1),
+        ("one_thread", 24),
+        ("distributed", 96),
+        ("distributed", 1),
+        ("distributed", 24),
+    ]
+
+
+def test_sapphire_rapids_has_two_units_under_one_code() -> None:
+    leaves = machine(V5, (176, 2, 25_000_000), 2200)
+    found = multipliers(find(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
+    assert factors(found, "ref_p") == [1, 88]
+    assert factors(found, "one_thread") == [88, 1, 22]
+    assert factors(found, "distributed") == [88, 1, 22]
+    assert factors(found, "any_thread") == []
+
+
+def test_alder_lake_has_them_on_p_cores_alone() -> None:
+    leaves = machine(V5, (78, 2, 38_400_000))
+    p = multipliers(find(INTEL, 6, 0x97, 2, leaves, "P"), leaves, None)
+    assert {m.type for m in p} == {"P"}
+    assert factors(p, "one_thread") == [39, 1]
+    assert factors(p, "ref_p") == [1, 39]
+    e = multipliers(find(INTEL, 6, 0x97, 2, leaves, "E"), leaves, None)
+    assert [(m.counter, m.factor, m.type) for m in e] == [("ref_p", 1, "E"), ("ref_p", 39, "E")]
+
+
+def test_skylake_client() -> None:
+    leaves = machine(V4, (334, 2, 0), 4000)
+    found = multipliers(find(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
+    assert factors(found, "one_thread") == [167, 160, 1, 40]
+
+
+@pytest.mark.parametrize("model", [0x2D, 0x3E, 0x3F, 0x4F])
+def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
+    leaves = machine(V3)
+    found = find(INTEL, 6, model, 1, leaves)
+    assert factors(multipliers(found, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
+    assert factors(multipliers(found, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
+    # Without the MSR the TSC tells; without either, nothing is better than a wrong guess.
+    assert factors(multipliers(found, leaves, None, 2.394e9), "one_thread") == [24, 1, 96]
+    assert multipliers(found, leaves, None) == []
+
+
+def test_nehalem_is_to_be_calibrated() -> None:
+    leaves = machine(V3)
+    found = find(INTEL, 6, 0x1A, 5, leaves)
+    assert factors(multipliers(found, leaves, 22 << 8), "any_thread") == [1, 22, 88]
+    assert factors(multipliers(found, leaves, None, 2.933e9), "any_thread") == [1, 22, 88]
+    assert factors(multipliers(found, leaves, None), "any_thread") == [1]
+
+
+def test_xeon_phi() -> None:
+    leaves = machine(V3_NARROW, x06=(0, 0, 1, 0))
+    found = find(INTEL, 6, 0x57, 1, leaves)
+    assert factors(multipliers(found, leaves, 14 << 8), "any_thread") == [1, 14, 56]
+    assert {m.counter for m in multipliers(found, leaves, 14 << 8)} == {"ref_p", "any_thread"}
+    assert found.budget == Budget(2, 3, 40, 40)
+    assert find(INTEL, 6, 0x57, 1, unreadable).budget == Budget(2, 3, 40, 40)
+    assert found.clocks == Clocks(0xE7, 0xE8, None, shift=10)
+    assert found.turbo is not None
+    assert found.turbo.layout == "knl"
+
+
+def test_platform_info_is_intels() -> None:
+    leaves = machine(V3)
+    found = find("CentaurHauls", 7, 0x3B, 0, leaves)
+    assert factors(multipliers(found, leaves, 22 << 8), "ref_p") == [1]
+
+
+def test_amd_has_none() -> None:
+    zen = epyc((1, 6, 0, 0))
+    found = find(AMD, 0x19, 0x11, 1, zen)
+    assert multipliers(found, zen, 21 << 8, 2.1e9) == []
+    assert tsc_hz(found, zen, 21 << 8) == []
+    assert base_hz(found, zen, 21 << 8) == []
+
+
+# --- frequencies ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "stepping", "crystal", "mhz", "platform_info", "tsc_mhz"),
+    [
+        (0x5E, 3, (334, 2, 0), 4000, None, [4008, 4000]),
+        (0x55, 4, (168, 2, 0), 2100, None, [2100, 2016, 2100]),
+        (0x55, 4, (168, 2, 0), 0, 21 << 8, [2100, 2016, 2100]),
+        (0x55, 4, (276, 2, 0), 3300, None, [3312, 3450, 3300]),
+        (0x55, 7, (250, 2, 0), 3000, None, [3000, 3125, 3000]),
+        (0x55, 4, (292, 2, 0), 3500, 35 << 8, [3504, 3650, 3500, 3500]),
+        (0x6A, 6, (192, 2, 0), 2400, None, [2400, 2400]),
+        (0x6A, 6, (192, 2, 25_000_000), 2400, None, [2400, 2400]),
+        (0x8F, 8, (176, 2, 25_000_000), 2200, None, [2200, 2200]),
+        (0x8F, 8, (216, 2, 24_000_000), 2600, None, [2592, 2600]),
+        (0xA7, 1, (292, 2, 24_000_000), 3500, None, [3504, 3500]),
+        (0x7A, 1, (171, 3, 0), 0, None, [1094.4]),
+        (0x2D, 7, None, 0, 24 << 8, [2400]),
+        (0x1A, 5, None, 0, 22 << 8, [2933.26]),
+        (0x2D, 7, None, 0, None, []),
+    ],
+)
+def test_tsc(
+    model: int,
+    stepping: int,
+    crystal: tuple[int, int, int] | None,
+    mhz: int,
+    platform_info: int | None,
+    tsc_mhz: list[float],
+) -> None:
+    leaves = machine(V4, crystal, mhz)
+    rates = tsc_hz(find(INTEL, 6, model, stepping, leaves), leaves, platform_info)
+    assert [rate.hz for rate in rates] == pytest.approx([m * 1e6 for m in tsc_mhz])
+    assert all(rate.error is not None for rate in rates)
+
+
+def test_which_crystal_is_open_without_a_base_frequency() -> None:
+    leaves = machine(V4, (276, 2, 0))
+    rates = tsc_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, None)
+    assert [(rate.hz, rate.error) for rate in rates] == [(3450e6, None), (3312e6, None)]
+    assert rates[1].origin == "CPUID.15H 276/2 x 24 MHz, the crystal by model"
+
+
+def test_base_of_goldmont_plus() -> None:
+    leaves = machine(V4_GONE, (171, 3, 0))
+    found = find(INTEL, 6, 0x7A, 1, leaves)
+    assert [rate.hz for rate in base_hz(found, leaves, 11 << 8)] == [1.1e9]
+    assert found.rapl is not None
+    assert found.rapl.limits == 0x610
+
+
+def test_base() -> None:
+    leaves = machine(V4, (168, 2, 0), 2100)
+    found = base_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    assert [(rate.hz, rate.origin) for rate in found] == [
+        (2100e6, "MSR CEH: 21 x 100 MHz"),
+        (2100e6, "CPUID.16H: 2100 MHz"),
+    ]

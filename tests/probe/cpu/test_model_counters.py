@@ -1,0 +1,230 @@
+"""Which events a model counts and how many counters it has, told by tables and by CPUID."""
+
+from __future__ import annotations
+
+import pytest
+from cpu_models import (
+    AMD,
+    ANY,
+    INTEL,
+    ONE_DIST,
+    SOFT,
+    V3_BONNELL,
+    V4,
+    V5,
+    V5_GRACEMONT,
+    V6,
+    machine,
+)
+
+from perfprobe.cpu.clock_rates import base_hz, multipliers, tsc_hz
+from perfprobe.cpu.cpuid import Leaves, Registers, unreadable
+from perfprobe.cpu.model import find
+from perfprobe.cpu.model_terms import Budget, Clocks, Uarch
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def configs(found: Uarch) -> dict[str, int]:
+    return {key: event.config for key, event in found.events.items()}
+
+
+def test_events_of_skylake() -> None:
+    assert configs(find(INTEL, 6, 0x55, 4, machine(V4))) == {
+        "ref": 0x0300,
+        "cycles": 0x003C,
+        "instructions": 0x00C0,
+        "ref_p": 0x013C,
+        "one_thread": 0x023C,
+        "any_thread": 0x20013C,
+    }
+
+
+def test_events_of_sapphire_rapids() -> None:
+    assert configs(find(INTEL, 6, 0x8F, 8, machine(V5))) == {
+        "ref": 0x0300,
+        "cycles": 0x003C,
+        "instructions": 0x00C0,
+        "ref_p": 0x013C,
+        "one_thread": 0x023C,
+        "distributed": 0x083C,
+    }
+
+
+def test_licenses() -> None:
+    skx = {k: e.config for k, e in find(INTEL, 6, 0x55, 4, machine(V4)).licenses.items()}
+    assert skx == {
+        "license_0": 0x0728,
+        "license_1": 0x1828,
+        "license_2": 0x2028,
+        "license_throttle": 0x4028,
+    }
+    icx = {k: e.config for k, e in find(INTEL, 6, 0x6A, 6, machine(V5)).licenses.items()}
+    assert icx == {"license_0": 0x0728, "license_1": 0x1828, "license_2": 0x2028}
+    adl = find(INTEL, 6, 0x97, 2, machine(V5), "P").licenses
+    assert {k: e.config for k, e in adl.items()} == {
+        "license_1": 0x0228,
+        "license_2": 0x0428,
+        "license_3": 0x0828,
+    }
+    assert all(event.counters == 4 for event in adl.values())
+    # 0x28 is something else on Skymont, and the lists of these have none.
+    for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
+        assert find(INTEL, 6, model, 0, machine(V5), side).licenses == {}
+    for model in (0x8F, 0xCF, 0xAD, 0x5E):
+        assert find(INTEL, 6, model, 0, machine(V5)).licenses == {}
+
+
+@pytest.mark.parametrize("model", [0x55, 0x3C, 0x1A, 0x57, 0x1C])
+def test_no_anythread_where_cpuid_denies_it(model: int) -> None:
+    for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), unreadable):
+        found = find(INTEL, 6, model, 0, leaves)
+        assert "any_thread" not in found.events
+        assert "any-thread" not in found.methods
+
+
+def test_no_counters_in_a_guest_without_them() -> None:
+    found = find(INTEL, 6, 0x55, 4, machine((0, 0)))
+    assert found.budget == Budget(0, 0, 0, 0)
+    assert found.events == {}
+    assert found.licenses == {}
+    assert found.methods == ("traced", "bounds")
+    assert multipliers(found, machine((0, 0)), 0x1500) == []
+
+
+def test_a_guest_with_two_fixed_counters_has_no_ref() -> None:
+    guest = machine((0x07300402, 0x8602), x01=(0x50654, 0, 1 << 31, 0))
+    found = find(INTEL, 6, 0x55, 4, guest)
+    assert "ref" not in found.events
+    assert "one_thread" in found.events
+
+
+# --- hybrids --------------------------------------------------------------------------------------
+
+HYBRID = (2, 0, 0, 1 << 15)
+BARE = (0x90672, 0, 0, 0)
+
+
+def test_hybrid_sides_by_cpuid() -> None:
+    p = find(INTEL, 6, 0x97, 2, machine(V5, x01=BARE, x07=HYBRID, x1A=(0x40000001, 0, 0, 0)))
+    e = find(
+        INTEL, 6, 0x97, 2, machine(V5_GRACEMONT, x01=BARE, x07=HYBRID, x1A=(0x20000001, 0, 0, 0))
+    )
+    assert (p.core_type, p.smt, p.budget) == ("P", 2, Budget(8, 4, 48, 48))
+    assert (e.core_type, e.smt, e.budget) == ("E", 1, Budget(6, 3, 48, 48))
+
+
+def test_a_hybrid_model_without_e_cores_is_all_p() -> None:
+    found = find(INTEL, 6, 0x97, 5, machine(V5, x01=BARE, x07=(2, 0, 0, 0)))
+    assert (found.name, found.smt, found.core_type) == ("Alder Lake", 2, None)
+    assert found.methods == ONE_DIST
+
+
+def test_a_hybrid_of_unknown_side_gets_architectural_events_alone() -> None:
+    guest = machine(V5, x01=(0x90672, 0, 1 << 31, 0), x07=(2, 0, 0, 0))
+    for leaves in (guest, machine(V5, x01=BARE, x07=HYBRID)):
+        found = find(INTEL, 6, 0x97, 2, leaves)
+        assert found.name == "unknown (GenuineIntel family 6 model 97h)"
+        assert found.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
+        assert found.licenses == {}
+
+
+# --- unknown models -------------------------------------------------------------------------------
+
+
+def test_unknown_model_by_capability() -> None:
+    old = find(INTEL, 6, 0xF0, 1, machine(V4, x01=(0xF0601, 0, 0, 1 << 22), x06=(0, 0, 1, 0)))
+    assert configs(old) == {
+        "ref": 0x0300,
+        "cycles": 0x003C,
+        "instructions": 0x00C0,
+        "ref_p": 0x013C,
+        "any_thread": 0x20013C,
+    }
+    assert old.methods == ("any-thread", "traced", "bounds")
+    assert old.budget == Budget(4, 3, 48, 48)
+    assert old.clocks == Clocks(0xE7, 0xE8)
+    assert (old.turbo, old.limits, old.rapl, old.residencies, old.smt) == (
+        None,
+        None,
+        None,
+        (),
+        None,
+    )
+    new = find(INTEL, 6, 0xF1, 1, machine(V5))
+    assert new.methods == ("traced", "bounds")
+    assert "any_thread" not in new.events
+
+
+def test_unknown_model_that_denies_the_reference_event() -> None:
+    found = find(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    assert found.events.keys() == {"ref", "cycles", "instructions"}
+    assert found.methods == ("traced", "bounds")
+    known = find(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    assert known.methods == ANY  # Nehalem's own event is under the same code
+
+
+def test_a_model_with_a_name_alone_counts_what_cpuid_announces() -> None:
+    found = find(INTEL, 19, 0x01, 0, machine(V6))
+    assert found.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
+    assert found.methods == SOFT
+    assert (found.turbo, found.limits, found.rapl, found.smt) == (None, None, None, None)
+
+
+# --- counters that leaf 0AH does not tell ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [0xBD, 0xC5, 0xC6])
+def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
+    """Leaf 0AH has the part that both core types have: 8 and 3."""
+    shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
+
+    def p_core(leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return (0x3FF, 0xF, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
+
+    assert find(INTEL, 6, model, 0, p_core, "P").budget == Budget(10, 4)
+    assert find(INTEL, 6, model, 0, shared, "P").budget == Budget(8, 3)
+
+
+def test_counters_behind_a_gap_are_left_out() -> None:
+    shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
+
+    def gap(leaf: int, subleaf: int = 0, /) -> Registers | None:
+        return (0xFF, 0x77, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
+
+    assert find(INTEL, 6, 0xBD, 0, gap, "E").budget == Budget(8, 3)
+
+
+@pytest.mark.parametrize(("bits", "fixed"), [(0, 3), (1 << 31, 1)])
+def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_says_one(
+    bits: int, fixed: int
+) -> None:
+    found = find(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
+    assert found.budget == Budget(2, fixed, 40, 40)
+    assert ("ref" in found.events) is (fixed == 3)
+
+
+def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
+    return 0, 0, 0, 0
+
+
+@pytest.mark.parametrize("leaves", [unreadable, zeros])
+@pytest.mark.parametrize("vendor", ["", INTEL, AMD, "CentaurHauls"])
+@pytest.mark.parametrize(("family", "model"), [(None, None), (6, 0xF0), (6, None), (0x15, 2)])
+def test_nothing_known(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> None:
+    found = find(vendor, family, model, None, leaves)
+    assert found.name.startswith("unknown (")
+    assert found.events == {}
+    assert found.methods == ("traced", "bounds")
+    assert (found.bank, found.clocks, found.thermal, found.budget) == (None, None, None, None)
+    assert multipliers(found, leaves, None) == []
+    assert tsc_hz(found, leaves, None) == []
+    assert base_hz(found, leaves, None) == []
+
+
+def test_known_model_with_garbled_leaves_keeps_what_the_table_says() -> None:
+    garbled = machine((0xFFFFFFFF, 0xFFFFFFFF))
+    for leaves in (unreadable, zeros, garbled):
+        found = find(INTEL, 6, 0x6A, 6, leaves)
+        assert found.budget == Budget(8, 4, 48, 48)
+        assert found.methods == ONE_DIST
