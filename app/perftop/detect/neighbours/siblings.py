@@ -6,6 +6,8 @@ both; and it must lose more than it wavers by when it is alone.
 
 from __future__ import annotations
 
+from math import nan
+
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
@@ -92,6 +94,11 @@ class Siblings:
         if self._company.time_ns == seen.time_ns:
             self._identify(busy)
         return over
+
+    def alone(self, at: int) -> float:
+        """IPC of the CPU at this position while its sibling was idle, as far as it was learned of
+        the program that runs there; NaN if it was not."""
+        return float(self._base[0, at] / self._base[1, at]) if self._base[1, at] > 0 else nan
 
     def _compare(self, seen: Seen, ipc: Floats, cycles: Floats, run_s: Floats, overlap: Floats,
                  together: Bools, own: set[int]) -> list[Episode]:  # fmt: skip

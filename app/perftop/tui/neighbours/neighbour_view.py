@@ -6,18 +6,20 @@ from math import nan
 from typing import ClassVar
 
 from perftop.base.format import clock_unit
-from perftop.base.times import when
+from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.neighbours import lines as words
-from perftop.tui.neighbours.values import Neighbourhood, Runner, Victim, waits
+from perftop.tui.neighbours.values import Neighbourhood, Runner, waits
+from perftop.tui.panels import losses
+from perftop.tui.panels.pairs import Pair
 from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 
-Row = list[Run] | Victim | Runner
+Row = list[Run] | Pair | Runner
 """A line: plain text, a CPU that loses, or a thread of the job."""
 
 
@@ -36,7 +38,7 @@ class Neighbours(Cursor):
         """Index of the line under the cursor; -1 if there is none."""
         self._key: object = None
         """Identity of what is under the cursor, as its line may move."""
-        self._victims = words.victim_columns(80)
+        self._pairs = losses.columns(79, since=True)
         self._runners = words.runner_columns(80)
 
     def show(self, session: Session, interval: Interval) -> None:
@@ -50,7 +52,7 @@ class Neighbours(Cursor):
     def lay_out(self) -> None:
         if self._session is None or not self.size.width:
             return
-        self._victims = words.victim_columns(self.width)
+        self._pairs = losses.columns(max(20, self.width - 2), since=True)
         self._runners = words.runner_columns(self.width)
         self._read()
         self.redraw()
@@ -64,24 +66,25 @@ class Neighbours(Cursor):
         base = self._session.hello.base_hz
         unit = clock_unit(self.choice.units, base.hz if base else nan)
         job = here.job()
-        self.heads = [words.job(job, unit, self.width)] if job is not None else []
-        self._rows = [*self._losers(here)]
+        pairs = here.running()
+        title = [] if self.bare else [words.summary(len(pairs), self.width)]
+        self.heads = title + ([words.job(job, unit, self.width)] if job is not None else [])
+        self._rows = [*self._losers(here, pairs)]
         if job is not None and job.threads:
             self._rows += [[], words.heading(self._runners), *self._arranged(here.runners())]
-        if ended := here.ended():
-            self._rows += [[], [(" ended", "bright")], *ended]
+        if over := here.over():
+            self._rows += [[], [(" over", "bright")], *over]
         self._rows += [[], *words.untold(here.untold(), self.width)]
         self.count = len(self._rows)
         self._follow()
 
-    def _losers(self, here: Neighbourhood) -> list[Row]:
-        victims = here.victims()
-        if not victims:
+    def _losers(self, here: Neighbourhood, pairs: list[Pair]) -> list[Row]:
+        if not pairs:
             return [*words.calm(here.watching.name, here.looked_at(), self.width)]
         if self.choice.order == "CPU number":  # in all other orders the worst comes first
-            victims.sort(key=lambda one: one.cpu)
-        ordered = victims[::-1] if self.choice.reverse else victims
-        return [words.heading(self._victims), *ordered]
+            pairs.sort(key=lambda one: one.cpu)
+        ordered = pairs[::-1] if self.choice.reverse else pairs
+        return [words.pair_heading(self._pairs), *ordered]
 
     def _arranged(self, runners: list[Runner]) -> list[Runner]:
         if self.choice.order == "worst first":
@@ -93,13 +96,15 @@ class Neighbours(Cursor):
         if isinstance(row, list):
             return row, "calm"
         mood: theme.Mood = "chosen" if chosen else "calm"
-        if isinstance(row, Victim):
-            return words.victim(row, self._victims, self._when, chosen=chosen), mood
+        if isinstance(row, Pair):
+            if not row.lasted:
+                mood = "chosen victim" if chosen else "victim"
+            return words.pair(row, self._pairs, self._when, chosen=chosen), mood
         return words.runner(row, self._runners, chosen=chosen), mood
 
     def _when(self, raw_ns: int) -> str:
         assert self._session is not None
-        return when(self._session.unix(raw_ns))
+        return clock(self._session.unix(raw_ns))
 
     # --- the cursor is on a loss or a thread; other views select its core
 
@@ -112,7 +117,7 @@ class Neighbours(Cursor):
         row = self._rows[y]
         if isinstance(row, list):
             return None
-        if isinstance(row, Victim):
+        if isinstance(row, Pair):
             return row.cause, row.cpu, row.since_ns if row.lasted else None
         return row.tid
 

@@ -3,26 +3,20 @@ comes from outside is made safe to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import isnan, nan
-from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
-from perftop.base.times import length
-from perftop.detect.neighbours.losses import KIND
 from perftop.detect.neighbours.neighbours import BUSY, JOB_BUSY
 from perftop.draw.strips import foreign
-from perftop.output.episode_words import told, where, worded
-from perftop.samples.episode import Episode
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
-from perftop.samples.running_tasks import Task, task
+from perftop.samples.running_tasks import task
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
+from perftop.tui.panels.pairs import Pair, Pairs
 
 LEAST_NS = 1_000_000_000
 """Minimum span of the numbers of threads, as a thread runs in slices and sleeps between them."""
@@ -35,25 +29,6 @@ _NEEDS = {
 
 MOST_ENDED = 50
 """Maximum number of ended losses shown, the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A CPU that loses to others; or, once ended, CPUs that lost together, by the first of them."""
-
-    cpu: int
-    who: str
-    """The task that runs there; for an ended loss, which CPUs lost."""
-    lost: float
-    """Share lost, 0 to 1; NaN if unknown."""
-    since_ns: int
-    cause: str
-    culprit: str
-    why: str
-    """Evidence of the loss, without names."""
-    inferred: bool
-    lasted: str = ""
-    """How long the loss lasted; '' if it has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,71 +83,19 @@ class Neighbourhood:
 
     # --- who loses
 
-    def victims(self) -> list[Victim]:
-        """CPUs that lose, the worst first; of equal ones those that have lost for longest."""
-        found = [
-            self._victim(episode, cpu)
-            for episode in self._episodes()
-            for cpu in episode.cpus
-            if self._session.position.get(cpu) in self._shown
-        ]
-        return sorted(found, key=lambda v: (-round(v.lost, 3), v.since_ns, v.cpu))
+    def running(self) -> list[Pair]:
+        return Pairs(self._session, self._interval, self.watching).running(self._shown)
 
-    def ended(self) -> list[Victim]:
-        """Losses that had ended by then, one for each episode, the newest first."""
-        over = sorted(self._episodes(ended=True), key=lambda e: -e.start_ns)
-        position, shown = self._session.position, self._shown
-        at = ((e, [cpu for cpu in e.cpus if position.get(cpu) in shown]) for e in over)
-        return [self._past(e, cpus[0]) for e, cpus in islice(filter(itemgetter(1), at), MOST_ENDED)]
-
-    def _episodes(self, *, ended: bool = False) -> Iterator[Episode]:
-        """Neighbour episodes that ran at that moment, or that had ended by then."""
-        session, now_ns = self._session, self._interval.time_ns
-        for episode in (*session.running, *session.ended):
-            over = episode.end_ns is not None and episode.end_ns <= now_ns
-            if episode.kind == KIND and episode.start_ns <= now_ns and over is ended:
-                yield episode
-
-    def _past(self, episode: Episode, cpu: int) -> Victim:
-        evidence, end_ns = worded(episode.evidence), episode.end_ns or 0
-        names = [evidence[key] for key in ("who", "self") if key in evidence]
-        return Victim(
-            cpu, where(self._session.topology, episode.cpus), episode.depth or nan,
-            episode.start_ns, episode.cause,
-            foreign(" · ".join(names)), _rest(evidence), episode.confidence != "measured",
-            f"for {length(end_ns - episode.start_ns)}",
-        )  # fmt: skip
-
-    def _victim(self, episode: Episode, cpu: int) -> Victim:
-        evidence = worded(episode.evidence)
-        share = self._session.neighbours.share(episode, cpu)
-        lost = (nan if episode.depth is None else episode.depth) if share is None else share
-        culprit = self._beside(cpu) if episode.cause == "sibling" else ""
-        names = [_here(evidence.get("who", ""), cpu)]
-        names += [f"itself: {_here(evidence['self'], cpu)}"] if "self" in evidence else []
-        return Victim(
-            cpu, self._runs(cpu), lost, episode.start_ns, episode.cause,
-            culprit or foreign(" · ".join(filter(None, names)) or "nobody was told of"),
-            _rest(evidence), episode.confidence != "measured",
-        )  # fmt: skip
-
-    def _runs(self, cpu: int) -> str:
-        """The watched job's threads on this CPU; without any, the interval's task there."""
-        mine = [thread for thread in self.watching.threads.values() if thread.cpu == cpu]
-        if len(mine) > 1:
-            return f"{len(mine)} threads"
-        if mine:
-            return foreign(f"{mine[0].comm} ({mine[0].tid})")
-        one = self._task(cpu)
-        return foreign(str(one)) if one else ""
-
-    def _task(self, cpu: int) -> Task | None:
-        return task(self._interval.tasks.get(str(cpu)))
+    def over(self) -> list[Pair]:
+        """Losses that had ended by then, the newest first."""
+        pairs = Pairs(self._session, self._interval, self.watching)
+        return list(islice(pairs.over(self._shown), MOST_ENDED))
 
     def _beside(self, cpu: int) -> str:
+        """Tasks on the siblings of this CPU."""
         others = self._sibling.get(cpu, [])
-        found = [(self._task(other), other) for other in others]
-        return foreign(", ".join(f"{one} on CPU {other}" for one, other in found if one))
+        found = [(task(self._interval.tasks.get(str(other))), other) for other in others]
+        return foreign(", ".join(f"{it.comm} {it.pid} on CPU {cpu}" for it, cpu in found if it))
 
     # --- the watched job
 
@@ -262,19 +185,6 @@ class Neighbourhood:
         how = self._interval.split.method
         cores = enumerate(self._session.cores[: len(how)])
         return {how[at] for at, core in cores if len(core) == 2} <= {"bounds", None}
-
-
-def _here(names: str, cpu: int) -> str:
-    """The names that end in "on CPU `cpu`"; all names if there is none."""
-    there = f" on CPU {cpu}"
-    mine = [name.removesuffix(there) for name in names.split(", ") if name.endswith(there)]
-    return ", ".join(mine) or names
-
-
-def _rest(evidence: Mapping[str, Any]) -> str:
-    """Evidence without names, which have a column of their own."""
-    rest = (told(key, value) for key, value in evidence.items() if key not in {"who", "self"})
-    return foreign(" · ".join(rest))
 
 
 def waits(moved: Moved) -> float:

@@ -12,8 +12,9 @@ from perftop.samples.metrics import METRICS
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.panels.pairs import ipc_alone
 from perftop.tui.panels.panel import INDENT, sized, title
-from perftop.tui.shared import episode_style
+from perftop.tui.shared import episode_style, trouble
 
 _NAME = 18
 """Cells of the names of the numbers."""
@@ -27,12 +28,6 @@ _ROWS = (
     ("involuntary", "halts, involuntary"), ("steal", "steal"), ("runs", "runs"),
 )  # fmt: skip
 """Numbers from the top, and what they are called here."""
-_LOST = {
-    "turbo-drop": "busy_hz", "throttle": "busy_hz", "license": "busy_hz", "steal": "steal",
-    "involuntary-halt": "involuntary",
-    "sibling": "ipc", "package": "busy_hz", "hypervisor": "steal", "scheduler": "runs",
-}  # fmt: skip
-"""The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
 
 
 def lines(
@@ -88,13 +83,11 @@ def _known(session: Session, key: str) -> bool:
 def _signs(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
     """The worst running episode by the number that it makes worse."""
     found: dict[str, Episode] = {}
-    every = (*session.running, *session.ended)
-    going = [
-        e for e in every if episode_style.going(e, interval) and not {*cpus}.isdisjoint(e.cpus)
-    ]
+    mine = set(cpus)
+    going = episode_style.during(session, interval)
     for episode in sorted(going, key=episode_style.rank):
-        key = _LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind)
-        if key is not None:
+        key = trouble.number(episode)
+        if key and episode_style.wrong(episode) and not mine.isdisjoint(episode.cpus):
             found.setdefault(key, episode)
     return found
 
@@ -151,10 +144,10 @@ def _cell(
 
 
 def _alone(session: Session, interval: Interval, cpu: int) -> float:
-    """IPC of this CPU without its sibling, as a running loss knows it; NaN if none does."""
-    for episode in (*session.running, *session.ended):
-        if cpu in episode.cpus and episode_style.going(episode, interval):
-            alone = episode.evidence.get("ipc_alone")
-            if isinstance(alone, int | float):
-                return float(alone)
-    return nan
+    """IPC of this CPU without its sibling, or what a loss of that moment says of it."""
+    alone = ipc_alone(session, interval, session.position[cpu])
+    if isnan(alone):
+        for episode in episode_style.during(session, interval):
+            told = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
+            alone = float(told) if isinstance(told, int | float) else alone
+    return alone

@@ -191,7 +191,7 @@ def _line(one: Runner, c: _Columns, ipc: dict[tuple[int, str], float]) -> list[R
         where = max(one.shares, key=one.shares.__getitem__)
         runs += [(f"{where:>{_CPU}}", "dim"), _share(one.share, _SHARE, key)]
     if c.bar:
-        runs += [("    ", "text"), *_bar(one, c.bar)]
+        runs += [("    ", "text"), *bar(one.share / one.threads, one.wait, c.bar)]
     if c.waits:
         runs.append(_number(100 * one.wait, 1, c.waits, "bright" if one.wait > _MUCH else key))
     if c.switches:
@@ -209,12 +209,16 @@ def _number(value: float, digits: int, size: int, key: str) -> Run:
     return (f"{'–':>{size}}", "faint") if isnan(value) else (f"{value:>{size}.{digits}f}", key)
 
 
-def _bar(one: Runner, size: int) -> list[Run]:
-    """How a task spent its time: it ran, waited for a CPU, and slept."""
-    ran = min(size, round(size * min(1.0, one.share / one.threads)))
-    waited = 0 if isnan(one.wait) else min(size - ran, round(size * one.wait))
-    slept = size - ran - waited
-    return [(theme.CLOCK * ran, "lp0"), (theme.CLOCK * waited, "dim"), (theme.RULE * slept, "rule")]
+def bar(ran: float, waited: float, size: int) -> list[Run]:
+    """How a task spent its time, by shares: it ran, waited for a CPU, and slept."""
+    runs = min(size, round(size * min(1.0, ran)))
+    waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
+    sleeps = size - runs - waits
+    return [
+        (theme.CLOCK * runs, "lp0"),
+        (theme.CLOCK * waits, "dim"),
+        (theme.RULE * sleeps, "rule"),
+    ]
 
 
 def _ipc(session: Session, interval: Interval, found: list[Runner]) -> dict[tuple[int, str], float]:

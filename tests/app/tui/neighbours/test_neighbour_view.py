@@ -15,6 +15,7 @@ from waiting import until
 from perftop.draw.strips import text
 from perftop.tui.neighbours import lines as words
 from perftop.tui.neighbours.neighbour_view import Neighbours
+from perftop.tui.panels.losses import NOBODY
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 REST = Does(util=0.01, system=0.0)
@@ -49,15 +50,16 @@ def test_who_loses_how_much_since_when_and_to_whom() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await run.intervals(2, records={"tasks": {"0": LMP}})
-        await sees(run, "nobody loses to others")
+        await sees(run, NOBODY)
         await sees(run, "looked at: 1 CPU busy 50 % of the time or more · siblings, by IPC")
         await meet(run)
-        await sees(run, "to whom")
-        (row,) = [line for line in lines(run) if "lmp (4000)" in line]
-        assert row.startswith("▌    0  lmp (4000)")
-        assert "25.0" in row
-        assert "sibling     stream (4001) on CPU 2" in row
-        assert "IPC: 1.5 · IPC alone: 2.0" in row
+        await sees(run, "who loses")
+        (row,) = [line for line in lines(run) if "lmp 4000" in line]
+        assert row.split()[:12] == [
+            "▌◐", "stream", "4001", "CPU", "2", "takes", "25", "%", "from", "lmp", "4000", "CPU"
+        ]  # fmt: skip
+        assert "CPU 0   IPC 1.50, alone 2.00" in row
+        assert lines(run)[0].startswith(" noisy neighbours  1 pair ───")
 
     play(crowded(), act)
 
@@ -68,10 +70,12 @@ def test_what_has_ended_stays_below_what_goes_on() -> None:
         await meet(run)
         run.feed.machine.does |= {0: Does(1.0, ipc=2.0), 2: REST}
         await run.intervals(5, records={"tasks": {"0": LMP}})
-        await sees(run, "nobody loses")
-        await sees(run, "ended")
-        (row,) = [line for line in lines(run) if "stream (4001) on CPU 2" in line]
-        assert "for 3.0 s · IPC: 1.5" in row
+        await sees(run, NOBODY)
+        await sees(run, " over")
+        (row,) = [line for line in lines(run) if "stream 4001" in line]
+        assert "took  25 %  from  CPU 0" in row
+        assert "IPC 1.55, alone 2.00" in row, "over all of the loss"
+        assert "for 3.0 s" in row
 
     play(crowded(), act)
 
@@ -80,11 +84,11 @@ def test_a_step_into_the_past_shows_who_lost_then() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await meet(run)
-        await sees(run, "stream (4001) on CPU 2")
+        await sees(run, "stream 4001")
         await run.pilot.press("space", *["left"] * 32)
-        await sees(run, "nobody loses to others")
+        await sees(run, NOBODY)
         await run.pilot.press("space")
-        await sees(run, "stream (4001) on CPU 2")
+        await sees(run, "stream 4001")
 
     play(crowded(), act)
 
@@ -93,11 +97,11 @@ def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await meet(run)
-        await sees(run, "to whom")
+        await sees(run, "who takes")
         await run.pilot.press("slash", *"1,3", "enter")
-        await sees(run, "nobody loses to others")
+        await sees(run, NOBODY)
         await run.pilot.press("backslash")
-        await sees(run, "to whom")
+        await sees(run, "who takes")
         await run.pilot.press("home", "enter")
         assert run.app.screen_stack[0].view.id == "core"  # type: ignore[attr-defined]
         assert run.app.screen_stack[0].choice.cpu == 0  # type: ignore[attr-defined]
@@ -111,9 +115,10 @@ def test_each_cpu_of_one_episode_has_lost_its_own_share() -> None:
         run.feed.machine.does |= {0: Does(0.7, steal=0.3), 1: Does(0.9, steal=0.1)}
         await run.intervals(10)
         await sees(run, "hypervisor")
-        shares = [line.split() for line in lines(run) if "hypervisor" in line]
-        assert ["30.0" in row for row in shares] == [True, False]
-        assert ["10.0" in row for row in shares] == [False, True]
+        shares = [line for line in lines(run) if "hypervisor" in line and "takes" in line]
+        assert ["takes 30 %" in row for row in shares] == [True, False]
+        assert ["takes 10 %" in row for row in shares] == [False, True]
+        assert all(row[1] == "╳" for row in shares), "a steal is no neighbour's sign"
 
     play(crowded(), act)
 
@@ -148,11 +153,11 @@ def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
         await run.pilot.press("6")
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
-        await sees(run, "scheduler   stream (4001)")
+        await sees(run, "takes 25 %  from  lmp 4100")
         found = lines(run)
-        assert any("0  lmp (4100)" in line and "scheduler" in line for line in found)
-        (thread,) = [line for line in found if "lmp (4101)" in line and "scheduler" not in line]
-        assert thread.split()[:5] == ["1", "lmp", "(4101)", "75.0", "25.0"]
+        assert any("stream 4001" in line and "scheduler" in line for line in found)
+        (thread,) = [line for line in found if "lmp 4101" in line and "scheduler" not in line]
+        assert thread.split()[:5] == ["1", "lmp", "4101", "75.0", "25.0"]
 
     play(crowded(changes={"watch": "lmp"}), act)
 
@@ -176,7 +181,7 @@ def test_a_job_without_threads_is_said_to_have_none() -> None:
         await run.intervals(1)
         await sees(run, "lmp  nothing is told of its threads yet")
         await run.intervals(2, records={"watched": {"threads": {}, "more": 0}})
-        await sees(run, "lmp  no thread of that name or number runs")
+        await sees(run, "lmp  is not running")
 
     play(crowded(changes={"watch": "lmp"}), act)
 
@@ -196,11 +201,11 @@ def test_the_cursor_goes_over_losses_and_threads_and_stays_on_what_it_is_on() ->
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "scheduler")
         await run.pilot.press("home", "down", "down", "down")
-        await until(lambda: any(line.startswith("▌    1  lmp (4101)") for line in lines(run)), "it")
+        await until(lambda: any(line.startswith("▌     1  lmp 4101") for line in lines(run)), "it")
         await run.pilot.press("down", "down")
         assert sum(line.startswith("▌") for line in lines(run)) == 1
         await watch(run, 5, (0, 1), 1.0)
-        assert any(line.startswith("▌    1  lmp (4101)") for line in lines(run))
+        assert any(line.startswith("▌     1  lmp 4101") for line in lines(run))
 
     play(crowded(changes={"watch": "lmp"}), act)
 
@@ -212,7 +217,7 @@ def test_a_guest_says_what_it_cannot_tell() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await run.intervals(2)
-        await sees(run, "nobody loses to others")
+        await sees(run, NOBODY)
         await sees(run, "not told: sibling: no core has two threads here")
         await sees(run, "not told: scheduler, package: only for a job that is watched: --watch")
 

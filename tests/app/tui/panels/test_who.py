@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from math import nan
 from typing import Any
 
 import pytest
@@ -60,12 +61,13 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
 
 
 def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
-    one = who.Runner(1, "job", {0: 0.5}, wait=0.25)
-    assert who._bar(one, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
-    two = who.Runner(1, "job", {0: 1.0, 1: 1.0}, threads=2, wait=0.0)
-    assert [len(part) for part, _ in who._bar(two, 20)] == [20, 0, 0]
-    hurried = who.Runner(1, "job", {0: 0.9}, wait=0.9)
-    assert [len(part) for part, _ in who._bar(hurried, 20)] == [18, 2, 0]
+    assert who.bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
+    for ran, waited, sizes in (
+        (1.0, 0.0, [20, 0, 0]),
+        (0.9, 0.9, [18, 2, 0]),
+        (0.5, nan, [10, 0, 10]),
+    ):
+        assert [len(part) for part, _ in who.bar(ran, waited, 20)] == sizes
 
 
 def test_who_waits_for_more_than_a_fifth_of_the_time_is_bold() -> None:
