@@ -307,3 +307,9 @@ def test_a_bad_file_ends_the_command_before_anything_starts(
         ["perftop", f"{path}:1", "unknown theme 'x'"],
         ["perftop", f"{path}:2", "unknown units 'y'"],
     ]
+
+
+def test_every_key_of_a_view_is_in_one_group_of_the_help() -> None:
+    views = {place for name in (*keys.TURN, "core") for place in keys.VIEWS[name]}
+    grouped = [name for group in keys.GROUPS.values() for name in group]
+    assert sorted(grouped) == sorted(key.id for key in keys.KEYS if key.place in views)

@@ -1,11 +1,12 @@
-"""Help: keys from the bindings, shapes from the theme, numbers from the registry of metrics."""
+"""Help: keys by what they are for, shapes as they are drawn, and what every number means."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import ClassVar
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import ClassVar, NamedTuple
 
-from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
@@ -15,34 +16,35 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from perftop.base.text import plain
-from perftop.draw import theme
 from perftop.draw.ansi_strip import ink
-from perftop.draw.strips import Run, foreign
+from perftop.draw.strips import Run, foreign, width
 from perftop.samples.metrics import METRICS
 from perftop.session.filter import HELP
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
+from perftop.tui.screen.legend import EPISODES, SHAPES
 from perftop.tui.shared import keys
 
-_SHAPES: tuple[tuple[str, str, str], ...] = (
-    (theme.BOTH, "both", "both siblings of the core are active"),
-    (theme.LP0, "lp0", "only the first sibling (lp0): the upper half of the core"),
-    (theme.LP1, "lp1", "only the second sibling (lp1): the lower half"),
-    (theme.NEITHER, "neither", "neither"),
-    (theme.UNKNOWN, "unknown", "not counted here: may be any of the states that surround it"),
-    (theme.CLOCK, "clock", "busy clock, from 0"),
-    (theme.CEILING, "dim", "what turbo allows with as many cores active"),
-    (theme.DROPPED, "text", "busy clock clearly below that; red: below the package's others too"),
-    (theme.SUSPECT, "dim", "a sample could not be true and was left out"),
-    (theme.KERNEL, "cyan", "in the kernel, by the system's account (bar of a CPU)"),
-    (theme.STEAL, "warn", "stolen: the hypervisor ran something else"),
-    *((sign, "text", f"episode: {kind}") for kind, sign in theme.EPISODES.items()),
-    (theme.STEP, "dim", "what turbo allows has changed (page of a core)"),
-)  # fmt: skip
-
-
+TWO = 110
+"""Columns from which keys stand at the left and shapes at the right."""
+BETWEEN = 3
+"""Cells between the two."""
+TERM = 20
+"""Cells for a key or a shape, before the words."""
 NARROWEST = 20
-"""Minimum columns for the hanging text; with fewer, long lines are not wrapped here."""
+"""Minimum cells for words; with fewer, long lines are cut."""
+Line = list[Run]
+
+
+class Entry(NamedTuple):
+    term: list[Run]
+    words: str
+    style: str = "text"
+
+
+class Section(NamedTuple):
+    title: str
+    entries: list[Entry]
 
 
 class Help(Screen[None]):
@@ -66,63 +68,91 @@ class Help(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         colors = ink(self.app).styles
         text = Text()
-        for part, key in hung(page(self._session, self._shown), event.size.width - 1):
-            text.append(plain(part) if self._ascii else part, colors[key])
+        for line in page(self._session, self._shown, event.size.width - 2):
+            for part, key in line:
+                text.append(plain(part) if self._ascii else part, colors[key])
+            text.append("\n")
         self.query_one(Static).update(text)
 
 
-def hung(runs: list[Run], width: int) -> list[Run]:
-    """Wraps lines longer than `width`; they continue in the column where their last run began."""
-    made: list[Run] = []
-    column = 0
-    for text, key in runs:
-        whole, ends = text.removesuffix("\n"), text.endswith("\n")
-        if ends and column and column + cell_len(whole) > width > column + NARROWEST:
-            whole = ("\n" + " " * column).join(textwrap.wrap(whole, width - column))
-        made.append((whole + "\n" * ends, key))
-        column = 0 if ends else column + cell_len(text)
+def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:
+    """All lines, none wider than `size`."""
+    title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
+    left, right = _keys(bindings), [SHAPES_AND_COLOURS, _EPISODES, _filters()]
+    if size >= TWO:
+        half = (size - BETWEEN) // 2
+        lines = [
+            [*(one or []), (" " * (half + BETWEEN - width(one or [])), "text"), *(other or [])]
+            for one, other in zip_longest(_lines(left, half), _lines(right, half))
+        ]
+    else:
+        lines = _lines([*left, *right], size)
+    more = [] if session is None else [_numbers(session), *_missing(session)]
+    return [title, [], *lines, *_lines(more, size)]
+
+
+def _lines(sections: Sequence[Section], size: int) -> list[Line]:
+    made: list[Line] = []
+    for title, entries in sections:
+        rule = "─" * max(0, size - len(title) - 2)
+        made.append([(f" {title} ", "bright"), (rule, "rule")])
+        for entry in entries:
+            made += _wrapped(entry, size)
+        made.append([])
     return made
 
 
-def page(session: Session | None, bindings: list[Binding]) -> list[Run]:
-    runs: list[Run] = [(" perftop ", "badge"), ("  Esc back\n\n", "dim"), (" Keys\n", "bright")]
-    actions: dict[str, list[Binding]] = {}
+def _wrapped(entry: Entry, size: int) -> list[Line]:
+    """The term, and the words beside it in as many lines as they need."""
+    used = width(entry.term)
+    column = max(TERM, used + 2) + 2
+    room = max(NARROWEST, size - column)
+    first, *more = textwrap.wrap(entry.words, room) or [""]
+    gap = " " * (column - 2 - used)
+    lines: list[Line] = [[("  ", "text"), *entry.term, (gap, "text"), (first, entry.style)]]
+    return lines + [[(" " * column, "text"), (words, entry.style)] for words in more]
+
+
+# --- what there is to tell
+
+
+def _keys(bindings: Sequence[Binding]) -> list[Section]:
+    """The keys that work here, in groups; those of one action share a line."""
+    known: dict[str | None, list[Binding]] = {}
     for binding in bindings:
-        if binding.tooltip:
+        known.setdefault(binding.id, []).append(binding)
+    sections = []
+    for title, ids in keys.GROUPS.items():
+        actions: dict[str, list[Binding]] = {}
+        for binding in (each for name in ids for each in known.get(name, ())):
             actions.setdefault(binding.action, []).append(binding)
-    for group in actions.values():
-        names = " ".join(dict.fromkeys(keys.caption(b.key) for b in group))
-        runs += [(f"   {names:<22}", "key"), (f"{group[0].tooltip}\n", "text")]
-    runs.append(("\n Shapes\n", "bright"))
-    for shape, key, what in _SHAPES:
-        runs += [(f"   {shape * 3:<22}", key), (f"{what}\n", "text")]
-    runs += _filters()
-    return runs if session is None else [*runs, *_metrics(session), *_missing(session)]
+        entries = []
+        for group in actions.values():
+            names = " ".join(dict.fromkeys(keys.caption(b.key) for b in group))
+            entries.append(Entry([(names, "key")], group[0].tooltip))
+        sections += [Section(title, entries)] if entries else []
+    return sections
 
 
-def _filters() -> list[Run]:
-    runs: list[Run] = [("\n Filters\n", "bright")]
-    for example, what in HELP:
-        runs += [(f"   {example:<22}", "key"), (f"{what}\n", "text")]
-    return runs
+SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in SHAPES])
+_EPISODES = Section("episodes", [Entry([(sign, "text")], words) for sign, words in EPISODES])
 
 
-def _metrics(session: Session) -> list[Run]:
-    runs: list[Run] = [
-        ("\n Numbers", "bright"),
-        ("  of a core: its CPUs; halts: the worse one\n", "dim"),
-    ]
+def _filters() -> Section:
+    return Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
+
+
+def _numbers(session: Session) -> Section:
+    """What each number is, and below it the formula and counters that it comes from here."""
+    entries = []
     for key, metric in METRICS.items():
         origin = session.evaluator.origin(key)
         if origin is not None:
-            runs += [(f"   {metric.label:<14}", "key"), (f"{metric.help}\n", "text"),
-                     (f"{'':17}", "dim"), (f"{foreign(origin)}\n", "dim")]  # fmt: skip
-    return runs
+            entries.append(Entry([(metric.label, "key")], metric.help))
+            entries.append(Entry([], foreign(origin), "dim"))
+    return Section("numbers, and where they come from", entries)
 
 
-def _missing(session: Session) -> list[Run]:
-    lines = missing_text(session)
-    runs: list[Run] = [("\n Not known here\n", "bright")] if lines else []
-    for line in lines:
-        runs += [("   ", "text"), (f"{foreign(line.removeprefix('n/a: '))}\n", "text")]
-    return runs
+def _missing(session: Session) -> list[Section]:
+    lines = [foreign(line.removeprefix("n/a: ")) for line in missing_text(session)]
+    return [Section("not known here", [Entry([], line) for line in lines])] if lines else []

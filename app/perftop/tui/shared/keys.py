@@ -217,6 +217,26 @@ VIEWS: dict[str, tuple[Place, ...]] = {
     "output": ("app", "monitor", "output"),
 }
 """The places whose keys work in each view; a key of a later place hides one of an earlier place."""
+GROUPS: dict[str, tuple[str, ...]] = {
+    "move": (
+        "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",
+        "heat_right", "heat_first", "heat_last", "heat_page_up", "heat_page_down", "heat_worst",
+        "core_up", "core_down", "open", "back", "scroll_left", "scroll_right", "fold", "output",
+        "overview", "heat", "time", "table", "episodes", "neighbours", "next_view", "previous_view",
+    ),
+    "time": (
+        "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
+        "finish", "jump", "next_episode", "previous_episode", "narrower", "wider", "longer",
+        "shorter", "usual",
+    ),
+    "find": (
+        "filter", "clear", "sort", "order", "reverse", "sort_left", "sort_right", "metric",
+        "metric_back", "columns", "units",
+    ),
+    "keep": ("mark", "record"),
+    "perftop": ("help", "palette", "theme", "suspend", "quit", "interrupt"),
+}  # fmt: skip
+"""Ids of the keys of all views by what they are for, in the order in which the help shows them."""
 TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The order of the views for Tab and in the last line of the screen."""
 NONE = "none"
