@@ -30,6 +30,8 @@ from screen import Screen
 FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")
 FASTER = ("--source", "sim:smt-mix,cpus=256,speed=max")
 SOON = ("--source", "sim:smt-mix,cpus=64,speed=20")
+DRAWN = 5000
+"""Bytes of a whole screen, at least: it has begun."""
 FILE_BYTES, DISK = 1 << 18, "1m"
 
 
@@ -78,7 +80,7 @@ def export(room: Room) -> Result:
 def live(room: Room) -> Result:
     """`R` writes to where the app was started."""
     with Screen(["env", "-C", str(room.directory), *room.prefix, *argv(*SOON)]) as screen:
-        screen.drain(3.0)
+        screen.draws(DRAWN)
         screen.type("R")
         result = Result("told on the screen").check(screen.sees(room.word), "nothing is told")
         result = left_well(result, screen)
@@ -161,7 +163,7 @@ def replay_removed(directory: Path) -> Result:
     directory.mkdir()
     path = str(shutil.copy(SOURCES["small"], directory))
     screen = Screen(argv("replay", path))
-    screen.drain(2.0)
+    screen.draws(DRAWN)
     shutil.rmtree(directory)
     return watched(screen)
 
@@ -169,7 +171,7 @@ def replay_removed(directory: Path) -> Result:
 def live_removed(directory: Path) -> Result:
     directory.mkdir()
     with Screen(["env", "-C", str(directory), *argv(*SOON)]) as screen:
-        screen.drain(3.0)
+        screen.draws(DRAWN)
         shutil.rmtree(directory)
         screen.type("R")
         result = Result("told on the screen")

@@ -57,6 +57,14 @@ class Screen:
                 return False
         return True
 
+    def draws(self, count: int = 1000) -> bool:
+        """Waits until it has drawn so many bytes more."""
+        wanted, end_s = len(self.raw) + count, time.monotonic() + LIMIT_S
+        while len(self.raw) < wanted and time.monotonic() < end_s:
+            if not self.drain(0.1) and self.gone():
+                break
+        return len(self.raw) >= wanted
+
     def gone(self) -> bool:
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)

@@ -38,8 +38,8 @@ PAUSES_S, LONGEST_OFF_S = (0.02, 0.1, 0.4), 0.3
 """Longest pause between two switches of a storm; the last only on the fake kernel. The recording
 looks for changes every 0.2 s, so some are over before it has seen them."""
 ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
-SETTLED_S = 1.0
-"""Within it the recording has seen who is back."""
+MOST_S = 30.0
+"""Longest wait for the recording to see who is back."""
 SAMPLE = ("--sample", "20ms")
 Switch = Callable[[int, bool], None]
 
@@ -68,6 +68,13 @@ def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             if process.poll() is None:
                 process.terminate()
+
+
+def settled(path: Path) -> None:
+    """Waits until the recording has seen that all CPUs are back; that it has is judged later."""
+    end_s = time.monotonic() + MOST_S
+    while story(path)[0].off and time.monotonic() < end_s:
+        time.sleep(0.2)
 
 
 def judged(
@@ -102,7 +109,7 @@ def fake(
     with recorded(path, *source) as process:
         for _ in range(storms):
             storm(rng, list(range(1, 2 * CORES)), PAUSES_S, switch)
-        time.sleep(SETTLED_S)
+        settled(path)
         if mid:
             for cpu in rng.sample(range(1, 2 * CORES), 3):
                 switch(cpu, state=False)
@@ -167,7 +174,7 @@ def here(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
         for _ in range(storms):
             storm(rng, [1], PAUSES_S[:-1], switch)
             time.sleep(PAUSES_S[1])
-        time.sleep(SETTLED_S)
+        settled(path)
         process.send_signal(signal.SIGINT)
         said = process.communicate()[1].decode()
     wrong = [f"status {process.returncode}: {said}"] if process.returncode else []

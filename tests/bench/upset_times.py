@@ -31,6 +31,8 @@ from screen import Screen
 
 STOPPED_S = 10.0
 HOUR_S = 3600
+DRAWN = 5000
+"""Bytes of a whole screen, at least: it has begun."""
 CLOCK = """import os, time
 def moved(read, unit):
     def told(*clock):
@@ -93,7 +95,7 @@ def stat_stopped(who: str) -> Callable[[Path], Result]:
 def live_stopped(who: str) -> Callable[[Path], Result]:
     def act(_: Path) -> Result:
         with Screen(argv()) as screen:
-            screen.drain(2.0)
+            screen.draws(DRAWN)
             stopped(whom(screen.pid, who))
             screen.drain(1.0)
             drawn = screen.drain(3.0)
@@ -105,7 +107,7 @@ def live_stopped(who: str) -> Callable[[Path], Result]:
 
 def replay_stopped(_: Path) -> Result:
     screen = Screen(argv("replay", str(SOURCES["small"])))
-    screen.drain(2.0)
+    screen.draws(DRAWN)
     stopped(screen.pid)
     return watched(screen)
 
@@ -191,7 +193,7 @@ def screen_moved(*verb: str) -> Callable[[Path], Result]:
                      if k.startswith("PYTHONPATH") or k.endswith("CLOCK")]  # fmt: skip
             words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
             screen = Screen(["env", *shift, *argv(*words)])
-            screen.drain(2.0)
+            screen.draws(DRAWN)
             wander(move)
             return watched(screen)
 
