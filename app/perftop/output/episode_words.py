@@ -29,7 +29,7 @@ _CAUSELESS = frozenset({"ramp", "smi", "online", "offline"})
 """Kinds whose name already says the cause."""
 _OF = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
 """Evidence shown together with what it is compared with, by key."""
-_FIRST = "power_w", "IPC", "temperature_c", "SIMD", "capped by"
+_FIRST = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """Keys of the most convincing evidence."""
 _MOST_NAMES = 4
 """Tasks named in one piece of evidence; the others are only counted."""

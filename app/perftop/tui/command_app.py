@@ -60,6 +60,8 @@ class AroundApp(PerfTopApp):
         """Whether the screen has closed."""
         self._stopped = False
         """Whether the user stopped the run before the command started, so it must not start."""
+        self._end_seen = False
+        """Whether the user has pressed a key since the command's end was told."""
         self._printout = Printout()
         self._unseen = b""
         argv = tty.job.argv
@@ -193,9 +195,13 @@ class AroundApp(PerfTopApp):
         seconds = (raw_ns() - start_ns) // 10**9
         return f"{self._called} {running(seconds)}"
 
+    def _hush(self) -> None:
+        self._end_seen = self.ran is not None
+        super()._hush()
+
     def _ended(self) -> str:
         run = self.ran
-        if run is None or raw_ns() - run.end_ns > NEWS_NS:
+        if run is None or self._end_seen or raw_ns() - run.end_ns > NEWS_NS:
             return ""
         after = length(run.end_ns - run.start_ns)
         told = f"{self._called} ended with status {run.status} after {after}"

@@ -106,10 +106,10 @@ def test_a_cause_in_words() -> None:
 
 def test_evidence_stands_beside_its_limit() -> None:
     told = evidence("x", {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1})
-    assert told == "power 150 of 150 W · busy 2.48 GHz"
+    assert told == "power 150 of 150 W · clock 2.48 GHz"
     assert evidence("x", {"power_limit_w": 150}) == "power limit 150 W"
     both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
-    assert evidence("x", both) == "busy 2.48 of 3.10 GHz"
+    assert evidence("x", both) == "clock 2.48 of 3.10 GHz"
 
 
 @pytest.mark.parametrize(

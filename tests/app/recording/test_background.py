@@ -223,6 +223,19 @@ def view(run: Run) -> str:
     return "\n".join(shown.render_line(y).text.rstrip() for y in range(shown.size.height))
 
 
+def test_a_message_goes_with_the_next_key(here: Path) -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(1)
+        await run.pilot.press("R")
+        await until(lambda: "recording to " in words(run.pilot), "where it lies")
+        await run.pilot.press("j")
+        run.app._watch()
+        await until(lambda: "recording to " not in words(run.pilot), "it was seen")
+        assert " REC " in words(run.pilot)
+
+    play(Machine(), act)
+
+
 def test_the_key_records_and_stops(here: Path) -> None:
     async def act(run: Run) -> None:
         await run.intervals(3)

@@ -120,10 +120,9 @@ def _running(
     room -= width(runs) + width(others)
     for piece in pieces(worst[0].cause, worst[0].evidence):
         text = foreign(piece)
-        if 3 + len(text) > room:
-            break
-        runs += [(" · ", "faint"), (text, "text")]
-        room -= 3 + len(text)
+        if 3 + len(text) <= room:
+            runs += [(" · ", "faint"), (text, "text")]
+            room -= 3 + len(text)
     return [*start, *runs, *others]
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
-WIDE = 120
-"""Columns from which parts have their words and wider gaps."""
+WIDE, ROOMY = 140, 120
+"""Columns from which parts have their words, and from which gaps are wider."""
 MARGIN = 1
 """Blank columns at both ends of a line."""
 SKEWED = 0.1
@@ -44,7 +44,7 @@ def line(
     left = _machine(session, status, wide=wide)
     right = [*_source(session, interval, status, wide=wide), *_cost(session, interval, status)]
     right += _state(status, interval, wide=wide)
-    gap = " " * (3 if wide else 2)
+    gap = " " * (3 if size >= ROOMY else 2)
     while True:
         told, state = _told(left), _spaced(right, gap)
         room = size - 2 * MARGIN - width(told) - width(state)
