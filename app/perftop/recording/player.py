@@ -16,7 +16,7 @@ from perftop.recording.codec import BLOCK, Timed
 from perftop.recording.file import Recording
 from perftop.samples.readings import unpack
 from perftop.session.file_episodes import FileEpisodes
-from perftop.session.history import History
+from perftop.session.history import BYTES, History
 from perftop.session.session import Session
 
 WARM_NS = 30_000_000_000
@@ -33,9 +33,10 @@ class Passage:
     disturb each other."""
 
     def __init__(
-        self, recording: Recording, time_ns: int, found: FileEpisodes | None = None
-    ) -> None:
-        """`found`: what is known of the whole file."""
+        self, recording: Recording, time_ns: int, found: FileEpisodes | None = None,
+        room: int = BYTES,
+    ) -> None:  # fmt: skip
+        """`found`: what is known of the whole file. `room`: bytes of its history."""
         self._ahead = recording.messages(time_ns)
         self.trouble: str | None = None
         """Why the file cannot be read any further, if that is not what its content says."""
@@ -48,7 +49,7 @@ class Passage:
         self._ahead = chain(first, self._ahead)
         entered = first and time_ns > recording.first_ns
         hello = _as_of(recording.hello, first[-1]) if entered else recording.hello
-        self.session = Session(hello, History(hello))
+        self.session = Session(hello, History(hello, room))
         self.session.file = found
         self._next = self._read()
 

@@ -62,17 +62,28 @@ class Search:
                 return found, time_ns
         return None
 
+    async def deepen(self, passage: Passage, since_ns: int) -> None:
+        """Reads what lies before a passage from this moment on, as far as its history has room."""
+        history = passage.session.history
+        if history is None or (begin_ns := history.begin_ns) is None:
+            return
+        older = Passage(self.recording, since_ns - WARM_NS, self.found, history.room_bytes)
+        await self._read(older, begin_ns, gently=True)
+        if older.session.history is not None:
+            history.put_before(older.session.history)
+
     def _entered(self, time_ns: int) -> Passage:
         return Passage(self.recording, time_ns - WARM_NS, self.found)
 
-    async def _read(self, passage: Passage, time_ns: int) -> None:
-        """Up to this moment, and to a first sample if there was none before."""
+    async def _read(self, passage: Passage, time_ns: int, *, gently: bool = False) -> None:
+        """Up to this moment, and to a first sample if there was none before. `gently`: keys and the
+        screen come first, as nobody waits for it."""
         end_s = self.clock() + BATCH_S
         ahead = passage.until(time_ns)
         while messages := list(islice(ahead, MOST_TOGETHER)):
             for _ in passage.session.play(messages):
                 pass
-            if self.clock() > end_s:
+            if gently or self.clock() > end_s:
                 self.come(messages[-1].time_ns)
                 await asyncio.sleep(BREATH_S)
                 end_s = self.clock() + BATCH_S

@@ -132,6 +132,28 @@ class History:
             seconds = cpus.ticks / sieve.counters.stamp_hz
         chunk.trail.add(now_ns, sample, seconds)
 
+    def put_before(self, older: History) -> None:
+        """Takes over what another history of this stream has from before this one, the newest of it
+        if there is no room for all. The other one is not to be used any more."""
+        if not self._chunks or older._served != self._served:
+            return
+        first_ns = self._chunks[0].before_ns
+        earlier = [c for c in older._chunks if c.trail.count and c.end_ns <= first_ns]
+        while earlier and self.bytes + sum(c.bytes for c in earlier) > self._budget:
+            del earlier[0]
+        self._chunks[:0] = earlier
+        self._sealed += sum(c.bytes for c in earlier)
+
+    @property
+    def begin_ns(self) -> int | None:
+        """When the oldest sample began."""
+        return self._chunks[0].before_ns if self._chunks else None
+
+    @property
+    def room_bytes(self) -> int:
+        """How much more can be held."""
+        return max(0, self._budget - self.bytes)
+
     def settle(self) -> None:
         """Called after some samples: writes what `trace` was given."""
         if self._chunks:

@@ -83,6 +83,8 @@ class PerfTopApp(App[None]):
         self.playhead = Playhead()
         self._said, self._until_s = "", 0.0
         """The last message, and when it is removed, by the clock."""
+        self._choice = Choice()
+        """What the user has chosen to see."""
         self._up = self._crashed = False
         self._signal: signal.Signals | None = None
         for shade in theme.THEMES:
@@ -103,8 +105,8 @@ class PerfTopApp(App[None]):
 
     def get_default_screen(self) -> Screen[Any]:
         config = self._config
-        choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
-        return Monitor(choice, config.keys)
+        self._choice = Choice(units=config.units, columns=config.columns, ascii=self._ascii)
+        return Monitor(self._choice, config.keys)
 
     @property
     def interval(self) -> Interval | None:

@@ -34,7 +34,7 @@ from perftop.session.session import MOST_TOGETHER
 from perftop.tui.app import PerfTopApp, drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Replay
-from perftop.tui.screen.messages import Jumped, Marked, Sought
+from perftop.tui.screen.messages import Deepened, Jumped, Marked, Sought
 from perftop.tui.shared import keys
 
 Way = Callable[[], Coroutine[None, None, None]]
@@ -69,6 +69,8 @@ class ReplayApp(PerfTopApp):
         self._found = FileEpisodes()
         self._looking = True
         """The pass over the file is under way."""
+        self._deepened: tuple[Passage, int] | None = None
+        """The passage whose past was last read, and the moment that was reached, raw ns."""
         self._named = 0
         """How many marks the user has set; they are not written to the file."""
         self._unchecked = not recording.checked
@@ -105,7 +107,9 @@ class ReplayApp(PerfTopApp):
         return action != "record" and super().check_action(action, parameters)
 
     def _watch(self) -> None:
-        """Reports damage to the file, and removes an old notice. A file is never silent."""
+        """Reports damage to the file, and removes an old notice. A file is never silent. Looks
+        whether the user wants to see more of the past."""
+        self._deepen()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
             self._damage = damage
@@ -306,6 +310,7 @@ class ReplayApp(PerfTopApp):
         if passage.ends_ns is None:
             return
         if passage is not self._passage:
+            self.workers.cancel_group(self, "deepen")
             self._passage, self._session = passage, passage.session
             self._cost = Cost(lambda: 0.0)
             self._cost.share(passage.session)
@@ -314,12 +319,31 @@ class ReplayApp(PerfTopApp):
         passage.session.take()  # the next interval begins where reading goes on
         self._stand(time_ns)
 
+    def _deepen(self) -> None:
+        """Reads, in the background, what the time axes show of the time before the history."""
+        passage, ends_ns, at = self._passage, self._ends_ns, self.interval
+        if passage is None or ends_ns is None or at is None or self._sought is not None:
+            return
+        since_ns = max(self._reach_ns[0], at.time_ns - round(self._choice.window_s * 1e9))
+        before = self._deepened
+        done = before is not None and before[0] is passage and before[1] <= since_ns
+        if not done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
+            self._deepened = passage, since_ns
+            self.run_worker(self._deepening(passage, since_ns), group="deepen", exclusive=True)
+
+    async def _deepening(self, passage: Passage, since_ns: int) -> None:
+        search = Search(self._recording, self._found, self._clock, lambda _: None)
+        await search.deepen(passage, since_ns)
+        if passage is self._passage:
+            self.screen_stack[0].post_message(Deepened())
+
     def _stand(self, time_ns: int) -> None:
         """Shows this moment; playing goes on from there."""
         self.playhead.go(time_ns, self.status.interval_ns)
         if (at := self.interval) is not None:
             self._pace.begin(at.time_ns, self._clock())
         self._looked()
+        self._deepen()
 
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from perfprobe import wire
 from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Passage, reach
+from perftop.recording.search import Search
 from perftop.samples.episode import Episode
-from perftop.session.history import History
+from perftop.session.file_episodes import FileEpisodes
+from perftop.session.history import History, edges
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -41,6 +44,57 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
         passage.sample()
     assert [row.online for row in passage.session.topology] == [True, True, True, False]
     assert passage.session.online.tolist() == [True, True, True, False]
+
+
+def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_path: Path) -> None:
+    hello, messages = live("smt-mix", 110)
+    path = written(tmp_path / "file", hello, messages)
+    begin_ns = messages[0].time_ns
+    at_ns, since_ns = begin_ns + 105 * S, begin_ns + 60 * S
+    was = Session(hello, History(hello))
+    for message in messages:
+        if message.time_ns <= at_ns:
+            was.apply(message)
+    with Recording(path) as recording:
+        search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
+        passage = asyncio.run(search.go(None, at_ns))
+        here, whole = passage.session.history, was.history
+        assert here is not None
+        assert whole is not None
+        assert (here.first_ns or 0) > since_ns
+        asyncio.run(search.deepen(passage, since_ns))
+    first_ns = here.first_ns or 0
+    assert begin_ns + S < first_ns <= since_ns
+    times = whole.times()
+    np.testing.assert_array_equal(here.times(), times[times >= first_ns])
+    bins = edges(at_ns, S // 2, 80)
+    for key in ("util", "busy_hz", "ipc"):
+        wanted = whole.field(key, range(4), bins)
+        np.testing.assert_array_equal(here.field(key, range(4), bins), wanted)
+        assert np.isfinite(wanted).any()
+    np.testing.assert_allclose(
+        here.states(was.cores, bins), whole.states(was.cores, bins), atol=1e-6
+    )
+    then, truth = (s.at(since_ns + S, S) for s in (passage.session, was))
+    assert then is not None
+    assert truth is not None
+    np.testing.assert_array_equal(then.values.all, truth.values.all)
+
+
+def test_what_there_is_no_room_for_is_not_put_before() -> None:
+    machine = Machine(cores=2)
+    older, newer = (Session(machine.hello, History(machine.hello, 100_000)) for _ in range(2))
+    for seq in range(400):
+        (older if seq < 200 else newer).apply(machine.frame(seq))
+        if seq == 200:
+            older.apply(machine.frame(seq))
+    assert older.history is not None
+    assert newer.history is not None
+    before_ns = newer.history.first_ns or 0
+    newer.history.put_before(older.history)
+    assert newer.history.bytes <= 100_000
+    assert (newer.history.first_ns or 0) <= before_ns
+    assert (np.diff(newer.history.times()) > 0).all()
 
 
 def plain(episode: Episode) -> tuple[object, ...]:

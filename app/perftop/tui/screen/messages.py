@@ -28,6 +28,10 @@ class Refreshed(Message):
         return isinstance(message, Refreshed)
 
 
+class Deepened(Message):
+    """History reaches further back than it did."""
+
+
 class Printed(Message):
     """The command has printed something. A newer message replaces one not yet handled."""
 

@@ -19,7 +19,7 @@ from perftop.tui.frame.missing_line import MissingLine
 from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import Top
 from perftop.tui.screen.command_pane import Paned
-from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Said
+from perftop.tui.screen.messages import Deepened, Jumped, Marked, Refreshed, Said
 from perftop.tui.screen.narrowing import Narrowing
 from perftop.tui.screen.views import view
 from perftop.tui.shared import keys
@@ -84,6 +84,9 @@ class Monitor(Paned):
                 self._narrowing.sift(message.session, message.interval)
                 self._show()
             self._tell_keys()
+
+    def on_deepened(self, _: Deepened) -> None:
+        self.again()
 
     def _show(self) -> None:
         session, interval = self.last.session, self.last.interval
