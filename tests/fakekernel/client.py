@@ -44,7 +44,7 @@ class FakeKernel:
             [sys.executable, "-m", "fakekernel.server", str(root), json.dumps(spec)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": here, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": here},
             start_new_session=True,
             text=True,
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Line, lines, run
+from command import Line, here, lines
 from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
 from precedence import served_first
@@ -46,7 +46,7 @@ def fake(tmp_path: Path) -> Iterator[FakeKernel]:
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
-    return run("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+    return here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
 # --- what is in the way --------------------------------------------------------------------------
