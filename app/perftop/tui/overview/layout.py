@@ -21,6 +21,8 @@ ROOMY = 140
 """Width from which numbers stand further apart."""
 MOST_THREADS = 4
 """Maximum CPUs of a core whose numbers stand side by side; else only the busiest CPU has some."""
+MUST = 3
+"""Columns up to this rank are there at 80 columns, where they stand close together."""
 SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
 """The order of rows that a column stands for, where it is not its own key."""
 
@@ -153,10 +155,11 @@ def _each(
     if known.threads > MOST_THREADS:
         name = BY_KEY[key].name(GHZ) + " max" * (key == "util")
         return [_Wish(Placed(key, name, max(width, len(name) + 2), arg=LEAD), rank)]
+    gap = 2 if rank > MUST else 1
     names = [title.format(thread) for thread in range(known.threads)]
     if least:
         names[0] = first
-    wide = [max(least if not i else 0, width, len(name) + 1) for i, name in enumerate(names)]
+    wide = [max(least if not i else 0, width, len(name) + gap) for i, name in enumerate(names)]
     return [_Wish(Placed(key, name, wide[i], arg=i), rank) for i, name in enumerate(names)]
 
 

@@ -1,0 +1,221 @@
+"""One value, one number: what the views draw is what `stat --json` says of the same interval.
+
+Numbers are read from the drawn text, by the titles of their columns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from painted import SAMPLE_NS, Terminal, Told, shown
+from textual import events
+from waiting import until
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.spec import SCENARIOS
+from perftop.base.format import GHZ
+from perftop.output.stat_json import episode_line, interval_line
+from perftop.samples.metrics import METRICS
+
+SIZE = (240, 70)
+SAMPLES = 110
+"""In most scenarios an episode runs 11 s after the start."""
+Line = dict[str, Any]
+_TITLE = re.compile(r"\S+(?: \S+)*")
+_EACH = {"lp{} %": ("util", 100), "idle lp{}": ("idle", 100), "krn lp{}": ("kernel_cycles", 100),
+         "net lp{}": ("net_hz", 1e-9)}  # fmt: skip
+"""Titles of numbers of each CPU of a core, with the key in JSON and the factor."""
+_LEAD = {"GHz": ("busy_hz", 1e-9), "util %": ("util", 100), "IPC": ("ipc", 1),
+         "user %": ("user", 100), "kernel %": ("system", 100), "iowait %": ("iowait", 100),
+         "idle %": ("idle", 100), "krn %": ("kernel_cycles", 100),
+         "net": ("net_hz", 1e-9)}  # fmt: skip
+"""The same for those of the busiest CPU."""
+_WORST = {"invol %": ("involuntary", 100), "steal %": ("steal", 100)}
+QUIET = {"·", "n/a", "off", "–"}
+
+
+def fed(scenario: str) -> list[wire.Message]:
+    cpus = 24 if scenario == "hybrid" else 64
+    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
+    found: list[wire.Message] = [source.hello]
+    while len(found) < SAMPLES:
+        found += source.poll()
+    source.close()
+    return found
+
+
+class Drawn:
+    """Lines of a view, and the columns that a line of titles names."""
+
+    def __init__(self, lines: list[str], title: str) -> None:
+        at = next(i for i, line in enumerate(lines) if title in line)
+        titles = re.sub("[▲▼]", " ", lines[at])
+        self.titles = [(m.group(), m.start(), m.end()) for m in _TITLE.finditer(titles)]
+        below = lines[at + 1 :]
+        rules = (i for i, line in enumerate(below) if "──" in line and "package" not in line)
+        end = next(rules, len(below))  # panels begin with a rule
+        self.lines = [line for line in below[:end] if "package" not in line]
+
+    def cell(self, line: str, title: str) -> str:
+        """The word below this title: one that ends where the title ends, or else begins there."""
+        _, start, end = next(found for found in self.titles if found[0] == title)
+        for word in re.finditer(r"\S+", line):
+            if word.end() == end or word.start() == start:
+                return word.group().lstrip("≁")
+        return ""
+
+    def has(self, title: str) -> bool:
+        return any(found[0] == title for found in self.titles)
+
+
+def agrees(text: str, value: float | None, factor: float) -> bool:
+    """Whether a drawn number is this one, to the last digit that is drawn."""
+    if text in QUIET:
+        return True
+    if value is None or not text:
+        return False
+    digits = len(text.partition(".")[2])
+    return abs(float(text) - value * factor) <= 0.501 / float(10**digits)
+
+
+def wrong_in_overview(lines: list[str], said: Line) -> Iterator[str]:
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    pairs = any("SMT states" in line for line in lines)
+    drawn = Drawn(lines, "SMT states" if pairs else "where time goes")
+    for line in drawn.lines:
+        names = drawn.cell(line, "CPUs" if pairs else "CPU")
+        if not re.fullmatch(r"\d+(,\d+)*", names):
+            continue
+        mine = [cpus[int(name)] for name in names.split(",")]
+        for title, value, factor in told(drawn, mine):
+            text = drawn.cell(line, title)
+            if not any(agrees(text, one, factor) for one in value):
+                yield f"CPUs {names}, {title}: {text} is drawn, {value} is said"
+
+
+def told(drawn: Drawn, mine: list[Line]) -> Iterator[tuple[str, list[float | None], float]]:
+    """Titles of a row, with what may stand there."""
+    for thread, row in enumerate(mine):
+        for title, (key, factor) in _EACH.items():
+            if drawn.has(title.format(thread)):
+                yield title.format(thread), [row[key]], factor
+        ipc = f"lp{thread}" if thread else "IPC lp0"
+        if drawn.has(ipc):
+            yield ipc, [row["ipc"]], 1
+    busy = [-1.0 if row["util"] is None else round(row["util"], 2) for row in mine]
+    lead = [row for row, share in zip(mine, busy, strict=True) if share == max(busy)]
+    for title, (key, factor) in _LEAD.items():
+        if drawn.has(title):
+            yield title, [row[key] for row in lead], factor
+    for title, (key, factor) in _WORST.items():
+        known = [row[key] for row in mine if row[key] is not None]
+        if drawn.has(title) and known:
+            yield title, [max(known)], factor
+
+
+def wrong_in_packages(
+    lines: list[str], said: Line, packages: dict[int, list[int]]
+) -> Iterator[str]:
+    """The lines of packages: utilisation, and the clock while CPUs ran."""
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    for line in lines:
+        found = re.search(r"package (\d+) .*busy +([\d.]+) %(?:.*clock ([\d.]+) )?", line)
+        if found is None or "lose to" in line.partition("busy")[0]:
+            continue
+        mine = [cpus[cpu] for cpu in packages[int(found[1])] if cpus[cpu]["util"] is not None]
+        util = sum(row["util"] for row in mine)
+        if abs(float(found[2]) - 100 * util / len(mine)) > 0.1:
+            yield f"package {found[1]}: busy {found[2]} is drawn, {100 * util / len(mine)} is said"
+        ran = [row for row in mine if row["busy_hz"] is not None]
+        work = sum(row["util"] for row in ran)
+        if found[3] and work:
+            hz = sum(row["util"] * row["busy_hz"] for row in ran) / work
+            if abs(float(found[3]) - hz / 1e9) > 0.011:
+                yield f"package {found[1]}: clock {found[3]} is drawn, {hz} is said"
+
+
+def wrong_in_table(lines: list[str], said: Line) -> Iterator[str]:
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    drawn = Drawn(lines, "▲core")
+    names = {metric.name(GHZ): (key, metric.scale(GHZ)[0]) for key, metric in METRICS.items()}
+    for line in drawn.lines:
+        cpu = drawn.cell(line, "cpu")
+        for title, (key, factor) in names.items() if cpu.isdecimal() else ():
+            text = drawn.cell(line, title) if drawn.has(title) else "n/a"
+            if text and not agrees(text, cpus[int(cpu)][key], factor):
+                yield f"CPU {cpu}, {title}: {text} is drawn, {cpus[int(cpu)][key]} is said"
+
+
+def wrong_in_heat(lines: list[str], said: Line) -> Iterator[str]:
+    """The numbers of the selected core, below the map."""
+    line = next(line for line in reversed(lines) if line.startswith("▸"))
+    found = re.search(r"cpus ([\d,]+)|CPU (\d+)", line)
+    assert found is not None
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    mine = [cpus[int(name)] for name in (found[1] or found[2]).split(",")]
+    for thread, row in enumerate(mine):
+        text = re.search(rf"lp{thread} +([\d.]+)", line)
+        if text and not agrees(text[1], row["util"], 100):
+            yield f"heat, lp{thread}: {text[1]} is drawn, {row['util']} is said"
+    text = re.search(r"clock ([\d.]+)", line)
+    if text and not any(agrees(text[1], row["busy_hz"], 1e-9) for row in mine):
+        yield f"heat, clock: {text[1]} is drawn"
+    text = re.search(r"IPC +(\S+) +(\S+)", line)
+    if text and len(mine) == 2:
+        for drawn, row in zip(text.groups(), mine, strict=True):
+            if not agrees(drawn, row["ipc"], 1):
+                yield f"heat, IPC: {drawn} is drawn, {row['ipc']} is said"
+
+
+def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
+    """What rows say was lost, against the episodes on their CPUs."""
+    drawn = Drawn(lines, "SMT states")
+    for line in drawn.lines:
+        lost = re.fullmatch(r"−(\d+)", drawn.cell(line, "lost").partition(" ")[0])
+        names = drawn.cell(line, "CPUs")
+        if "−" in line and lost and re.fullmatch(r"\d+(,\d+)*", names):
+            mine = {int(name) for name in names.split(",")}
+            if not any(mine & {*episode["cpus"]} for episode in episodes):
+                yield f"CPUs {names} lost something, and no episode is said"
+
+
+async def press(app: Told, key: str, title: str) -> list[str]:
+    app.post_message(events.Key(key, None))
+    await until(lambda: any(title in line for line in app.terminal.lines()), title)
+    return app.terminal.lines()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_view_draws_the_numbers_of_stat(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Terminal, "size", SIZE)
+
+    async def act() -> list[str]:
+        async with shown(fed(scenario)) as app:
+            session, interval = app._session, app.interval
+            assert session is not None
+            assert interval is not None
+            said = interval_line(session, interval)
+            episodes = [episode_line(session, episode) for episode in session.running]
+            packages: dict[int, list[int]] = {}
+            for row in session.topology:
+                packages.setdefault(row.package or 0, []).append(row.cpu)
+            lines = app.terminal.lines()
+            wrong = [] if not any("who runs" in line for line in lines) else [
+                *wrong_in_packages(lines[4:], said, packages)
+            ]  # fmt: skip
+            if any("SMT states" in line or "where time goes" in line for line in lines):
+                wrong += wrong_in_overview(lines, said)
+            if any("SMT states" in line for line in lines):
+                wrong += wrong_losses(lines, episodes)
+            wrong += wrong_in_table(await press(app, "4", "▲core"), said)
+            wrong += wrong_in_heat(await press(app, "2", "heat map"), said)
+            return wrong
+
+    assert asyncio.run(act()) == []
