@@ -9,6 +9,7 @@ from textual import events
 
 from perftop.base.format import GHZ, clock_unit
 from perftop.draw.strips import Run
+from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -19,6 +20,7 @@ from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.overview.recent import Recent
 from perftop.tui.overview.rule import rule
+from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
@@ -39,6 +41,7 @@ class CoreGrid(Cursor):
     _troubles: Troubles
     _session: Session | None = None
     _interval: Interval
+    _panels: PanelRow | None = None
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
     _top_ipc = 0.0
@@ -113,11 +116,19 @@ class CoreGrid(Cursor):
         assert picture is not None
         assert session is not None
         found: list[list[Run]] = [rule(picture, session, self._interval)]
+        self._panels = None
         if room >= LEAST + len(found) + 1:
             found.append([])
             height = room - len(found)
-            found += panels(session, self._interval, self.choice, self.size.width, height)
+            self._panels = panels(session, self._interval, self.size.width, height)
+            found += self._panels.lines(session, self._interval, self.choice)
         return found + [[] for _ in range(room - len(found))]
+
+    def target(self, x: int, y: int) -> Episode | int | None:
+        row = self._panels
+        if row is None or self._session is None or y > row.height:
+            return None
+        return row.target(self._session, self._interval, x, row.height - y)
 
     # --- lines
 
@@ -209,14 +220,15 @@ class CoreGrid(Cursor):
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sort by a clicked title; open a clicked package. Other clicks are the cursor's."""
         below = event.y - len(self.heads) - self.height
-        if self._picture is None or 0 <= event.y - len(self.heads) < self.height:
+        fixed = event.y < len(self.heads) or 0 <= below < len(self._plan.below)
+        if self._picture is None or not fixed:
             return
         event.prevent_default()  # the lines may move
         if event.y == 0 and self.heads:
             await self._sort(layout.column_at(self._picture.columns, event.x))
         elif 0 < event.y < len(self.heads):
             self._open(self._plan.above[event.y - 1])
-        elif 0 <= below < len(self._plan.below):
+        elif below >= 0:
             self._open(self._plan.below[below])
 
     def _open(self, line: Line) -> None:

@@ -153,6 +153,13 @@ class Monitor(Paned):
     async def on_cursor_opened(self, _: Cursor.Opened) -> None:
         await self.action_open()
 
+    async def on_cursor_told(self, message: Cursor.Told) -> None:
+        from perftop.tui.episodes.episode_list import Episodes
+
+        await self.action_view("episodes")
+        if isinstance(self.view, Episodes):
+            self.view.select(message.episode)
+
     async def action_back(self) -> None:
         if self.view.id == "core":
             await self.action_view(self._before)

@@ -8,6 +8,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
+from perftop.samples.episode import Episode
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings
 
@@ -17,6 +18,13 @@ class Cursor(Canvas):
 
     class Opened(Message):
         """A core was double-clicked."""
+
+    class Told(Message):
+        """An episode that is told below the lines was clicked."""
+
+        def __init__(self, episode: Episode) -> None:
+            super().__init__()
+            self.episode = episode
 
     def cpu(self, y: int) -> int | None:
         """The first CPU of the core that line `y` belongs to; None for headings."""
@@ -65,7 +73,26 @@ class Cursor(Canvas):
     def action_end(self, to: int) -> None:
         self.choose(0 if to < 0 else self.count - 1, -to)
 
+    def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
+        """What stands at column `x` of the line `y` from the last one of `feet`, which is 1: an
+        episode, or something on the CPU of this number."""
+        return None
+
+    def _pick(self, x: int, y: int) -> None:
+        """A click on a line of `feet`: tells of the episode there, or selects the CPU's core."""
+        found = self.target(x, y)
+        if isinstance(found, Episode):
+            self.post_message(self.Told(found))
+        elif found is not None:
+            core = next((place.cpus for place in self.places.places if found in place.cpus), None)
+            if core is not None:
+                self.choice.cpu = core[0]
+                self.chosen()
+
     def on_click(self, event: events.Click) -> None:
+        if event.y >= self._first_foot:
+            self._pick(event.x, self.size.height - event.y)
+            return
         y = self.at(event.y)
         if y is not None and self.cpu(y) is not None:
             self.choose(y)

@@ -1,0 +1,73 @@
+"""Panels in a row below the overview, and what a click on them does."""
+
+from __future__ import annotations
+
+from fakes import Does, Machine, seen
+from playing import Run, play
+
+from perftop.draw import strips
+from perftop.samples.episode import Episode
+from perftop.tui.episodes.episode_list import Episodes
+from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.panels.row import PanelRow
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.shared.choice import Choice
+
+S = 1_000_000_000
+TASKS = {"tasks": {"0": [4000, "lmp", 0.9], "3": [4003, "cc1", 0.8]}}
+STEALS = [Episode("steal", [cpu], cpu * S, cpu * S + 1, 0.1, "hypervisor") for cpu in (0, 2)]
+
+
+def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
+    of = seen(Machine(cores=4, does={0: Does(1.0)}), 40, records=TASKS)
+    of[0].ended.extend(STEALS)
+    row = PanelRow(("who", "happened", "selected"), (1, 1, 1), 200, 9)
+    lines = row.lines(*of, Choice(cpu=0))
+    assert len(lines) == 9
+    assert {strips.width(line) for line in lines} == {200}
+    assert strips.text(lines[0]).split("─")[0].startswith(" who runs")
+    text = [strips.text(line) for line in lines]
+    x, y = next((line.index("cc1"), i) for i, line in enumerate(text) if "cc1" in line)
+    assert row.target(*of, x, y) == 3
+    y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 2" in line)
+    assert row.target(*of, text[y].index("took"), y) is STEALS[1]
+    assert row.target(*of, text[2].index("at work") if "at work" in text[2] else 190, 2) is None
+    assert row.target(*of, 0, 2) is None
+    assert row.target(*of, 10, 0) is None
+    assert row.target(*of, 10, 99) is None
+
+
+def grid(run: Run) -> tuple[CoreGrid, list[str]]:
+    view = run.app.screen_stack[0].query_one(CoreGrid)
+    return view, [view.render_line(y).text for y in range(view.size.height)]
+
+
+def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(20, records=TASKS)
+        assert run.app._session is not None
+        run.app._session.ended.extend(STEALS)
+        await run.intervals(1, records=TASKS)
+        _, text = grid(run)
+        y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 0" in line)
+        await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y))
+        await run.pilot.pause()
+        monitor = run.app.screen_stack[0]
+        assert isinstance(monitor, Monitor)
+        assert isinstance(monitor.view, Episodes)
+        assert monitor.view._chosen is STEALS[0]
+
+    play(Machine(cores=20), act, (160, 50))
+
+
+def test_a_click_on_a_task_selects_its_core() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(5, records=TASKS)
+        view, text = grid(run)
+        y = next(i for i, line in enumerate(text) if "who runs" in line and "──" in line)
+        y += next(i for i, line in enumerate(text[y:]) if "cc1" in line)
+        await run.pilot.click(CoreGrid, offset=(text[y].index("cc1"), y))
+        await run.pilot.pause()
+        assert view.choice.cpu == 3
+
+    play(Machine(cores=20), act, (160, 50))
