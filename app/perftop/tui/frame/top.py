@@ -54,7 +54,7 @@ class Top(Widget):
         self._plan = heights.head(
             self.screen.size.height,
             width,
-            strip=session is not None and machine_line.has_states(session),
+            strip=session is None or machine_line.has_states(session),
             tiles=session is not None and tiles.serve(session),
             alerted=bool(told.runs) or interval is None,
         )
