@@ -33,6 +33,11 @@ QUIET, OVER, HOT = 0, 1, 2
 SIGNED = 8
 """Minimum rows of a chart whose full hot cells carry the sign of steal."""
 _EIGHTHS = codes_of(theme.LEVELS)
+_HANGING = codes_of(" ▁▂▃▀▅▆▔█")
+"""Cells of which the ground is the lower part, by its height."""
+_IS_SHAPE = np.isin(np.arange(9), (4, 7))
+"""Of these, those that are drawn in the colour of the upper part, which leaves no seams where a
+terminal does not fill its cells."""
 _BLANK = ord(" ")
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _BOTH, _OPEN, _OWN, _REST = range(4)
@@ -167,6 +172,8 @@ def account(
     lower, upper = (kind + np.where(kind == _STEAL, heat, 0) for kind in (lower, upper))
     whole = lower == upper
     codes = np.where(whole & (lower == _IDLE), _BLANK, _EIGHTHS[level])
+    thin = (lower == _IDLE) & (upper == _STEAL) & _IS_SHAPE[level]
+    codes, lower = np.where(thin, _HANGING[level], codes), np.where(thin, _STEAL, lower)
     if rows >= SIGNED:
         codes[whole & (lower > _STEAL)] = ord(theme.STEAL)
     return _drawn(codes, _pairs(lower, upper), _account_names(rows >= SIGNED), known)
@@ -246,6 +253,9 @@ def _half(parts: Ints, known: Bools, *, upwards: bool) -> Cells:
         level = np.where(lower == upper, 8, 8 - level)
     rest = (lower == _REST) & (upper == _REST)
     codes = np.where(rest, ord(theme.NEITHER), _EIGHTHS[level])
+    if not upwards:
+        thin = (lower != upper) & (upper == _REST) & _IS_SHAPE[level]
+        codes, upper = np.where(thin, _HANGING[level], codes), np.where(thin, lower, upper)
     return _drawn(codes, _pairs(lower, upper), _half_names(upwards), known)
 
 

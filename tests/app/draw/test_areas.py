@@ -45,7 +45,7 @@ def test_user_and_kernel_grow_from_the_floor() -> None:
 def test_steal_hangs_from_the_ceiling() -> None:
     """8 eighths of the user, 12 of steal: a whole cell, and half of one with ground below it."""
     assert one(account((0.25, 0.0, 0.375))) == [
-        "█ steal", "▄ ground/steal", "  text", "█ user-1",
+        "█ steal", "▀ steal", "  text", "█ user-1",
     ]  # fmt: skip
     hot = one(account((0.25, 0.0, 0.375, HOT)))
     assert hot == ["█ hot", "▄ ground/hot", "  text", "█ user-1"]
@@ -57,11 +57,12 @@ def test_a_tall_chart_has_the_sign_of_steal_in_full_hot_cells() -> None:
     quiet = one(account((0.0, 0.0, 0.1875), rows=8))
     assert hot[:2] == ["╳ alarm/hot-back", "▄ ground/hot"]
     assert over[:2] == ["╳ over/over-back", "▄ ground/steal"]
-    assert quiet[:2] == ["█ steal", "▄ ground/steal"]
+    assert quiet[:2] == ["█ steal", "▀ steal"]
 
 
 def test_a_little_steal_is_seen_and_less_is_not() -> None:
-    assert one(account((0.0, 0.0, 0.004)))[0] == "▇ ground/steal"
+    assert one(account((0.0, 0.0, 0.004)))[0] == "▔ steal"
+    assert one(account((0.0, 0.0, 0.0625)))[0] == "▆ ground/steal"
     assert one(account((0.0, 0.0, 0.0039)))[0] == "  text"
     assert one(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
 

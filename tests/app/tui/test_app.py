@@ -138,7 +138,7 @@ def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
 
 def test_a_click_selects() -> None:
     async def act(run: Run) -> None:
-        await run.pilot.click(CoreGrid, offset=(20, 4))
+        await run.pilot.click(CoreGrid, offset=(20, 16))
         assert run.grid.choice.cpu == 2
 
     play(Machine(), act)
@@ -209,7 +209,7 @@ def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
 
 def test_where_there_is_no_room_rows_are_what_remains() -> None:
     async def act(run: Run) -> None:
-        assert run.has("SMT states")
+        assert run.has("round the middle")
         await run.pilot.resize_terminal(20, 5)
         await run.pilot.press("down", "down", "down")
         await run.intervals(1)
@@ -221,7 +221,7 @@ def test_where_there_is_no_room_rows_are_what_remains() -> None:
         assert run.grid.choice.cpu == 1
         await run.pilot.resize_terminal(80, 24)
         await run.intervals(1)
-        assert run.has("SMT states")
+        assert run.has("lp0 / lp1")
         assert run.has("package 0")
         assert run.has("q quit")
 
@@ -282,15 +282,21 @@ def test_a_cpu_that_goes_away_is_off() -> None:
     async def act(run: Run) -> None:
         run.feed.offline(7)
         await run.intervals(2)
-        row = next(line for line in run.text() if " 3,7 " in line and "hotplug" not in line)
-        assert "off" in row
-        assert "▀" in row  # the other half goes on
+        lines = below(run, "core 3")
+        assert ["lp1", "off"] in lines
+        assert ["lp0", "off"] not in lines
         run.feed.offline(3)
         await run.intervals(2)
-        row = next(line for line in run.text() if " 3,7 " in line and "hotplug" not in line)
-        assert row.split() == ["3", "3,7", "off"]
+        assert below(run, "core 3")[1] == ["off"]
 
     play(Machine(), act)
+
+
+def below(run: Run, name: str) -> list[list[str]]:
+    """The words before the charts of a core, by line."""
+    text = [line[1:15] for line in run.text()]
+    at = next(y for y, line in enumerate(text) if name in line)
+    return [line.split() for line in text[at : at + 6]]
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

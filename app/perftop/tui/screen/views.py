@@ -14,7 +14,7 @@ def view(name: str, choice: Choice) -> Canvas:
     made: type[Canvas]
     match name:
         case "overview":
-            from perftop.tui.overview.core_grid import CoreGrid as made  # noqa: N813
+            from perftop.tui.overview.overview import Overview as made  # noqa: N813
         case "heat":
             from perftop.tui.heat.heat_map import HeatMap as made  # noqa: N813
         case "time":

@@ -119,12 +119,24 @@ def test_clocks_of_the_overview_are_told_in_the_chosen_units() -> None:
             assert isinstance(screen, Monitor)
             screen.action_units(unit)
             head = next(line for line in run.text() if "SMT states" in line)
-            row = next(line for line in run.text() if " 2,6 " in line)
+            row = next(line for line in run.text() if " 2,22 " in line)
             package = next(line for line in run.text() if "package 0  " in line)
             assert unit in head
             assert clocks in row
             assert clocks in package
             assert unit in package
+
+    play(Machine(cores=20, changes={"base_hz": Rate(2.0e9, "made")}), act)
+
+
+def test_clocks_of_charts_are_told_in_the_chosen_units() -> None:
+    async def act(run: Run) -> None:
+        for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
+            screen = run.app.screen_stack[0]
+            assert isinstance(screen, Monitor)
+            screen.action_units(unit)
+            assert run.has(f"clock under its ceiling, {unit.replace('base', '×base')}")
+            assert run.has(clocks)
 
     play(Machine(changes={"base_hz": Rate(2.0e9, "made")}), act)
 
@@ -134,7 +146,7 @@ def test_without_a_base_clock_the_overview_stays_with_ghz() -> None:
         screen = run.app.screen_stack[0]
         assert isinstance(screen, Monitor)
         screen.action_units("base")
-        assert run.has(" GHz ")
+        assert run.has("ceiling, GHz")
         assert run.has(" 3.00 ")
 
     play(Machine(), act)

@@ -1,0 +1,172 @@
+"""The time axis below a chart: round times at even distances, and episodes where they ran.
+
+Columns are those of the chart, the newest at its right edge. Columns from before the history have
+no axis.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perftop.base.times import clock
+from perftop.draw import theme
+from perftop.draw.strips import Run, merged
+from perftop.samples.episode import Episode
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.time_axis import Unix, mildest_first
+
+STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+"""Distances of ticks, in seconds."""
+TICK = "┬"
+_APART = 2
+"""Minimum cells between two times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The time of a chart: columns of equal length, the last of which holds the newest moment."""
+
+    end_ns: int
+    """Raw ns at which the last column would end; a multiple of the length of a bin."""
+    bin_ns: int
+    wide: int
+    """Columns in each bin."""
+    columns: int
+    known: int
+    """Columns, from the right, that are not from before the history."""
+    now_ns: int
+    """Raw ns of the newest moment."""
+    per: int = 1
+    """Columns in a cell of the axis."""
+
+    @property
+    def cells(self) -> int:
+        return self.columns // self.per
+
+    @property
+    def free(self) -> int:
+        """Cells at the left that are from before the history."""
+        return (self.columns - self.known) // self.per
+
+    @property
+    def bins(self) -> int:
+        """Bins of which something is known or may be."""
+        return self.columns // self.wide
+
+    @property
+    def start_ns(self) -> int:
+        return self.end_ns - self.bins * self.bin_ns
+
+    def column(self, time_ns: int) -> int:
+        """The column of a moment, which may be off the chart."""
+        before = (self.end_ns - time_ns) // self.bin_ns  # a moment on an edge is in the bin before
+        return self.columns - (before + 1) * self.wide
+
+    def stretch(self, episode: Episode) -> tuple[int, int, bool] | None:
+        """The first and the last cell of an episode, and whether its start is seen; None if it is
+        off the chart or begins later."""
+        if episode.start_ns > self.now_ns:
+            return None
+        end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
+        first = self.column(episode.start_ns + 1)
+        last = max(first, self.column(end_ns)) + self.wide - 1
+        edge = self.columns - self.known
+        if last < edge:
+            return None
+        seen = first >= edge
+        first, last = max(edge, first), min(last, self.columns - 1)
+        return first // self.per, last // self.per, seen
+
+
+def running(episode: Episode, now_ns: int) -> bool:
+    """Whether the episode runs at that moment."""
+    return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
+
+
+def mark(episode: Episode, now_ns: int) -> Run:
+    """Its sign and the style of both sign and stroke: red while it runs."""
+    if running(episode, now_ns):
+        return episode_style.sign(episode), episode_style.severity(episode)
+    return episode_style.sign(episode), "over" if episode_style.wrong(episode) else "dim"
+
+
+def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
+    """Cells of round times and their names, from the left."""
+    zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
+    first_ns = zero_ns + span.end_ns - span.known * span.bin_ns // span.wide
+    local_s = time.localtime(first_ns // 10**9).tm_gmtoff
+    step_ns = step_s * 10**9
+    at_ns = -(-(first_ns + local_s * 10**9) // step_ns) * step_ns - local_s * 10**9
+    found = []
+    while at_ns <= zero_ns + span.now_ns:
+        cell = span.column(at_ns - zero_ns) // span.per
+        if cell >= span.free:
+            found.append((cell, clock(at_ns // 10**9, step_s)))
+        at_ns += step_ns
+    return found
+
+
+def step(span: Span, room: int) -> int:
+    """The smallest distance of ticks, in seconds, that gives each `room` cells."""
+    return next(
+        (s for s in STEPS_S if s * 10**9 * span.wide >= room * span.per * span.bin_ns), STEPS_S[-1]
+    )
+
+
+def rule(
+    span: Span, episodes: Iterable[Episode], marks: Iterable[tuple[int, str]], *, inside: bool
+) -> list[Run]:
+    """The line of the axis: a stroke for each episode with its sign at its start. `inside`: times
+    stand in the line, except over signs and over what runs."""
+    cells: list[Run] = [(" ", "text")] * span.free
+    cells += [(theme.RULE, "rule")] * (span.cells - span.free)
+    for cell, _ in marks:
+        if 0 <= cell < span.cells and not inside:
+            cells[cell] = (TICK, "faint")
+    firm: set[int] = set()
+    for episode in mildest_first(episodes):
+        found = span.stretch(episode)
+        if found is None:
+            continue
+        first, last, seen = found
+        sign, key = mark(episode, span.now_ns)
+        cells[first : last + 1] = [(theme.CLOCK, key)] * (last + 1 - first)
+        if running(episode, span.now_ns):
+            firm.update(range(first, last + 1))
+        if seen:
+            cells[first] = (sign, key)
+            firm.add(first)
+    if inside:
+        _write(cells, marks, firm, span)
+    return merged(cells, span.cells)
+
+
+def _write(cells: list[Run], marks: Iterable[tuple[int, str]], firm: set[int], span: Span) -> None:
+    free = span.free
+    for cell, text in marks:
+        first, last = _placed(cell, text, span.cells)
+        taken = range(max(0, first - 1), min(span.cells, last + 1))
+        if first < free or not firm.isdisjoint(taken):
+            continue
+        for near in taken:
+            cells[near] = (" ", "text")
+        cells[first:last] = [(sign, "dim") for sign in text]
+        free = last + _APART
+
+
+def times(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
+    """The line below the axis: each time centred under its tick."""
+    line, free = "", 0
+    for cell, text in marks:
+        first, last = _placed(cell, text, span.cells)
+        if first >= free:
+            line = line.ljust(first) + text
+            free = last + _APART
+    return [(line.ljust(span.cells), "dim")]
+
+
+def _placed(cell: int, text: str, cells: int) -> tuple[int, int]:
+    first = max(0, min(cell - len(text) // 2, cells - len(text)))
+    return first, first + len(text)

@@ -1,0 +1,173 @@
+"""The cells of all charts of a small machine, from its past. Imports numpy, as the session does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from perftop.base.arrays import Floats, Ints
+from perftop.draw import areas, curves
+from perftop.draw.areas import Look
+from perftop.draw.charts import top
+from perftop.draw.strips import Run
+from perftop.samples.episode import Episode
+from perftop.session.session import Session
+from perftop.tui.overview import chart_past
+from perftop.tui.overview.chart_axis import running
+from perftop.tui.overview.chart_past import Past
+from perftop.tui.overview.chart_units import Unit, busier, lost
+from perftop.tui.shared.sheet import AWAKE
+
+_FLOOR_HZ = 0.5e9
+"""The floor of a clock's scale is a multiple of this."""
+_RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+"""Ends of the scale of IPC."""
+
+Lines = list[list[Run]]
+
+
+@dataclass(slots=True)
+class Drawn:
+    """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
+
+    area: Lines
+    clock: Lines
+    rate: Lines
+    low_hz: float
+
+
+class Drawing:
+    """Charts of the same units, one moment after the other."""
+
+    def __init__(self, session: Session, units: Sequence[Unit], *, counted: bool) -> None:
+        self._session, self._units, self._counted = session, units, counted
+        rows = [row for unit in units for row in unit.rows]
+        at = {row: i for i, row in enumerate(rows)}
+        self._of = [[at[row] for row in unit.rows] for unit in units]
+        """By unit, the indices of its CPUs in values of CPUs."""
+        cores = [[*unit.cpus] for unit in units]
+        keys = ["util", "user", "system", "steal", *(("busy_hz", "ipc") if counted else ())]
+        lookups = chart_past.chosen(session, keys, rows)
+        if counted:
+            lookups["ceiling"] = chart_past.ceiling(cores)
+        self._pairs = [i for i, unit in enumerate(units) if unit.pair]
+        if self._pairs:
+            pairs = [cores[i] for i in self._pairs]
+            lookups["states"] = chart_past.states(pairs)
+            lookups["bounds"] = chart_past.bounds(pairs)
+        self._keys = lookups.keys()
+        self.past = Past(session, lookups)
+        self._top = 1.0
+
+    def draw(
+        self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
+    ) -> list[Drawn]:
+        """The charts after `past.read`. `rate_rows`: lines of the charts of IPC; 0: none."""
+        drawn = [Drawn([], [], [], 0.0) for _ in self._units]
+        episodes = [e for e in episodes if lost(e)]
+        singles = [i for i, unit in enumerate(self._units) if not unit.pair]
+        made: list[tuple[Sequence[int], areas.Cells]] = []
+        if self._pairs:
+            made.append((self._pairs, self._states(rows, look)))
+        if singles:
+            made.append((singles, self._account(singles, episodes, rows, look)))
+        for which, cells in made:
+            for i, lines in zip(which, cells.lines(), strict=True):
+                drawn[i].area = lines
+        if self._counted:
+            self._clocks(drawn, episodes, rows, look)
+            if rate_rows:
+                self._rates(drawn, episodes, rate_rows, look)
+        return drawn
+
+    def _of_cpus(self, key: str) -> Floats:
+        """(CPUs, columns): a metric; NaN where this stream has none."""
+        if key in self._keys:
+            return self.past.of(key)
+        return np.full((sum(map(len, self._of)), self.past.span.columns), np.nan)
+
+    def _account(
+        self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
+    ) -> areas.Cells:
+        """Where the time of CPUs goes. The account divides what is known to be busy, which is finer
+        than the ticks of the account."""
+        at = [self._of[i][0] for i in which]
+        busy, user, kernel, steal = (
+            self._of_cpus(key)[at] for key in ("util", "user", "system", "steal")
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = np.nan_to_num(kernel / (user + kernel))
+        heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
+        return areas.account(busy * (1 - part), busy * part, steal, heat, rows, look)
+
+    def _states(self, rows: int, look: Look) -> areas.Cells:
+        """The states of cores; where they are unknown, what the utilisation of both allows."""
+        states = np.moveaxis(self.past.of("states"), 1, -1)
+        bounds = np.moveaxis(self.past.of("bounds"), 1, -1)
+        _, lp0, lp1, both = np.moveaxis(states, -1, 0)
+        low, high = bounds[..., 3], bounds[..., 7]
+        unknown = np.isnan(both)
+        both = np.where(unknown, low, both)
+        open_ = np.where(unknown, high - low, 0.0)
+        lp0 = np.where(unknown, bounds[..., 1], lp0)
+        lp1 = np.where(unknown, bounds[..., 2], lp1)
+        return areas.states(both, open_, lp0, lp1, rows, look)
+
+    def _marked(
+        self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
+    ) -> Ints:
+        """(charts, columns): `now` while an episode runs that makes this number worse, `over` while
+        one ran that has ended, else 0."""
+        span = self.past.span
+        found = np.zeros((len(which), span.columns), np.intp)
+        for episode in episodes:
+            stretch = span.stretch(episode) if lost(episode) == name else None
+            if stretch is None:
+                continue
+            first, last, _ = stretch
+            value = now if running(episode, span.now_ns) else over
+            hit = [n for n, i in enumerate(which)
+                   if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
+            found[hit, first : last + 1] = np.maximum(found[hit, first : last + 1], value)
+        return found
+
+    def _clocks(
+        self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
+    ) -> None:
+        util = self.past.of("util")
+        hz = busier(self.past.of("busy_hz"), util, self._of)
+        every = [*range(len(self._units))]
+        how = self._marked(every, episodes, "clock", curves.AWAKE, curves.LOST)
+        asleep = ~(busier(util, util, self._of) >= AWAKE)
+        how[asleep & (how != curves.LOST)] = curves.ASLEEP
+        ceiling = self.past.of("ceiling")
+        low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
+        cells = curves.clock(hz, ceiling, how, (low, high), rows, look)
+        for one, lines, floor in zip(drawn, cells.lines(), low.tolist(), strict=True):
+            one.clock, one.low_hz = lines, floor
+
+    def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
+        """The ends of the scales, which units of one type share: the floor below the lowest clock
+        at work, and the highest ceiling."""
+        low, high = np.zeros(len(hz)), np.zeros(len(hz))
+        for kind in dict.fromkeys(unit.type for unit in self._units):
+            mine = [i for i, unit in enumerate(self._units) if unit.type == kind]
+            most = float(np.fmax.reduce(ceiling[mine], axis=None, initial=0.0))
+            most = most or float(np.fmax.reduce(hz[mine], axis=None, initial=_FLOOR_HZ))
+            least = float(np.fmin.reduce(awake[mine], axis=None, initial=most))
+            floor = np.floor(least / _FLOOR_HZ + 1e-6) * _FLOOR_HZ
+            low[mine], high[mine] = min(floor, most - _FLOOR_HZ), most
+        return low, high
+
+    def _rates(
+        self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
+    ) -> None:
+        values = busier(self._of_cpus("ipc"), self.past.of("util"), self._of)
+        self._top = top(values, _RATES, self._top)
+        every = [*range(len(self._units))]
+        how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)
+        cells = curves.rate(values, how, np.full(len(values), self._top), rows, look)
+        for one, lines in zip(drawn, cells.lines(), strict=True):
+            one.rate = lines

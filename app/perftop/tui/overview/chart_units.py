@@ -1,0 +1,184 @@
+"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs. And
+what is told of a unit in one interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.format import ClockUnit
+from perftop.draw import theme
+from perftop.draw.strips import Run, foreign
+from perftop.samples.episode import Episode
+from perftop.session import columns
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.overview.chart_numbers import Numbers
+from perftop.tui.panels.who import runners
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.places import Places
+from perftop.tui.shared.sheet import Sheet
+
+_LOST = {
+    "turbo-drop": "clock", "throttle": "clock", "license": "clock", "steal": "steal",
+    "sibling": "IPC", "package": "clock", "hypervisor": "steal",
+}  # fmt: skip
+"""The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
+_KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
+_STATES = ("neither", "lp0", "lp1", "both")
+
+
+def lost(episode: Episode) -> str:
+    """Name of the number that the episode makes worse; '' if no chart shows it."""
+    return _LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What has one chart."""
+
+    at: int
+    """Index of its place."""
+    rows: tuple[int, ...]
+    """Positions of its CPUs."""
+    cpus: tuple[int, ...]
+    package: int | None
+    type: str | None
+
+    @property
+    def pair(self) -> bool:
+        return len(self.rows) > 1
+
+
+def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
+    """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
+    found = []
+    for at in order:
+        place = places.places[at]
+        if counted:
+            found.append(Unit(at, place.rows, place.cpus, place.package, place.type))
+            continue
+        for row, cpu in zip(place.rows, place.cpus, strict=True):
+            found.append(Unit(at, (row,), (cpu,), place.package, place.type))
+    return found
+
+
+class Moment:
+    """One interval, and what runs in it, for the units of a machine."""
+
+    def __init__(
+        self, session: Session, interval: Interval, places: Places, sheet: Sheet,
+        units: Sequence[Unit], clock: ClockUnit,
+    ) -> None:  # fmt: skip
+        self._session, self._interval, self._places = session, interval, places
+        self._sheet, self._clock = sheet, clock
+        self._several = places.packages > 1
+        self._going = sorted(episode_style.during(session, interval), key=episode_style.rank)
+        self._wide = [e for e in self._going if self._is_wide(e, units)]
+        self._tasks = self._by_cpu()
+        self._steal = session.hello.virtualisation is not None
+
+    @staticmethod
+    def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
+        """Whether the episode befalls most of a package and not single units: it is told once."""
+        hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
+        mine = {unit.package for unit in hit}
+        return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in mine for unit in units)
+
+    def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
+        found: dict[int, list[tuple[float, str]]] = {}
+        for one in runners(self._session, self._interval):
+            for cpu, share in one.shares.items():
+                found.setdefault(cpu, []).append((share, foreign(f"{one.comm} {one.pid}")))
+        return found
+
+    def going(self, unit: Unit) -> list[Episode]:
+        """Episodes that run on the unit, the worst first."""
+        return [e for e in self._going if not {*unit.cpus}.isdisjoint(e.cpus)]
+
+    def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
+        """Sign of the worst episode that runs on most of a package."""
+        cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
+        mine = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
+        return next(((episode_style.sign(e), episode_style.severity(e)) for e in mine),
+                    (" ", "text"))  # fmt: skip
+
+    def numbers(self, unit: Unit, *, chosen: bool, states: bool) -> Numbers:
+        interval, row = self._interval, self._busier(unit)
+        online = any(interval.online[row] for row in unit.rows)
+        own = [e for e in self.going(unit) if e not in self._wide]
+        worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
+        names = frozenset(filter(None, map(lost, own)))
+        shares = self._states(unit) if states else self._account(row)
+        dropped = bool(self._sheet.dropped[unit.at]) or "clock" in map(lost, self.going(unit))
+        loser = next((e for e in own if lost(e) == "IPC"), None)
+        tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
+        return Numbers(
+            self._name(unit, states=states), ",".join(map(str, unit.cpus)) if states else "",
+            shares, names, self._unsure(unit, shares), _sign(worst),
+            [name for _, name in tasks], float(interval.values["busy_hz"][row]),
+            float(self._sheet.ceiling[unit.at]),
+            (theme.DROPPED, "alarm") if dropped else (" ", "text"),
+            float(interval.values["ipc"][row]), _sign(loser), online, self._off(unit),
+            chosen, self._clock,
+        )  # fmt: skip
+
+    def _off(self, unit: Unit) -> frozenset[str]:
+        """Names of the threads of a pair that are offline."""
+        online = self._interval.online
+        gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not online[row]]
+        return frozenset(gone) if unit.pair else frozenset()
+
+    def _name(self, unit: Unit, *, states: bool) -> str:
+        if not states:
+            return f"CPU {unit.cpus[0]}"
+        return f"core {self._places.name(unit.at, 'CPU number')}"
+
+    def _busier(self, unit: Unit) -> int:
+        """Position of the CPU of the unit that had more to do."""
+        util = self._interval.values["util"]
+        return max(unit.rows, key=lambda row: -1.0 if isnan(util[row]) else float(util[row]))
+
+    def _states(self, unit: Unit) -> Mapping[str, float]:
+        core = self._places.places[unit.at].at
+        split = self._interval.split
+        known = dict(zip(_STATES, split.states[core].tolist(), strict=True))
+        return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
+
+    def _account(self, row: int) -> Mapping[str, float]:
+        values, chosen = self._interval.values, self._session.evaluator.chosen
+        names = [name for name, key in _KEYS.items() if chosen[key] or name == "busy"]
+        if not self._steal and "steal" in names:
+            names.remove("steal")
+        found = {name: float(values[_KEYS[name]][row]) for name in names}
+        steal = found.get("steal", 0.0)
+        found["idle"] = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
+        return found
+
+    def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
+        if not self._interval.doubts.any():
+            return frozenset()
+        keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
+        return frozenset(
+            name for name, key in keys.items()
+            if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
+        )  # fmt: skip
+
+
+def _sign(episode: Episode | None) -> Run:
+    if episode is None:
+        return " ", "text"
+    return episode_style.sign(episode), episode_style.severity(episode)
+
+
+def busier(values: Floats, util: Floats, of: Sequence[Sequence[int]]) -> Floats:
+    """(units, columns): the value of the CPU that had more to do in each column. `of`: by unit, the
+    indices of its CPUs in `values` and `util`, (CPUs, columns)."""
+    first = np.array([mine[0] for mine in of])
+    second = np.array([mine[-1] for mine in of])
+    later = np.nan_to_num(util[second], nan=-1.0) > np.nan_to_num(util[first], nan=-1.0)
+    return np.asarray(np.where(later, values[second], values[first]))

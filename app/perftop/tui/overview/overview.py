@@ -1,0 +1,155 @@
+"""The overview: charts where the machine is small enough for the screen, else a row for each
+core."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+
+from perftop.base.format import GHZ, clock_unit
+from perftop.draw import theme
+from perftop.draw.areas import Look
+from perftop.draw.strips import Run
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.overview.charts import Charts, Wishes
+from perftop.tui.overview.core_grid import CoreGrid
+from perftop.tui.panels import happened, selected, who
+from perftop.tui.panels.panel import beside, divided
+from perftop.tui.shared import canvas
+from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.order import arranged
+from perftop.tui.shared.sheet import Reader
+
+_THREE, _COUNTED_THREE = 200, 140
+"""Widths from which there are three panels: on a machine without counters, and with them."""
+
+
+class Overview(CoreGrid):
+    _charts: Charts | None = None
+    _sheets: Reader
+    _fits = False
+    """Whether the charts fit the screen; a filter does not change it."""
+
+    # --- what there is to show
+
+    def show(self, session: Session, interval: Interval) -> None:
+        if self.settle(session) or self._charts is None:
+            self._reader, self._picture = None, None  # of another machine
+            self._sheets = Reader(session, self.places)
+            self._charts = Charts(session, self.places)
+            self._fit()
+        if not self._fits:
+            super().show(session, interval)
+            return
+        self._session, self._interval = session, interval
+        changed = self._draw()
+        if changed:
+            self.redraw()
+        else:
+            self.paint()
+
+    def lay_out(self) -> None:
+        if self._charts is None or self._session is None or not self.size.width:
+            return
+        before = self._fits
+        self._fit()
+        if self._fits:
+            self._draw()
+            self.redraw()
+            self.show_cursor()
+        elif before:
+            self.feet = []
+            super().show(self._session, self._interval)
+        else:
+            super().lay_out()
+
+    def _fit(self) -> None:
+        assert self._charts is not None
+        size = self.size
+        self._fits = not self.bare and self._charts.fit(size.height, size.width)
+
+    def _draw(self) -> bool:
+        """Makes the lines anew; returns whether there is another number of them."""
+        session, interval, charts = self._session, self._interval, self._charts
+        assert session is not None
+        assert charts is not None
+        self._reader, self._picture = None, None  # the rows are made anew if they come back
+        base = session.hello.base_hz
+        unit = clock_unit(self.choice.units, nan if base is None else base.hz)
+        clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
+        order = arranged(self.places, self.choice, session, interval)
+        wishes = Wishes(self._shapes(), self.choice.window_s, clock, self.choice.cpu)
+        charts.read(session, interval, self._sheets.read(interval), order, wishes)
+        before = self.count, len(self.feet)
+        self.count, self.heads = len(charts.lines), []
+        room = self.size.height - self.count
+        self.feet = [([], "calm")] if room > charts.below else []
+        self.feet += [(line, "calm") for line in self._panel_lines(room - len(self.feet))]
+        return before != (self.count, len(self.feet))
+
+    def _shapes(self) -> Look:
+        if self.choice.ascii:
+            return "ascii"
+        plain = self.app.no_color or theme.PALETTES[self.app.current_theme.name].ansi
+        return "shapes" if plain else "colour"
+
+    def _panel_lines(self, height: int) -> list[list[Run]]:
+        """`height` lines of panels side by side."""
+        session, interval, choice, width = self._session, self._interval, self.choice, self.width
+        assert session is not None
+        assert self._charts is not None
+        counted = self._charts.counted
+        three = width >= (_COUNTED_THREE if counted else _THREE)
+        shares = [44, 44, 62] if counted and three else [60, 100, 70] if three else (
+            [60, 37] if width >= _COUNTED_THREE else [37, 38])  # fmt: skip
+        sizes = divided(width, shares)
+        found = [
+            who.lines(session, interval, sizes[-2], height),
+            happened.lines(session, interval, sizes[-1], height),
+        ]
+        if three:
+            mine = selected.lines(
+                session, interval, sizes[0], height, cpu=choice.cpu, units=choice.units
+            )
+            found.insert(0, mine)
+        return beside(found, sizes)
+
+    # --- lines and the cursor
+
+    def line(self, y: int) -> canvas.Line:
+        if self._fits and self._charts is not None:
+            return self._charts.lines[y], "calm"
+        return super().line(y)
+
+    def cpu(self, y: int) -> int | None:
+        if self._fits and self._charts is not None:
+            at = self._charts.rows[y]
+            return None if at is None else self.places.places[at].cpus[0]
+        return super().cpu(y)
+
+    def chosen(self) -> None:
+        if self._fits:
+            self._draw()
+            Cursor.chosen(self)
+        else:
+            super().chosen()
+
+    def choose(self, y: int, towards: int = 1) -> None:
+        self._kind().choose(self, y, towards)
+
+    def action_move(self, by: int) -> None:
+        self._kind().action_move(self, by)
+
+    def action_page(self, by: int) -> None:
+        self._kind().action_page(self, by)
+
+    def action_end(self, to: int) -> None:
+        self._kind().action_end(self, to)
+
+    def _kind(self) -> type[Cursor]:
+        """Who moves the cursor: with charts it only goes from line to line."""
+        return Cursor if self._fits else CoreGrid
+
+    def action_fold(self) -> None:
+        if not self._fits:
+            super().action_fold()

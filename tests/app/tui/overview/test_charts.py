@@ -1,0 +1,178 @@
+"""The overview of small machines: which charts there are, and that any size can be drawn."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import Does, Machine, guest
+from hypothesis import given
+from hypothesis import strategies as st
+from playing import Run, play
+
+from perftop.draw import strips
+from perftop.session.history import History
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.tui.overview.chart_axis import Span, rule, step, ticks, times
+from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
+from perftop.tui.overview.charts import Charts, Wishes
+from perftop.tui.shared.places import Places
+from perftop.tui.shared.sheet import Reader
+
+S = 10**9
+
+
+def told(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
+    session = Session(machine.hello, History(machine.hello))
+    for seq in range(samples):
+        session.apply(machine.frame(seq))
+        if seq % 5 == 4:
+            interval = session.take()
+    return session, interval
+
+
+def charts(machine: Machine, width: int, height: int, **wishes: object) -> Charts | None:
+    session, interval = told(machine)
+    places = Places(session)
+    made = Charts(session, places)
+    if not made.fit(height, width):
+        return None
+    order = [*range(len(places.places))]
+    wish = Wishes("colour", 60.0, cpu=0)
+    made.read(session, interval, Reader(session, places).read(interval), order, wish)
+    return made
+
+
+# --- the plan
+
+
+@pytest.mark.parametrize(
+    ("count", "height", "rows"),
+    [(1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2)],
+)
+def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
+    count: int, height: int, rows: int
+) -> None:
+    found = plan(count, height, 160, packages=1, beside=False)
+    assert found is not None
+    assert (found.kind, found.rows) == ("titled", rows)
+
+
+@pytest.mark.parametrize(
+    ("count", "height", "rows", "gap"),
+    [(4, 41, 6, 1), (8, 41, 4, 0), (16, 41, 2, 0), (4, 18, 2, 0), (2, 18, 4, 0)],
+)
+def test_charts_of_cores_have_an_even_number_of_rows(
+    count: int, height: int, rows: int, gap: int
+) -> None:
+    found = plan(count, height, 160, packages=1, beside=True)
+    assert found is not None
+    assert (found.kind, found.rows, found.gap) == ("beside", rows, gap)
+
+
+@pytest.mark.parametrize(("count", "height", "width"), [(17, 41, 160), (8, 18, 80), (2, 41, 59)])
+def test_where_charts_do_not_fit_there_are_rows(count: int, height: int, width: int) -> None:
+    assert plan(count, height, width, packages=1, beside=True) is None
+
+
+@given(st.integers(1, 20), st.integers(1, 90), st.booleans(), st.integers(1, 2))
+def test_a_plan_fills_the_height_and_leaves_room_for_panels(
+    count: int, height: int, beside: bool, packages: int
+) -> None:
+    found = plan(count, height, NARROWEST, packages=packages, beside=beside)
+    if found is None:
+        return
+    assert lines(found) + found.blank + found.panels == height
+    assert found.panels >= 4
+
+
+def lines(of: Plan) -> int:
+    each = of.rows + (of.kind == "titled")
+    axes = (of.charts if of.axes else 1) + of.times
+    return of.headings + of.charts * each + (of.charts - 1) * of.gap + axes
+
+
+# --- the axis
+
+
+def test_ticks_are_round_and_even_and_their_times_are_centred() -> None:
+    """40 columns of 1 s up to second 100 of the day."""
+    span = Span(100 * S, S, 1, 40, 40, 100 * S)
+    marks = ticks(span, step(span, 16), lambda ns: ns / 1e9)
+    assert [column for column, _ in marks] == [19, 39]
+    assert strips.text(times(span, marks)).rstrip().endswith(marks[1][1])
+    assert strips.text(times(span, marks)).index(marks[0][1]) == 15
+    assert strips.text(rule(span, [], marks, inside=False)) == "─" * 19 + "┬" + "─" * 19 + "┬"
+
+
+def test_there_is_no_axis_before_the_history() -> None:
+    span = Span(100 * S, S, 2, 40, 10, 100 * S)
+    assert strips.text(rule(span, [], [], inside=False)) == " " * 30 + "─" * 10
+
+
+# --- the picture
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)])
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("counted", [True, False])
+def test_lines_are_no_wider_than_the_screen(
+    width: int, height: int, count: int, counted: bool
+) -> None:
+    machine = Machine(cores=count) if counted else guest({0: Does(0.5, steal=0.2)})
+    made = charts(machine, width, height)
+    if made is None:
+        return
+    assert {strips.width(line) for line in made.lines} <= {*range(width + 1)}
+    assert len(made.lines) == len(made.rows) <= height - made.below
+    assert {at for at in made.rows if at is not None} == {*range(len(made._places.places))}
+
+
+def test_a_guest_has_a_title_above_each_chart() -> None:
+    made = charts(guest({0: Does(0.5, system=0.25, steal=0.25)}), 120, 41)
+    assert made is not None
+    title = strips.text(made.lines[0])
+    assert title.split()[1:7] == ["CPU", "0", "50.0", "%", "█", "user"]
+    assert "steal 25.0" in title
+    assert strips.text(made.lines[1]).startswith("▌  100 ")
+
+
+def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("down")
+        lines = [run.grid.render_line(y).text for y in range(run.grid.count)]
+        bars = [y for y, line in enumerate(lines) if line.startswith("▌")]
+        assert len(bars) == 6
+        assert run.grid.choice.cpu == 1
+        await run.pilot.click("#overview", offset=(40, 9))
+        assert run.grid.choice.cpu == 1
+        await run.pilot.click("#overview", offset=(40, 3))
+        assert run.grid.choice.cpu == 0
+
+    play(Machine(cores=4), act)
+
+
+def test_charts_of_a_past_moment_are_those_of_then() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(4)
+        end = run.grid.count - 2  # without the axis: episodes are found later than they begin
+        then = [run.grid.render_line(y).text for y in range(end)]
+        run.feed.machine.does = {cpu: Does(0.25) for cpu in range(8)}
+        await run.intervals(3)
+        assert [run.grid.render_line(y).text for y in range(end)] != then
+        await run.pilot.press("space", *["comma"] * 6)
+        await run.pilot.pause()
+        assert [run.grid.render_line(y).text for y in range(end)] == then
+
+    play(Machine(cores=4), act)
+
+
+def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None:
+    async def act(run: Run) -> None:
+        for size in ((160, 50), (20, 5), (80, 24), (240, 70), (300, 90), (61, 20), (120, 30)):
+            await run.pilot.resize_terminal(*size)
+            await run.intervals(1)
+            grid = run.grid
+            widths = {grid.render_line(y).cell_length for y in range(grid.size.height)}
+            assert widths == {size[0]}
+
+    play(Machine(cores=2), act)
