@@ -84,7 +84,8 @@ def test_the_cursor_opens_what_it_comes_to() -> None:
         for keys, cpu in ((["down"] * 10, 10), (["up"], 9), (["G"], 29), (["g"], 0)):
             await run.pilot.press(*keys)
             assert run.grid.choice.cpu == cpu
-            assert len([line for line in run.text() if line.startswith("▌")]) == 1
+            lines = [run.grid.render_line(y).text for y in range(run.grid.size.height)]
+            assert sum(line.startswith("▌") for line in lines) == 1
             assert len(packages(run)) == 3
 
     play(machine(), act, (100, 20))

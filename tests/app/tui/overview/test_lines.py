@@ -247,7 +247,7 @@ def test_a_guest_has_a_row_a_cpu_and_no_column_of_dashes() -> None:
     text = lines(p)[0]
     assert theme.MISSING not in text
     sign, number, util, bar = text.split()[:4]
-    assert sign == theme.EPISODES["neighbour"]
+    assert sign == theme.STEAL
     assert (number, util) == ("0", "50.0")
     assert [bar.count(shape) for shape in "█▓╳·"] == pytest.approx([len(bar) / 4] * 4, abs=1)
     assert keys(p, 0, "25.0") >= {"alarm"}
