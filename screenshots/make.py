@@ -112,13 +112,15 @@ async def draw_replay(picture: Picture) -> str:
         with Recording(path) as recording:
             app = ReplayApp(recording, INTERVAL_NS, clock=lambda: 0.0)
             async with app.run_test(size=picture.size) as pilot:
-                while app.interval is None:
+                while (replay := app.status.replay) is None or replay.indexed is not None:
                     await pilot.pause(0.01)
                 for key in picture.keys:
                     await pilot.press(key)
                     await pilot.pause()
                     while app.status.replay is None or app.status.replay.seeking_ns is not None:
                         await pilot.pause(0.01)
+                while any(worker.group == "deepen" for worker in app.workers):
+                    await pilot.pause(0.01)
                 await pilot.pause()
                 return app.export_screenshot(title="perftop")
 
