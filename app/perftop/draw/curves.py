@@ -22,8 +22,8 @@ _TALL: Mapping[Look, int] = {
     "colour": braille.TALL, "shapes": braille.TALL, "ascii": len(braille.PLAIN)
 }  # fmt: skip
 """Dots in a cell by its height."""
-_CLOCK = ("clock", "faint", "alarm/drop-back", "text", "rule", "faint/drop-back")
-_CLEAR, _LIMIT, _LOST_LIMIT = 3, 4, 5
+_CLOCK = ("clock", "faint", "alarm/drop-back", "text", "rule", "faint/drop-back", "text/drop-back")
+_CLEAR, _LIMIT, _LOST_LIMIT, _LOST_CLEAR = 3, 4, 5, 6
 
 
 def clock(
@@ -47,10 +47,12 @@ def clock(
     there, limited = (_any(part, rows - 1, look) for part in (line, below))
     state = _worst(how).ravel()
     keys = np.where(there, state, np.where(limited, _LIMIT, _CLEAR))
-    keys[:, state == LOST] = LOST
+    keys = np.where(state == LOST, np.where(there | limited, LOST, _LOST_CLEAR), keys)
     top = _any(at_top[None], 1, look, tall=1)
     first = np.where(top, ord(theme.LIMIT), ord(" ")).astype(np.uint32)
-    first_keys = np.where(state == LOST, _LOST_LIMIT, _LIMIT)[None]
+    first_keys = np.where(
+        state == LOST, np.where(top, _LOST_LIMIT, _LOST_CLEAR), np.where(top, _LIMIT, _CLEAR)
+    )
     return _cells(np.vstack([first, codes]), np.vstack([first_keys, keys]), charts, _CLOCK)
 
 
@@ -62,10 +64,11 @@ def rate(values: Floats, how: Ints, high: Floats, rows: int, look: Look = "colou
     codes = braille.plain_area(area) if look == "ascii" else braille.codes(area)
     lost = _worst(how).ravel() == LOST
     keys = np.where(lost, GRADES, 0) + grades(rows)[::-1, None]
+    keys = np.where(codes == ord(" "), len(_RATES) - 1, keys)
     return _cells(codes, keys, len(values), _RATES)
 
 
-_RATES = [f"{area}-{grade}" for area in ("ipc", "loss") for grade in range(GRADES)]
+_RATES = [*(f"{area}-{grade}" for area in ("ipc", "loss") for grade in range(GRADES)), "text"]
 
 
 def _wide(look: Look) -> int:

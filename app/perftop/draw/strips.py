@@ -38,18 +38,26 @@ def merged(runs: Iterable[Run], size: int) -> list[Run]:
     held, key = "", "text"
     for part, style in runs:
         # A space looks the same in all styles with the same background.
-        if style == key or (part.isspace() and not (grounded(key) or grounded(style))):
+        plain = part.isspace() and not (grounded(key) or grounded(style) or _borrowed(held))
+        if style == key or plain:
             held += part
         elif part:
             if held:
                 done.append((held, key))
             held, key = part, style
     left = size - sum(len(part) for part, _ in done) - len(held)
-    if grounded(key):
+    if grounded(key) or (left > 0 and _borrowed(held)):
         done.append((held, key))
         held, key = "", "text"
     done.append((held + " " * left, key))
     return [run for run in (_cut(done, size) if left < 0 else done) if run[0]]
+
+
+def _borrowed(text: str) -> bool:
+    """Whether the text ends with a character that browsers take from another font. Its width is
+    right for a run as a whole, so blanks in the same run would move what stands before them."""
+    last = text[-1:]
+    return "\u2800" <= last <= "\u28ff" or last == theme.LIMIT
 
 
 def _cut(runs: list[Run], size: int) -> list[Run]:

@@ -36,7 +36,7 @@ def test_the_clock_is_a_thick_line_below_its_ceiling() -> None:
 
 def test_unknown_has_no_dots_and_no_line_leads_to_it() -> None:
     assert clock([7, NAN, NAN, 0], [NAN] * 4) == [
-        [("  ", "rule")],
+        [("  ", "text")],
         [("⠃", "clock"), (" ", "text")],
         [(" ", "text"), ("⢠", "clock")],
     ]
@@ -44,7 +44,7 @@ def test_unknown_has_no_dots_and_no_line_leads_to_it() -> None:
 
 def test_a_lower_ceiling_is_dotted() -> None:
     lines = clock([0, 0, 0, 0], [7, 7, 5, 5])
-    assert lines[0] == [("┄ ", "rule")]
+    assert lines[0] == [("┄", "rule"), (" ", "text")]
     assert strips.text(lines[1]) == " ⠄"
     assert lines[1][-1][1] == "rule"
 
@@ -53,7 +53,7 @@ def test_what_is_lost_is_red_on_its_own_ground_and_sleep_is_faint() -> None:
     lines = clock([7] * 6, [7] * 6, [AWAKE, AWAKE, ASLEEP, ASLEEP, AWAKE, LOST])
     assert lines[0] == [("┄┄", "rule"), ("┄", "faint/drop-back")]
     assert lines[1] == [("⠛", "clock"), ("⠛", "faint"), ("⠛", "alarm/drop-back")]
-    assert lines[2] == [("  ", "text"), (" ", "alarm/drop-back")]
+    assert lines[2] == [("  ", "text"), (" ", "text/drop-back")]
 
 
 def test_lines_of_several_charts_do_not_join_and_have_their_own_scales() -> None:
@@ -71,8 +71,8 @@ def test_a_rate_is_an_area_from_zero() -> None:
     values, how = np.array([[1.5, 1.5, 0.0, 0.01, 3.0, NAN]]), np.array([[0, 0, 0, 0, 0, LOST]])
     lines = curves.rate(values, how, np.array([3.0]), 3).lines()[0]
     assert lines == [
-        [("  ", "ipc-10"), ("⡇", "loss-10")],
-        [("⣤ ", "ipc-6"), ("⡇", "loss-6")],
+        [("  ", "text"), ("⡇", "loss-10")],
+        [("⣤", "ipc-6"), (" ", "text"), ("⡇", "loss-6")],
         [("⣿⢀", "ipc-2"), ("⡇", "loss-2")],
     ]
 
@@ -101,3 +101,10 @@ def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, l
     for line in [*lines, *made.lines()[0]]:
         assert strips.width(line) == len(even) // 2
         assert all(part in known for _, key in line for part in key.split("/"))
+
+
+def test_a_run_of_dots_is_not_joined_with_blanks() -> None:
+    """Browsers take dots from another font, which has the right width for a whole run only."""
+    runs = [("⣿⣿", "clock"), ("  ", "text"), ("3.00", "text")]
+    assert strips.merged(runs, 9) == [("⣿⣿", "clock"), ("  3.00 ", "text")]
+    assert strips.merged(runs[:1], 4) == [("⣿⣿", "clock"), ("  ", "text")]

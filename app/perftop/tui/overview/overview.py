@@ -8,13 +8,11 @@ from math import isnan, nan
 from perftop.base.format import GHZ, clock_unit
 from perftop.draw import theme
 from perftop.draw.areas import Look
-from perftop.draw.strips import Run
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.charts import Charts, Wishes
 from perftop.tui.overview.core_grid import CoreGrid
-from perftop.tui.panels import happened, selected, who
-from perftop.tui.panels.panel import beside, divided
+from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
@@ -84,7 +82,9 @@ class Overview(CoreGrid):
         self.count, self.heads = len(charts.lines), []
         room = self.size.height - self.count
         self.feet = [([], "calm")] if room > charts.below else []
-        self.feet += [(line, "calm") for line in self._panel_lines(room - len(self.feet))]
+        self._panels = self._panel_row(room - len(self.feet))
+        found = self._panels.lines(session, interval, self.choice)
+        self.feet += [(line, "calm") for line in found]
         return before != (self.count, len(self.feet))
 
     def _shapes(self) -> Look:
@@ -93,26 +93,15 @@ class Overview(CoreGrid):
         plain = self.app.no_color or theme.PALETTES[self.app.current_theme.name].ansi
         return "shapes" if plain else "colour"
 
-    def _panel_lines(self, height: int) -> list[list[Run]]:
-        """`height` lines of panels side by side."""
-        session, interval, choice, width = self._session, self._interval, self.choice, self.width
-        assert session is not None
+    def _panel_row(self, height: int) -> PanelRow:
         assert self._charts is not None
-        counted = self._charts.counted
-        three = width >= (_COUNTED_THREE if counted else _THREE)
-        shares = [44, 44, 62] if counted and three else [60, 100, 70] if three else (
-            [60, 37] if width >= _COUNTED_THREE else [37, 38])  # fmt: skip
-        sizes = divided(width, shares)
-        found = [
-            who.lines(session, interval, sizes[-2], height),
-            happened.lines(session, interval, sizes[-1], height),
-        ]
-        if three:
-            mine = selected.lines(
-                session, interval, sizes[0], height, cpu=choice.cpu, units=choice.units
-            )
-            found.insert(0, mine)
-        return beside(found, sizes)
+        width = self.width
+        if self._charts.counted and width >= _COUNTED_THREE:
+            return PanelRow(("selected", "who", "happened"), (44, 44, 62), width, height)
+        if width >= _THREE:
+            return PanelRow(("selected", "who", "happened"), (60, 100, 70), width, height)
+        shares = (60, 37) if width >= _COUNTED_THREE else (37, 38)
+        return PanelRow(("who", "happened"), shares, width, height)
 
     # --- lines and the cursor
 
