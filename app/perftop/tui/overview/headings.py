@@ -43,13 +43,13 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     name = "package " + ("?" if package is None else str(package))
     runs: list[Run] = [mark, sign, (" ", "text"), (name, "bright")]
     util, hz = _over(picture, package)
-    for key, piece in (
-        ("bar", _work(util)),
-        ("", _clock(picture, package, hz, wide)),
-        ("work", _power(picture, package)),
-        ("", _losses(picture, package, wide)),
-    ):
+    for key, piece in (("bar", _work(util)), ("", _clock(picture, package, hz, wide))):
         _place(runs, piece, start(picture, key), size - 1)
+    power = _power(picture, package)
+    told = _losses(picture, package, wide, size - width(runs) - GAP - 1)
+    if width(runs) + width(power) + width(told) + 2 * GAP <= size or not told:
+        _place(runs, power, start(picture, "work"), size - 1)
+    _place(runs, told, 0, size - 1)
     room = max(0, size - width(runs) - 2)
     bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
     return [*runs, *(bar or [(" " + theme.RULE * room, "rule")])]
@@ -104,7 +104,7 @@ def _power(picture: Picture, package: int | None) -> list[Run]:
     return [(f"{power:3.0f}", "text"), (f"{of} W", "dim")]
 
 
-def _losses(picture: Picture, package: int | None, wide: Iterable[Episode]) -> list[Run]:
+def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
     """What the whole package lost; else how many of its cores lose something."""
     worst = next(iter(wide), None)
     if worst is not None:
@@ -116,7 +116,9 @@ def _losses(picture: Picture, package: int | None, wide: Iterable[Episode]) -> l
     name, count = max(counts.items(), key=lambda item: item[1])
     what = ("core" if picture.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
     loses = "loses" if count == 1 else "lose"
-    return [(f"{count} of {len(rows)} {what} {loses} {_LOSE.get(name, '')}".rstrip(), "text")]
+    text = f"{count} of {len(rows)} {what} {loses}"
+    long = f"{text} {_LOSE.get(name, '')}".rstrip()
+    return [(long if room >= len(long) else text, "text")]
 
 
 def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:

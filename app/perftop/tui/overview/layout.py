@@ -206,7 +206,7 @@ def _clock(known: Known, air: int) -> list[_Wish]:
     ceiling = Placed("turbo_ceiling_hz", "ceiling", 9)
     return [
         _Wish(Placed("busy_hz", title, max(5, len(title)) + 1 + air, arg=LEAD)),
-        *([_Wish(ceiling, 8)] if known.ceiling else []),
+        *([_Wish(ceiling, 8)] if known.ceiling and air else []),
     ]
 
 

@@ -190,19 +190,23 @@ def _who(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: li
     if trouble is not None and trouble.victim:
         loser = tasks.get(trouble.row, "")
         if loser and taker:
-            loser = fit(loser, min(len(loser), max(room - 3 - len(taker), room // 2 - 1)))
-            left = max(0, room - len(loser) - 3)
-            runs += [
-                (loser, "bright"),
-                (f" {theme.TAKEN_BY} ", "alarm"),
-                (fit(taker, left), "taker"),
-            ]
+            runs += _taken(loser, taker, room)
         else:
             runs.append((fit(loser or taker, room), "bright"))
         return
     busy = (row.idle or not util < IDLE for util in row.numbers["util"])
     names = (name for name, at_work in zip(tasks.values(), busy, strict=True) if name and at_work)
     runs.append((fit(" · ".join(dict.fromkeys(names)), room), "dim" if row.idle else "text"))
+
+
+def _taken(loser: str, taker: str, room: int) -> list[Run]:
+    """Who loses and who takes, without their numbers where those do not fit."""
+    sign = f" {theme.TAKEN_BY} "
+    if len(loser) + len(sign) + len(taker) > room:
+        loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
+    loser = fit(loser, min(len(loser), max(room - len(sign) - len(taker), room // 2 - 1)))
+    left = max(0, room - len(loser) - len(sign))
+    return [(loser, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
 
 
 def _task(p: Picture, cpu: int) -> str:

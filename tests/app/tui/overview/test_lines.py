@@ -137,6 +137,15 @@ def test_a_victim_names_its_taker() -> None:
     assert "t2 4002 ◂ hypervisor" in lines(p)[2]
 
 
+def test_where_room_is_scarce_who_loses_to_whom_goes_before_numbers() -> None:
+    p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
+    assert "t2 ◂ t6" in lines(p)[2]
+    p.columns = []
+    told = strips.text(heading(p, Line("package", 0), 76))
+    assert "2 of 4 cores lose" in told
+    assert " W" not in told
+
+
 def test_only_the_cpu_that_lost_has_a_red_number() -> None:
     p = losing(Machine(), "neighbour", [6], depth=0.31, cause="sibling")
     ipc = [key for text, key in row(p, 2)[0] if text.strip() == "1.25"]
