@@ -2,6 +2,7 @@
 
 python screenshots/make.py            writes those that have changed
 python screenshots/make.py --check    says which would, and writes nothing
+python screenshots/make.py --png      also draws two of them by chromium, for places without SVG
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import html
+import math
 import os
 import re
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -51,6 +55,11 @@ class Picture:
 
 
 PICTURES = [
+    Picture("guest", "guest", 76, (160, 50)),
+    Picture("guest-80x24", "guest", 76, (80, 24)),
+    Picture("small", "demo,cpus=8", 54, (160, 50)),
+    Picture("neighbour", "neighbour,cpus=64", 17, (160, 50)),
+    Picture("wide-256", "smt-mix,cpus=256", 12, (240, 70)),
     Picture("overview", "smt-mix,cpus=48,packages=2", 12, (160, 40), ("down",) * 5),
     Picture("turbo-drop", "turbo-drop,cpus=32,packages=2", 9, (160, 44)),
     Picture("heat-map", "smt-mix,cpus=256,packages=2", 12, (120, 32), ("2", "w")),
@@ -59,10 +68,9 @@ PICTURES = [
     Picture("core", "turbo-drop,cpus=32,packages=2", 40, (160, 46), ("enter", "[")),
     Picture("episodes", "throttle,cpus=32,packages=2", 52, (160, 24), ("5",)),
     Picture("neighbours", "neighbour,cpus=32", 17, (160, 30), ("6",), watch="lmp"),
-    Picture("small", "smt-mix,cpus=16", 12, (80, 24)),
-    Picture("wide-256", "smt-mix,cpus=256", 12, (240, 70)),
-    Picture("light", "smt-mix,cpus=16", 12, (120, 30), theme="perftop-light"),
-    Picture("no-color", "smt-mix,cpus=16", 12, (120, 30), no_color=True),
+    Picture("help", "demo,cpus=8", 54, (160, 60), ("question_mark",)),
+    Picture("light", "demo,cpus=8", 54, (120, 30), theme="perftop-light"),
+    Picture("no-color", "demo,cpus=8", 54, (120, 30), no_color=True),
     Picture(
         "replay",
         "turbo-drop,cpus=32,packages=2",
@@ -72,6 +80,13 @@ PICTURES = [
         replayed=True,
     ),
 ]
+
+
+PNG = "guest", "neighbour"
+"""Those that are drawn as PNG, too."""
+BROWSERS = "chromium", "chromium-browser", "google-chrome"
+DRAW_S = 60
+"""Longest time for the browser to draw one."""
 
 
 def capture(picture: Picture) -> list[wire.Message]:
@@ -182,6 +197,27 @@ def aligned(svg: str) -> str:
     return _TEXT.sub(pieces, svg)
 
 
+def rasterised(path: Path) -> str:
+    """Draws a picture as PNG beside it, at twice its size. Returns what prevented it, else ''."""
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None:
+        return "there is no chromium"
+    _, _, wide, high = re.findall(
+        r"[\d.]+", path.read_text(encoding="utf-8").partition("viewBox")[2]
+    )[:4]
+    target = path.with_suffix(".png")
+    window = f"--window-size={math.ceil(float(wide))},{math.ceil(float(high))}"
+    with TemporaryDirectory() as profile:
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                     f"--user-data-dir={profile}", "--force-device-scale-factor=2", window,
+                     f"--screenshot={target}", path.as_uri()]  # fmt: skip
+        try:
+            subprocess.run([browser, *arguments], check=True, capture_output=True, timeout=DRAW_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            return str(error)
+    return ""
+
+
 def main() -> int:
     os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor"}
     time.tzset()
@@ -198,6 +234,9 @@ def main() -> int:
                 path.write_text(text, encoding="utf-8")
     for path in changed:
         print(path.name)
+    for name in PNG if "--png" in sys.argv else ():
+        if trouble := rasterised(HERE / f"{name}.svg"):
+            print(f"{name}.png: {trouble}", file=sys.stderr)
     return 1 if changed and "--check" in sys.argv else 0
 
 

@@ -58,6 +58,9 @@ def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     monkeypatch.setenv("COLORTERM", "truecolor")
     for kind in ("CACHE", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.getbasetemp() / kind.lower()))
+    greeted = tmp_path_factory.getbasetemp() / "state" / "perftop" / "greeted"
+    greeted.parent.mkdir(parents=True, exist_ok=True)
+    greeted.touch()  # the hint for the first run would stand in pictures
     for name in ("NO_COLOR", "COLUMNS", "LINES", "TEXTUAL_THEME"):
         monkeypatch.delenv(name, raising=False)
     time.tzset()

@@ -22,6 +22,8 @@ sample."""
 LEAST_ROWS = 512
 """Samples for which there is room in any case: after a drop a fifth percentile still rests on a
 dozen samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
+PIECE = 256
+"""Rows that are moved at once when samples are dropped."""
 LIVE_BYTES = 4 << 20
 """Size of the samples kept where history is kept too, at any number of CPUs."""
 PARTS = "top", "bottom", "all"
@@ -91,13 +93,20 @@ class Distribution:
         for row in rows:
             if self._seen % self._stride == 0:
                 if self._count == len(self._kept):
-                    self._count = (self._count + 1) // 2
-                    self._kept[: self._count] = self._kept[::2]
-                    self._stride *= 2
+                    self._thin()
                 if self._seen % self._stride == 0:
                     self._kept[self._count] = row
                     self._count += 1
             self._seen += 1
+
+    def _thin(self) -> None:
+        """Drops every second row. Piece by piece, since numpy copies what overlaps, and the memory
+        of a large copy would not be given back."""
+        self._count = (self._count + 1) // 2
+        self._stride *= 2
+        for at in range(0, self._count, PIECE):
+            end = min(at + PIECE, self._count)
+            self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
     def _sum(self, splits: Sequence[Split], states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]

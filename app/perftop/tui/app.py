@@ -32,6 +32,7 @@ from perftop.session import episode_navigation, marks
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui import first_run
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Status
 from perftop.tui.playhead import Playhead
@@ -63,11 +64,13 @@ class PerfTopApp(App[None]):
         *,
         pace: Callable[[int], None] = lambda _: None,
         ascii_: bool = False,
+        greeting: str = "",
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
-        numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on."""
+        numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on.
+        `greeting`: a message for the first numbers."""
         super().__init__()
         self._open, self._deliver = opener, pace
         self._cost = Cost(cpu_clock)
@@ -81,6 +84,7 @@ class PerfTopApp(App[None]):
         self._session: Session | None = None
         self._deck: Deck | None = None
         self.playhead = Playhead()
+        self._greeting = greeting
         self._said, self._until_s = "", 0.0
         """The last message, and when it is removed, by the clock."""
         self._choice = Choice()
@@ -177,6 +181,9 @@ class PerfTopApp(App[None]):
         arrived = [self._arrived(session) for _ in self._played(session, messages)]
         if any(arrived) and not self.playhead.paused:
             self.status = replace(self.status, own=self._cost.share(session))
+            if self._greeting:
+                self._say(self._greeting)
+                self._greeting = ""
             self._tell()
 
     def _arrived(self, session: Session) -> bool:
@@ -350,9 +357,11 @@ class PerfTopApp(App[None]):
 
 def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
+    greeting = first_run.hint(keys.captions(config.keys))
     app = PerfTopApp(
-        lambda: attached(probe), interval_ns, config, pace=probe.pace, ascii_=not utf8()
-    )
+        lambda: attached(probe), interval_ns, config, pace=probe.pace, ascii_=not utf8(),
+        greeting=greeting,
+    )  # fmt: skip
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if said := app.ended_recording():

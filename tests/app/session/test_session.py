@@ -505,6 +505,23 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
         assert (kept[:, 0] == 0.5).all()
 
 
+@pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])
+def test_every_second_sample_is_dropped_without_a_copy_of_all(count: int) -> None:
+    import tracemalloc
+
+    from perftop.session.summary import Distribution
+
+    distribution = Distribution([0])
+    rows = np.arange(count * 8, dtype=np.float32).reshape(count, 8)
+    distribution._kept, distribution._count = rows.copy(), count
+    tracemalloc.start()
+    distribution._thin()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 50_000, "half of the longest is 320,000 bytes"
+    assert np.array_equal(distribution._kept[: distribution._count], rows[::2])
+
+
 def test_the_fifth_percentile_is_that_of_numpy() -> None:
     random = np.random.default_rng(7)
     for count in (1, 2, 3, 20, 21, 22, 40, 41):
