@@ -152,7 +152,7 @@ def account(
     between them. `heat`: QUIET, OVER or HOT by column. Steal and kernel may be NaN where unknown;
     a column without the user's share is blank."""
     known = np.isfinite(user)
-    use, system, lost = (np.nan_to_num(part) for part in (user, kernel, steal))
+    use, system, lost = (np.where(np.isnan(part), 0.0, part) for part in (user, kernel, steal))
     height = 8 * rows
     hang = _rounded(lost, height)
     hang = np.where(lost >= LEAST_STEAL, np.maximum(1, hang), hang)
@@ -234,7 +234,8 @@ def states(
     height = 4 * rows
     halves = []
     for own, upwards in ((lp0, True), (lp1, False)):
-        ends = _rounded(np.cumsum(np.nan_to_num(np.stack([both, open_, own])), axis=0), height)
+        shares = np.stack([both, open_, own])
+        ends = _rounded(np.cumsum(np.where(np.isnan(shares), 0.0, shares), axis=0), height)
         parts = _in_cells(np.concatenate([ends, np.full_like(ends[:1], height)]), rows // 2)
         draw = _half if look == "colour" else _half_shapes
         halves.append(draw(parts, known, upwards=upwards))

@@ -48,15 +48,17 @@ class Drawing:
         self._of = [[at[row] for row in unit.rows] for unit in units]
         """By unit, the indices of its CPUs in values of CPUs."""
         cores = [[*unit.cpus] for unit in units]
-        keys = ["util", "user", "system", "steal", *(("busy_hz", "ipc") if counted else ())]
+        self._pairs = [i for i, unit in enumerate(units) if unit.pair]
+        account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
+        keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups = chart_past.chosen(session, keys, rows)
         if counted:
             lookups["ceiling"] = chart_past.ceiling(cores)
-        self._pairs = [i for i, unit in enumerate(units) if unit.pair]
         if self._pairs:
             pairs = [cores[i] for i in self._pairs]
             lookups["states"] = chart_past.states(pairs)
-            lookups["bounds"] = chart_past.bounds(pairs)
+            if session.sieve.splitter.counted() is None:
+                lookups["bounds"] = chart_past.bounds(pairs)
         self._keys = lookups.keys()
         self.past = Past(session, lookups)
         self._top = 1.0
@@ -98,21 +100,23 @@ class Drawing:
             self._of_cpus(key)[at] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
-            part = np.nan_to_num(kernel / (user + kernel))
+            part = kernel / (user + kernel)
+        part = np.where(np.isfinite(part), part, 0.0)
         heat = self._marked(which, episodes, "steal", areas.OVER, areas.HOT)
         return areas.account(busy * (1 - part), busy * part, steal, heat, rows, look)
 
     def _states(self, rows: int, look: Look) -> areas.Cells:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
-        states = np.moveaxis(self.past.of("states"), 1, -1)
-        bounds = np.moveaxis(self.past.of("bounds"), 1, -1)
-        _, lp0, lp1, both = np.moveaxis(states, -1, 0)
-        low, high = bounds[..., 3], bounds[..., 7]
-        unknown = np.isnan(both)
-        both = np.where(unknown, low, both)
-        open_ = np.where(unknown, high - low, 0.0)
-        lp0 = np.where(unknown, bounds[..., 1], lp0)
-        lp1 = np.where(unknown, bounds[..., 2], lp1)
+        _, lp0, lp1, both = self.past.of("states").swapaxes(0, 1)
+        open_ = np.zeros_like(both)
+        if "bounds" in self._keys:
+            bounds = self.past.of("bounds").swapaxes(0, 1)
+            unknown = np.isnan(both)
+            open_ = np.where(unknown, bounds[7] - bounds[3], 0.0)
+            lp0, lp1, both = (
+                np.where(unknown, low, value)
+                for low, value in zip(bounds[1:4], (lp0, lp1, both), strict=True)
+            )
         return areas.states(both, open_, lp0, lp1, rows, look)
 
     def _marked(

@@ -10,9 +10,9 @@ from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, doubted, fit, merged, width
 
-BLOCK = 16
+BLOCK = 17
 """Cells of names and numbers before a chart."""
-WIDE_BLOCK = 28
+WIDE_BLOCK = 29
 """The same where charts are two lines low."""
 AXIS = 7
 """Cells of a scale before a chart, with its margin."""
@@ -49,6 +49,8 @@ class Numbers:
     online: bool = True
     off: frozenset[str] = frozenset()
     """Names of numbers whose CPU is offline."""
+    asleep: bool = False
+    """Whether it does too little for its clock and IPC to mean something."""
     chosen: bool = False
     clock: ClockUnit = GHZ
 
@@ -134,7 +136,7 @@ def block(of: Numbers, rows: int) -> list[list[Run]]:
 def _low_block(of: Numbers) -> list[list[Run]]:
     """Two lines: the name with the first number, then the two that follow."""
     names = [*of.shares]
-    half = (WIDE_BLOCK - 3) // 2
+    half = (WIDE_BLOCK - 5) // 2
     left = [*_name(of), *([(f"  {of.cpus}", "dim")] if of.cpus else [])]
     upper, lower = merged(left, half), list[Run]()
     for name in names[:1]:
@@ -153,7 +155,7 @@ def _framed(of: Numbers, lines: list[list[Run]], rows: int, size: int) -> list[l
     """Lines with the margin before them: the bar of the selected one, and the sign."""
     found = []
     for at in range(rows):
-        line = merged(lines[at] if at < len(lines) else [], size - 3)
+        line = merged([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
         sign = of.sign if at == 0 else (" ", "text")
         if not of.chosen:
             found.append([(" ", "text"), sign, *line, (" ", "text")])
@@ -171,7 +173,7 @@ def _name(of: Numbers) -> list[Run]:
 _KEYS = {"both": "both", "lp0": "lp0", "lp1": "lp1"}
 
 
-def _number(of: Numbers, name: str, size: int = BLOCK - 4) -> list[Run]:
+def _number(of: Numbers, name: str, size: int = BLOCK - 5) -> list[Run]:
     room, key = size - len(name), _KEYS.get(name, "dim")
     if name in of.off:
         return [(name, key), (f"{'off':>{room}}", "dim")]
@@ -192,9 +194,10 @@ def beside_clock(of: Numbers, low_hz: float, rows: int, *, ipc: bool) -> list[li
     """The lines behind the chart of the clock: its ceiling, the clock, the scale's floor; and IPC
     if that has no chart of its own. 9 cells wide."""
     unit = of.clock
-    told = _told(of.hz * unit.per_hz, unit.digits, "bright", lost="clock" in of.lost)
+    key = "dim" if of.asleep else "bright"
+    told = _told(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
     now: list[Run] = [told, (" ", "text"), of.dropped]
-    rate: list[Run] = [_told(of.ipc, 2, "text", lost="IPC" in of.lost), (" IPC", "dim")]
+    rate: list[Run] = [_told(of.ipc, 2, key, lost="IPC" in of.lost), (" IPC", "dim")]
     if rows == 2:
         return [_sized(now), _sized(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
@@ -211,7 +214,8 @@ def beside_rate(of: Numbers, rows: int) -> list[list[Run]]:
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     lines[max(0, rows // 2 - 1)] = [
-        _told(of.ipc, 2, "bright", lost="IPC" in of.lost), (" ", "text"), of.loser
+        _told(of.ipc, 2, "dim" if of.asleep else "bright", lost="IPC" in of.lost),
+        (" ", "text"), of.loser,
     ]  # fmt: skip
     return [merged(line, RIGHT - 1) for line in lines]
 

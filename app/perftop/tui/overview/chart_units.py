@@ -21,7 +21,7 @@ from perftop.tui.overview.chart_numbers import Numbers
 from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import Sheet
+from perftop.tui.shared.sheet import AWAKE, Sheet
 
 _LOST = {
     "turbo-drop": "clock", "throttle": "clock", "license": "clock", "steal": "steal",
@@ -124,7 +124,7 @@ class Moment:
             float(self._sheet.ceiling[unit.at]),
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             float(interval.values["ipc"][row]), _sign(loser), online, self._off(unit),
-            chosen, self._clock,
+            self._busy(row) < AWAKE, chosen, self._clock,
         )  # fmt: skip
 
     def _off(self, unit: Unit) -> frozenset[str]:
@@ -137,6 +137,9 @@ class Moment:
         if not states:
             return f"CPU {unit.cpus[0]}"
         return f"core {self._places.name(unit.at, 'CPU number')}"
+
+    def _busy(self, row: int) -> float:
+        return float(self._interval.values["util"][row])
 
     def _busier(self, unit: Unit) -> int:
         """Position of the CPU of the unit that had more to do."""
@@ -180,5 +183,6 @@ def busier(values: Floats, util: Floats, of: Sequence[Sequence[int]]) -> Floats:
     indices of its CPUs in `values` and `util`, (CPUs, columns)."""
     first = np.array([mine[0] for mine in of])
     second = np.array([mine[-1] for mine in of])
-    later = np.nan_to_num(util[second], nan=-1.0) > np.nan_to_num(util[first], nan=-1.0)
+    known = np.where(np.isnan(util), -1.0, util)
+    later = known[second] > known[first]
     return np.asarray(np.where(later, values[second], values[first]))

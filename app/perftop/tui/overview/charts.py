@@ -214,8 +214,9 @@ class _Picture:
         clock = merged([(words, "dim")], page.wide + RIGHT)
         runs = [*left, *merged(area, page.columns), (" " * _GAP, "text"), *clock]
         if page.rates:
-            runs += [(" " * (_GAP - 1), "text"), *merged([("IPC of the busier thread" if pair
-                     else "IPC", "dim")], page.wide)]  # fmt: skip
+            words = "IPC of the busier thread"
+            words = words if pair and len(words) <= page.wide else "IPC"
+            runs += [(" " * (_GAP - 1), "text"), *merged([(words, "dim")], page.wide)]
         return runs
 
     def _legend(self) -> list[Run]:
