@@ -81,19 +81,21 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     np.testing.assert_array_equal(then.values.all, truth.values.all)
 
 
-def test_what_there_is_no_room_for_is_not_put_before() -> None:
+@pytest.mark.parametrize("room", [100_000, 10_000_000])
+def test_what_both_have_is_kept_once_and_what_there_is_no_room_for_not_at_all(room: int) -> None:
     machine = Machine(cores=2)
-    older, newer = (Session(machine.hello, History(machine.hello, 100_000)) for _ in range(2))
+    older, newer = (Session(machine.hello, History(machine.hello, room)) for _ in range(2))
     for seq in range(400):
-        (older if seq < 200 else newer).apply(machine.frame(seq))
-        if seq == 200:
+        if seq < 210:
             older.apply(machine.frame(seq))
+        if seq >= 200:
+            newer.apply(machine.frame(seq))
     assert older.history is not None
     assert newer.history is not None
-    before_ns = newer.history.first_ns or 0
+    before = len(newer.history.times())
     newer.history.put_before(older.history)
-    assert newer.history.bytes <= 100_000
-    assert (newer.history.first_ns or 0) <= before_ns
+    assert newer.history.bytes <= room
+    assert (len(newer.history.times()) > before) == (room > 100_000)
     assert (np.diff(newer.history.times()) > 0).all()
 
 

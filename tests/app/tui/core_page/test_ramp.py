@@ -11,6 +11,7 @@ from perftop.draw import strips
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.core_page import layout
 from perftop.tui.core_page.ramp import columns
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
@@ -42,6 +43,13 @@ def test_its_moments_stand_below_the_clock_with_what_was_reached() -> None:
     lines = [next(y for y, x in enumerate(found) if x >= 0) for found in at.values()]
     assert lines == [len(drawn) - 3, len(drawn) - 2, len(drawn) - 1]
     assert {drawn[-1][woke + samples] for samples in (4, 6, 9)} == {"│"}
+
+
+def test_a_climb_is_drawn_from_zero() -> None:
+    of = charts(*climbed(FAR), size=(200, 45))
+    lines = [strips.text(runs)[: layout.LABEL].split() for runs in of.panels()]
+    assert lines[0] == ["3.40", "GHz"]
+    assert lines[len(panel(of, "clock")) - 1] == ["0.00"]
 
 
 def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
