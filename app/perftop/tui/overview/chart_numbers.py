@@ -12,7 +12,7 @@ from perftop.draw.strips import Run, doubted, fit, merged, width
 
 BLOCK = 17
 """Cells of names and numbers before a chart."""
-WIDE_BLOCK = 29
+WIDE_BLOCK = 31
 """The same where charts are two lines low."""
 AXIS = 7
 """Cells of a scale before a chart, with its margin."""
@@ -97,15 +97,15 @@ def _bold(of: Numbers) -> Run:
 
 
 def _piece(of: Numbers, name: str, *, colour: bool) -> list[Run]:
-    value = share(of.shares[name], 5, lost=name in of.lost, unsure=name in of.unsure)
+    value = share(of.shares[name], 6, lost=name in of.lost, unsure=name in of.unsure)
     if name not in _LEGEND:
-        return [(f"   {name}", "dim"), value]
+        return [(f"  {name}", "dim"), value]
     sign, key = _LEGEND[name]
     if name in of.lost:
         key = "alarm"
     elif colour and name != "steal":
         sign = theme.USER
-    return [("   ", "text"), (sign, key), (f" {name}", "dim"), value]
+    return [("  ", "text"), (sign, key), (f" {name}", "dim"), value]
 
 
 def _tasks(names: Sequence[str], room: int) -> list[Run]:

@@ -132,8 +132,17 @@ def test_a_guest_has_a_title_above_each_chart() -> None:
     assert made is not None
     title = strips.text(made.lines[0])
     assert title.split()[1:7] == ["CPU", "0", "50.0", "%", "█", "user"]
-    assert "steal 25.0" in title
+    assert "steal  25.0" in title
     assert strips.text(made.lines[1]).startswith("▌  100 ")
+
+
+def test_a_full_share_does_not_touch_its_name() -> None:
+    for machine, size in ((guest({0: Does(1.0)}), (120, 41)), (Machine(cores=12), (160, 41))):
+        made = charts(machine, *size)
+        assert made is not None
+        words = " ".join(strips.text(line) for line in made.lines).split()
+        assert not any(name in word and word != name for word in words
+                       for name in ("user", "kernel", "both", "neither"))  # fmt: skip
 
 
 def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
