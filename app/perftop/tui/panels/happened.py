@@ -45,7 +45,7 @@ class Known:
     over: list[list[Episode]]
     """The newest group first."""
     count: int
-    """Number of all episodes and marks so far."""
+    """Number of all so far: of lines, and of older episodes that nobody has grouped."""
 
 
 def lines(session: Session, interval: Interval, width: int, height: int) -> list[list[Run]]:
@@ -69,8 +69,9 @@ def known(session: Session, interval: Interval) -> Known:
     running = [e for e in session.episodes(now_ns, now_ns) if episode_style.going(e, interval)]
     past = ended[max(0, over - _LOOKED) : over] + marks[max(0, named - _LOOKED) : named]
     past.sort(key=lambda e: -e.start_ns)
-    count = forgotten + over + named + len(running)
-    return Known(grouped(running), _together(past), count)
+    told, gone = grouped(running), _together(past)
+    older = forgotten + over + named - len(past)
+    return Known(told, gone, len(told) + len(gone) + older)
 
 
 def _together(newest: Iterable[Episode]) -> list[list[Episode]]:

@@ -15,7 +15,7 @@ from perftop.tui.panels.panel import INDENT, LOW, sized, title
 
 FEW = 4
 """Most CPUs that have a column each."""
-_PID, _CPU, _SHARE, _WAITS, _IPC, _SWITCHES, _JOB = 8, 5, 7, 7, 6, 12, 10
+_PID, _CPU, _SHARE, _WAITS, _IPC, _SWITCHES, _JOB = 8, 5, 7, 7, 6, 12, 13
 """Cells of columns, with the gap before each."""
 _NAME = 9, 16
 """Minimum and maximum cells of a name."""

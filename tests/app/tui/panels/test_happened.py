@@ -85,7 +85,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     drops = [e for e in of[0].running if e.kind != "neighbour"]
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
     assert here.over == [[much_later], [ramps[1], ramps[0]]]
-    assert here.count == 7 + len(drops)
+    assert here.count == 3 + len(drops)
 
 
 def test_each_line_leads_to_its_episode() -> None:

@@ -52,7 +52,7 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
     ]  # fmt: skip
     assert [line.replace("━", "").replace("─", "").split() for line in found[2:7]] == [
         ["cc1plus", "4502", "make", "47.9", "·", "38.2", "212"],
-        ["postgres", "812", "postgre…", "·", "38.4", "3.1", "2104"],
+        ["postgres", "812", "postgresql", "·", "38.4", "3.1", "2104"],
         ["cc1plus", "4509", "24.6", "·", "52.4", "187"],
         ["make", "4471", "2.7", "·", "9.4", "58"],
         ["perfprobe", "4610", "·", "0.6", "0.2", "20"],
