@@ -49,6 +49,13 @@ class Terminal(LinuxDriver):
         if self._writer_thread is None:  # it vanished before
             self._vanished()
 
+    def _sigcont_application(self, *_: object) -> None:
+        """Goes on behind a stop. SIGSTOP, unlike Ctrl-Z, leaves the threads that read and write;
+        beside a second pair of them nothing would end, and the terminal stay as it is now."""
+        if not self._must_signal_resume:
+            self.suspend_application_mode()
+        super()._sigcont_application()
+
     def write(self, data: str | None) -> None:
         """Waits while the terminal is slow. None ends the writing thread."""
         writer = self._writer_thread

@@ -78,7 +78,7 @@ def seen(spec: str, seconds: float, size: tuple[int, int], key: str = "") -> lis
 def answers(line: str, episode: dict[str, Any]) -> list[str]:
     """What the line does not tell of the episode."""
     missing = []
-    place = re.search(r"CPUs? (\d+)|core (\d+)|package (\d+)|packages|all CPUs|machine", line)
+    place = re.search(r"CPUs? (\d+)|cores? \d+|packages?|all CPUs|machine", line)
     if place is None:
         missing.append("where")
     elif (cpu := place[1]) is not None and int(cpu) not in episode["cpus"]:

@@ -123,6 +123,37 @@ def test_keys_move_the_selected_core() -> None:
     play(Machine(cores=32), act, (100, 24))
 
 
+def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
+    async def go() -> None:
+        app = PerfTopApp(Feed(Machine()).open, INTERVAL_NS)
+        async with app.run_test(size=(100, 24)) as pilot:
+            await pilot.press(
+                *[
+                    "down",
+                    "k",
+                    "end",
+                    "home",
+                    "pagedown",
+                    "pageup",
+                    "t",
+                    "enter",
+                    "s",
+                    "n",
+                    "escape",
+                ]
+            )
+            for view in "123456":
+                await pilot.press(
+                    view,
+                    *["down", "j", "k", "end", "G", "pageup", "v", "left_square_bracket", "o", "r"],
+                )
+                for y in (1, 8, 20, 23):
+                    await pilot.click(offset=(10, y))
+            assert app.is_running
+
+    asyncio.run(go())
+
+
 def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
     asked: list[int] = []
 

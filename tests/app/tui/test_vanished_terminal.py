@@ -125,6 +125,30 @@ def test_a_signal_while_the_terminal_takes_no_text() -> None:
         ends(screen)
 
 
+def test_a_stop_that_nobody_could_catch() -> None:
+    """Behind it the terminal is taken again, by as many threads as before, and given back."""
+    with shown("sim:steady,cpus=4") as screen:
+        screen.reads(12_000)
+        before = _threads(screen.pid)
+        os.kill(screen.pid, signal.SIGSTOP)
+        os.kill(screen.pid, signal.SIGCONT)
+        drawn = b""
+        while b"\x1b[?1049h" not in drawn:
+            drawn = drawn[-8:] + os.read(screen.fd, 4096)
+        screen.reads(2_000)
+        assert _threads(screen.pid) == before
+        os.write(screen.fd, b"q")
+        with contextlib.suppress(OSError):  # it has ended
+            screen.reads(1 << 20)
+        ends(screen)
+        assert screen.status == 0
+        assert termios.tcgetattr(screen.fd)[3] & termios.ECHO
+
+
+def _threads(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
 def _blocked(pid: int) -> bool:
     """Whether a thread of the process waits until the terminal takes text."""
     paths = Path(f"/proc/{pid}/task").glob("*/syscall")

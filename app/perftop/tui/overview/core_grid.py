@@ -200,6 +200,8 @@ class CoreGrid(Cursor):
 
     def action_move(self, by: int) -> None:
         """Move by rows; of packages that are all folded, by packages."""
+        if not self.count:  # nothing matches
+            return
         places = self.places.places
         at = {places[row].cpus[0]: i for i, row in enumerate(self._plan.order)}
         if self._fold == "always" and any(line.kind == "folded" for line in self._plan.lines):
@@ -211,7 +213,8 @@ class CoreGrid(Cursor):
         self.action_move(by * max(1, self.height - 1))
 
     def action_end(self, to: int) -> None:
-        self._select(0 if to < 0 else len(self._plan.order) - 1)
+        if self.count:
+            self._select(0 if to < 0 else len(self._plan.order) - 1)
 
     def action_fold(self) -> None:
         self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]

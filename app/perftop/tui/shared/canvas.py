@@ -73,6 +73,10 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         `feet`; ends with `redraw`."""
         raise NotImplementedError
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys of the view wait for its first numbers: without them it has no lines."""
+        return self._of is not None and super().check_action(action, parameters)
+
     @property
     def sorting(self) -> Sorting:
         """The order of its lines; all views whose lines are CPUs share it."""
