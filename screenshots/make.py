@@ -167,34 +167,46 @@ async def draw(picture: Picture) -> str:
 
 
 _TEXT = re.compile(
-    r'<text (class="[^"]*") x="([\d.]+)" (y="[\d.]+") textLength="([\d.]+)" ([^>]*)>([^<]*)</text>'
+    r'<text (class="[^"]*") x="([\d.]+)" y="([\d.]+)" textLength="([\d.]+)" ([^>]*)>([^<]*)</text>'
 )
-_PIECE = re.compile(r"[!-~]+(?:[ \xa0][!-~]+)*|[^\x00-\x7f\xa0]+")
-"""Words of ASCII with single spaces between, or other signs in a row."""
+_PIECE = re.compile(
+    r"(?P<words>[!-~]+(?:[ \xa0][!-~]+)*)|(?P<block>([▁▂▃▄▅▆▇█▀▔])\3*)|[^\x00-\x7f\xa0▁▂▃▄▅▆▇█▀▔]+"
+)
+"""Words of ASCII with single spaces between; one block, repeated; or other signs in a row."""
+_BLOCKS = {**{sign: (1 - i / 8, i / 8) for i, sign in enumerate("▁▂▃▄▅▆▇█", 1)},
+           "▀": (0.0, 0.5), "▔": (0.0, 0.125)}  # fmt: skip
+"""Where a block begins in its cell, from the top, and how high it is."""
+_ABOVE, _LINE, _OVERLAP = 18.5, 24.4, 0.25
+"""In the picture's units: from the top of a cell to its baseline, the height of a cell, and how far
+neighbours overlap so that no seam shows."""
 
 
 def aligned(svg: str) -> str:
-    """The picture with every word and every row of signs at its own cells. Browsers take signs that
-    their font lacks from another one, which is wider or narrower, and all that follows would be
-    off its place."""
+    """The picture with every word and every row of signs at its own cells, and blocks as
+    rectangles. Browsers take signs that their font lacks from another one, which is wider or
+    narrower, and all that follows would be off its place; no font's blocks fill a line."""
 
     def pieces(found: re.Match[str]) -> str:
         style, x, y, length, clip, escaped = found.groups()
         text = html.unescape(escaped)
         cell = float(length) / len(text)
-        told = []
-        for piece in _PIECE.finditer(text):
-            fits = "" if piece[0].isascii() else ' lengthAdjust="spacingAndGlyphs"'
-            at = f"{float(x) + piece.start() * cell:.1f}"
-            wide = f"{len(piece[0]) * cell:.1f}"
-            words = html.escape(piece[0], quote=False).replace(" ", "&#160;")
-            words = words.replace("\xa0", "&#160;")
-            told.append(
-                f'<text {style} x="{at}" {y} textLength="{wide}"{fits} {clip}>{words}</text>'
-            )
-        return "".join(told)
+        return "".join(
+            _piece(piece, style, float(x) + piece.start() * cell, float(y), cell, clip)
+            for piece in _PIECE.finditer(text)
+        )
 
     return _TEXT.sub(pieces, svg)
+
+
+def _piece(piece: re.Match[str], style: str, x: float, y: float, cell: float, clip: str) -> str:
+    wide = len(piece[0]) * cell
+    if piece["block"]:
+        top, high = (part * _LINE for part in _BLOCKS[piece[0][0]])
+        return (f'<rect {style} x="{x:.1f}" y="{y - _ABOVE + top:.2f}" '
+                f'width="{wide + _OVERLAP:.2f}" height="{high + _OVERLAP:.2f}"/>')  # fmt: skip
+    fits = "" if piece["words"] else ' lengthAdjust="spacingAndGlyphs"'
+    words = html.escape(piece[0], quote=False).replace(" ", "&#160;").replace("\xa0", "&#160;")
+    return f'<text {style} x="{x:.1f}" y="{y}" textLength="{wide:.1f}"{fits} {clip}>{words}</text>'
 
 
 def rasterised(path: Path) -> str:

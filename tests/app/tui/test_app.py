@@ -369,7 +369,7 @@ def test_only_what_changed_is_made_anew() -> None:
         await run.intervals(2)
         assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
 
-    play(m, act, (100, 50))  # where no strips of the past move on
+    play(m, act, (80, 24))  # where no strips of the past and no lengths of time move on
 
 
 def test_a_locale_without_shapes_gets_plain_ones() -> None:
