@@ -219,7 +219,7 @@ def test_one_without_checksums_says_so(path: Path, capsys: pytest.CaptureFixture
     path.write_bytes((DATA / "recording-1").read_bytes())
     assert len(rows(export(path))) == 44
     (line,) = capsys.readouterr().err.splitlines()
-    assert "without a checksum" in line
+    assert "no checksum" in line
 
 
 def test_a_pipe_is_told_of_each_interval_at_once(path: Path) -> None:

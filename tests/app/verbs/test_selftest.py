@@ -206,7 +206,7 @@ from perftop.draw import strips
 from perftop.tui.frame import alert
 from perftop.tui.frame.status import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
-print(strips.text(alert.line(session, None, Status(0), 80)))
+print(strips.text(alert.line(session, None, Status(0), 80).runs))
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60,

@@ -80,9 +80,9 @@ class Lanes:
             return self._asked(rows, bins)
         held = np.concatenate([before.values[row] for row in rows])
         block = np.concatenate([held[:, moved:-1], self._asked(rows, moved + 1)], axis=1)
-        first_ns = None if history is None else history.first_ns
-        if first_ns is not None:  # history no longer has these bins
-            block[:, : max(0, self.axis.bin(first_ns))] = np.nan
+        begin_ns = None if history is None else history.begin_ns
+        if begin_ns is not None:  # history no longer has these bins
+            block[:, : max(0, self.axis.bin(begin_ns + 1))] = np.nan
         return block
 
     def _asked(self, rows: list[int], bins: int) -> Floats:

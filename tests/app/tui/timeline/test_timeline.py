@@ -453,7 +453,7 @@ def test_only_what_is_in_sight_and_new_is_looked_up(monkeypatch: pytest.MonkeyPa
 class Written:
     """A history in which each sample has a value of its own; some of it is not known."""
 
-    first_ns: int | None = None
+    begin_ns: int | None = None
 
     def field(self, _: str, rows: Sequence[int], edges: Any) -> Any:
         ends = edges[1:, None] // 10**8 * 7 + np.array(rows)[None] * 3
@@ -490,7 +490,7 @@ def test_what_history_forgets_goes_from_the_picture() -> None:
     first.settle([0], np.zeros(0), None)
     later = _lanes(71 * S, 60)
     session: Any = later._session
-    session.history.first_ns = 31 * S
+    session.history.begin_ns = 30 * S
     later.settle([0], np.zeros(0), first)
     assert np.isnan(later.values[0][:, :19]).all()
     assert np.isfinite(later.values[0][:, 19:]).any()
