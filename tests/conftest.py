@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,13 @@ __all__ = [
     "pytest_configure",
     "pytest_xdist_auto_num_workers",
 ]
+
+HEEDED: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+"""What tests find for the signals that end perftop."""
 
 # Some hundred commands are started, from the same source each time: it is compiled once.
 sys.dont_write_bytecode = False
@@ -67,12 +75,14 @@ def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(autouse=True)
-def _heeding() -> Iterator[None]:
-    """A verb that runs in this process ignores signals at its end; the tests after it do not."""
-    heeded = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in heeded}
+def _signals_are_heeded() -> Iterator[None]:
+    """A verb that runs in this process ignores signals at its end, also one that a fixture of a
+    whole module runs; the tests after it do not. Nor do they if pytest was started in the
+    background of a script, where SIGINT is ignored."""
+    for number, handler in HEEDED.items():
+        signal.signal(number, handler)
     yield
-    for number, handler in before.items():
+    for number, handler in HEEDED.items():
         signal.signal(number, handler)
 
 
