@@ -83,7 +83,7 @@ def first(source: str, mark: bytes) -> tuple[float, float]:
     while mark not in text and time.monotonic() - start < 10:
         if select.select([fd], [], [], 1.0)[0]:
             text += os.read(fd, 1 << 16)
-            painted = painted or (time.monotonic() if b" perftop " in text else 0.0)
+            painted = painted or (time.monotonic() if b"perftop" in text else 0.0)
     told = time.monotonic()
     terminal.stop(pid, fd)
     return 1000 * (painted - start - 0.05), 1000 * (told - start - 0.05)
@@ -99,6 +99,6 @@ if __name__ == "__main__":
         print(f"{cpus:5} CPUs: frame to terminal p50 {statistics.median(found):5.1f} ms, "
               f"p95 {tail:5.1f} ms ({len(found)} refreshes)")  # fmt: skip
     for source in ("os", "sim:smt-mix,cpus=64"):
-        paints, numbers = zip(*(first(source, b"util ") for _ in range(7)), strict=True)
+        paints, numbers = zip(*(first(source, b"busy") for _ in range(7)), strict=True)
         print(f"{source}: first paint {statistics.median(paints):.0f} ms, first numbers "
               f"{statistics.median(numbers):.0f} ms (median of 7)")  # fmt: skip

@@ -69,7 +69,7 @@ def latency() -> Iterator[Line]:
 
 
 def starting() -> Iterator[Line]:
-    firsts = [bench_latency.first("os", b"util ") for _ in range(RUNS)]
+    firsts = [bench_latency.first("os", b"busy") for _ in range(RUNS)]
     paints, numbers = zip(*firsts, strict=True)
     yield "first paint", statistics.median(paints), 150.0, "ms"
     yield "first numbers", statistics.median(numbers), 300.0, "ms"
