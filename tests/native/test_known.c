@@ -48,15 +48,22 @@ static long steps(uint32_t kind, uint64_t turns)
 
 /* The instructions around the loop are the same for any number of turns, so they drop out of the
  * difference. A step over SYSCALL may be reported with the instruction after it. */
-static void check_length(uint32_t kind)
+static bool has_length(uint32_t kind)
 {
     const long few = steps(kind, 2), more = steps(kind, 12);
     const long turn = (long)pp_known_turn(kind);
 
-    if (kind == PP_KNOWN_ENTER)
-        CHECK(more - few == 10 * turn || more - few == 10 * (turn - 1));
-    else
-        CHECK(more - few == 10 * turn);
+    if (more - few == 10 * turn || (kind == PP_KNOWN_ENTER && more - few == 10 * (turn - 1)))
+        return true;
+    fprintf(stderr, "kind %u: %ld more steps for 10 turns of %ld\n", kind, more - few, turn);
+    return false;
+}
+
+/* A sanitizer's own code around the loop may take another way in one of the two children, and some
+ * hypervisors lose a step: three attempts. A wrong length is wrong in all of them. */
+static void check_length(uint32_t kind)
+{
+    CHECK(has_length(kind) || has_length(kind) || has_length(kind));
 }
 
 /* The thread's own clock, if it is made up: 1000 ns, then 300 more at each look. */
