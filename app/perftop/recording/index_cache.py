@@ -8,15 +8,17 @@ import hashlib
 import os
 import stat
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Self
 
 import perfprobe
 import perftop
+from perftop.base.user_directory import user_directory
 
 FORMAT = "1"
 MAX_BYTES = 1 << 26
-"""Of an entry; a longer one is not kept."""
+"""Maximum size of an entry; a longer one is not kept."""
 MOST = 64
 """Entries kept, the newest."""
 ENDS = 1 << 16
@@ -24,10 +26,7 @@ ENDS = 1 << 16
 
 
 def directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not Path(base).is_absolute():  # the XDG specification says to ignore those
-        base = os.path.expanduser("~/.cache")  # noqa: PTH111 - does not fail without a home
-    return Path(base) / "perftop" / "episodes"
+    return user_directory("CACHE", "~/.cache") / "perftop" / "episodes"
 
 
 def name(recording: Path) -> str:
@@ -42,6 +41,7 @@ def name(recording: Path) -> str:
     return digest.hexdigest()[:40]
 
 
+@cache
 def _code() -> str:
     """When the code was last changed that finds episodes: a checkout keeps its version for long."""
     files = Path(perftop.__path__[0]).rglob("*.py")

@@ -5,7 +5,6 @@ All errors are reported together, each with its line and with what would be righ
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
+from perftop.base.user_directory import user_directory
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import UNITS, Units
 
@@ -48,10 +48,7 @@ def load(path: Path | None) -> Config:
 
 
 def usual() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    if not Path(base).is_absolute():  # the XDG specification says to ignore those
-        base = os.path.expanduser("~/.config")  # noqa: PTH111 - does not fail without a home
-    return Path(base) / "perftop" / "config.toml"
+    return user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
 
 
 def read(raw: bytes, name: str) -> Config:

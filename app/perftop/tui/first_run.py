@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
+
+from perftop.base.user_directory import user_directory
 
 
 def hint(captions: Mapping[str, str]) -> str:
     """The hint, once for each user: '' if it was told before, or if that cannot be remembered.
     `captions`: names of keys, by id."""
-    place = state() / "perftop" / "greeted"
+    place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch(exist_ok=False)
@@ -18,11 +18,3 @@ def hint(captions: Mapping[str, str]) -> str:
         return ""
     shows, opens = captions["help"], captions["open"]
     return f"New here?  {shows} shows keys and shapes · {opens} opens a core · perftop demo"
-
-
-def state() -> Path:
-    """The user's directory of state, as the XDG specification has it."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    if not Path(base).is_absolute():
-        base = os.path.expanduser("~/.local/state")  # noqa: PTH111 - does not fail without a home
-    return Path(base)

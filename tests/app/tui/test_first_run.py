@@ -9,6 +9,7 @@ from fakes import Machine
 from playing import Run, play
 from waiting import until
 
+from perftop.base.user_directory import user_directory
 from perftop.tui import first_run
 from perftop.tui.shared import keys
 
@@ -39,7 +40,7 @@ def test_where_nothing_can_be_remembered_nothing_is_said(
 def test_a_relative_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "here")
     monkeypatch.setenv("HOME", "/home/ada")
-    assert first_run.state() == Path("/home/ada/.local/state")
+    assert user_directory("STATE", "~/.local/state") == Path("/home/ada/.local/state")
 
 
 def test_it_comes_with_the_first_numbers_and_goes_with_a_key() -> None:
