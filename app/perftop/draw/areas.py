@@ -36,8 +36,8 @@ _EIGHTHS = codes_of(theme.LEVELS)
 _HANGING = codes_of(" ▁▂▃▀▅▆▔█")
 """Cells of which the ground is the lower part, by its height."""
 _IS_SHAPE = np.isin(np.arange(9), (4, 7))
-"""Of these, those that are drawn in the colour of the upper part, which leaves no seams where a
-terminal does not fill its cells."""
+"""Those of these heights that are drawn in the colour of the upper part, which leaves no seams
+where a terminal does not fill its cells."""
 _BLANK = ord(" ")
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _BOTH, _OPEN, _OWN, _REST = range(4)
@@ -62,12 +62,6 @@ class Cells:
         found = lines_of(self.codes.reshape(flat), self.keys.reshape(flat), self.names)
         return [found[at : at + rows] for at in range(0, charts * rows, rows)]
 
-    def after(self, older: Cells, columns: int) -> Cells:
-        """The last `columns` of both side by side."""
-        codes = np.concatenate([older.codes, self.codes], axis=2)
-        keys = np.concatenate([older.keys, self.keys], axis=2)
-        return Cells(codes[:, :, -columns:], keys[:, :, -columns:], self.names)
-
 
 # --- two kinds a cell
 
@@ -77,8 +71,8 @@ the second kind, or it stays."""
 
 
 def kept(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int]:
-    """Of the kinds in a cell, by their eighths from its base: the two that are drawn, lower and
-    upper, and the height of the lower one. Of three the smallest goes."""
+    """The two kinds that are drawn in a cell, lower and upper, and the height of the lower one.
+    `parts`: eighths by kind, from the base of the cell. The smallest of three goes."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and last == "firm":
         sizes[_STEAL] = 9

@@ -38,6 +38,10 @@ class Chart:
         return lines_of(self.codes, self.keys, KEYS)
 
 
+RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+"""Possible ends of the scale of instructions per cycle."""
+
+
 def lines_of(codes: Codes, keys: Ints, names: Sequence[str]) -> list[list[Run]]:
     """Cells as runs, line by line; neighbouring cells of one style form one run. `keys`: styles as
     positions in `names`."""

@@ -15,7 +15,7 @@ from rich.color import Color
 from rich.style import Style
 
 LEVELS = (0, 95, 135, 175, 215, 255)
-"""Of each part of a colour in the cube."""
+"""The levels that each part of a colour has in the cube."""
 _GREYS = range(232, 256)
 Triple = tuple[int, int, int]
 """Red, green and blue, 0 to 255."""

@@ -13,7 +13,7 @@ from perftop.samples import evidence
 from perftop.samples.episode import Episode
 
 KIND = "episode"
-"""Of such a note."""
+"""Kind of a note that holds an episode."""
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (

@@ -51,12 +51,12 @@ class FileEpisodes:
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Ended episodes that overlap this span, in their order."""
+        """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
         if self._spans.shape[1] != len(self.ended):
             spans = [(e.start_ns, e.end_ns) for e in self.ended]
             self._spans = np.array(spans, np.int64).reshape(-1, 2).T
         starts, ends = self._spans
-        return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends >= since_ns))]
+        return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def with_seen(self, seen: list[Episode]) -> list[Episode]:
         """All ended episodes: these, and of those that a session has seen the ones that the pass

@@ -179,14 +179,15 @@ class Session:
         return self.now_ns if self.file is None else max(self.now_ns, self.file.until_ns)
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Episodes that overlap this span, running ones first."""
+        """Episodes that ran after `since_ns` and had begun by `until_ns`; running ones first, then
+        the others in the order of their ends."""
         running = [e for e in self.running if e.start_ns <= until_ns]
         if self.file is not None and self.file.complete:
             return [*running, *self.file.overlapping(since_ns, until_ns)]
         least_ns = since_ns - max(LATE_NS, LATE_SAMPLES * self.hello.sample_ns)
         newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self.ended))
-        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) >= since_ns]
-        return [*running, *ended]
+        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+        return [*running, *reversed(ended)]
 
     def episodes_since(self, cursor: int) -> tuple[list[Episode], int]:
         """The episodes that have ended since a reader's last call, and its cursor for the next one;

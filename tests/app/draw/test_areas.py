@@ -149,17 +149,6 @@ def test_charts_that_are_made_together_do_not_touch() -> None:
     ]
 
 
-def test_newer_columns_follow_older_ones() -> None:
-    def made(*shares: float) -> areas.Cells:
-        user = np.array([shares])
-        return areas.account(user, user * 0, user * 0, np.zeros(user.shape, np.intp), 1)
-
-    assert (
-        made(0.5, 1.0).after(made(0.0, 0.25, 0.75), 4).lines()[0]
-        == (made(0.25, 0.75, 0.5, 1.0).lines()[0])
-    )
-
-
 SHARES = st.floats(-0.5, 1.5) | st.just(float("nan"))
 
 

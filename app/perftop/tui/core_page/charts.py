@@ -23,15 +23,13 @@ from perftop.tui.shared.time_axis import Axis
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that
 noise does not glow."""
-_RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-"""Possible ends of the scale of instructions per cycle."""
 _LOST = {
     "ipc": ("neighbour",),
     "steal": ("steal", "neighbour"),
     "involuntary": ("involuntary-halt",),
 }
 """Kinds of episodes that a metric suffers from."""
-_ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": _RATES}
+_ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": charts.RATES}
 CEILING_STEP_HZ = 50e6
 """Minimum change of the ceiling shown as a step: half a turbo step, as a column is a mean."""
 CLOCK_STEP_HZ = 0.25e9
@@ -130,7 +128,7 @@ class Charts:
         for episode in self.scene.episodes:
             seen = time_axis.cells(self.time, episode, now_ns)
             if seen and episode.kind == (kind or episode.kind):
-                over = not going(episode, self.scene.interval)
+                over = not going(episode, now_ns)
                 found[seen[0].start : seen[0].stop] |= (
                     time_axis.mark(episode, now_ns)[1] == "alarm" and not over
                 )

@@ -134,17 +134,17 @@ def _episodes(scene: Scene) -> Iterable[list[Run]]:
     ordered = sorted(
         scene.episodes, key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns)
     )
-    yield from (_episode(scene, e) for e in ordered if going(e, interval))
+    yield from (_episode(scene, e) for e in ordered if going(e, interval.time_ns))
     for cpu, row in zip(place.cpus, place.rows, strict=True):
         if reasons := doubts(interval, row):
             text = f"CPU {cpu}  {'; '.join(reasons)}"
             yield [(f" {theme.SUSPECT} {foreign(text)}", "dim")]
-    yield from (_episode(scene, e) for e in ordered if not going(e, interval))
+    yield from (_episode(scene, e) for e in ordered if not going(e, interval.time_ns))
 
 
 def _episode(scene: Scene, episode: Episode) -> list[Run]:
     sign, key = time_axis.mark(episode)
-    now = going(episode, scene.interval)
+    now = going(episode, scene.interval.time_ns)
     end_ns = scene.interval.time_ns if now or episode.end_ns is None else episode.end_ns
     since = when(scene.session.unix(episode.start_ns))
     lasted_s = max(0, end_ns - episode.start_ns) / 1e9

@@ -54,7 +54,8 @@ class Scene:
     def alarmed(self) -> bool:
         """An episode that is an alarm runs on these CPUs at this moment."""
         return any(
-            time_axis.mark(e)[1] == "alarm" and going(e, self.interval) for e in self.episodes
+            time_axis.mark(e)[1] == "alarm" and going(e, self.interval.time_ns)
+            for e in self.episodes
         )
 
     @property
@@ -78,8 +79,7 @@ def scene(
     episodes = [
         episode
         for episode in session.episodes(since_ns, interval.time_ns)
-        if (episode.end_ns is None or episode.end_ns > since_ns)
-        and not set(episode.cpus).isdisjoint(place.cpus)
+        if not set(episode.cpus).isdisjoint(place.cpus)
     ]
     util, _ = values.now(interval, place, "util")
     awake = max((share for share in util if not isnan(share)), default=0.0) >= AWAKE

@@ -75,9 +75,7 @@ def going_on(session: Session, interval: Interval | None, status: Status) -> lis
     """Episodes that run; while paused and in a recording, those within the shown interval."""
     if interval is None or (status.paused is None and status.replay is None):
         return session.running
-    since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
-    shown = session.episodes(since_ns, interval.time_ns)
-    return [e for e in shown if e.end_ns is None or e.end_ns > since_ns]
+    return episode_style.overlapping(session, interval)
 
 
 def _last(session: Session, now_ns: int) -> Episode | None:

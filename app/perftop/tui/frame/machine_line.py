@@ -18,6 +18,7 @@ from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.trouble import LOST
 
 ROOMY = 110
 """Columns from which the shares beside the bar have a decimal."""
@@ -87,8 +88,7 @@ def lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
 
 def _takes(episode: Episode, key: str) -> bool:
     """Whether a neighbour takes this metric."""
-    by = {"sibling": "ipc", "hypervisor": "steal", "package": "busy_hz"}
-    return episode.kind != "neighbour" or by.get(episode.cause) == key
+    return episode.kind != "neighbour" or LOST.get(episode.cause) == key
 
 
 def numbers(

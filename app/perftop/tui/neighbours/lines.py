@@ -33,7 +33,7 @@ def summary(pairs: int, width: int) -> list[Run]:
 
 
 def runner_columns(width: int) -> list[Placed]:
-    """Of a thread: CPU, name, runs, waits, a bar of both, IPC, preempted, who is beside it."""
+    """The columns of a thread: CPU, name, runs, waits, a bar of both, IPC, preempted, beside it."""
     bar = 0 if width < BARS else 24
     found = [_placed("CPU", 6), _placed("thread", 20 if width < BARS else 28, left=True),
              _placed("runs %", 8), _placed("waits %", 8), _placed("", bar), _placed("IPC", 7),

@@ -6,20 +6,18 @@ no axis.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
-from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, merged
 from perftop.samples.episode import Episode
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.time_axis import Unix, mildest_first
+from perftop.tui.shared.time_axis import TICK, Unix, mildest_first, round_times
 
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds."""
-TICK = "┬"
 _APART = 2
 """Minimum cells between two times."""
 
@@ -80,32 +78,19 @@ class Span:
         return first // self.per, last // self.per, seen
 
 
-def running(episode: Episode, now_ns: int) -> bool:
-    """Whether the episode runs at that moment."""
-    return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
-
-
 def mark(episode: Episode, now_ns: int) -> Run:
     """Its sign and the style of both sign and stroke: red while it runs."""
-    if running(episode, now_ns):
+    if episode_style.going(episode, now_ns):
         return episode_style.sign(episode), episode_style.severity(episode)
     return episode_style.sign(episode), "over" if episode_style.wrong(episode) else "dim"
 
 
 def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
     """Cells of round times and their names, from the left."""
-    zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
-    first_ns = zero_ns + span.end_ns - span.known * span.bin_ns // span.wide
-    local_s = time.localtime(first_ns // 10**9).tm_gmtoff
-    step_ns = step_s * 10**9
-    at_ns = -(-(first_ns + local_s * 10**9) // step_ns) * step_ns - local_s * 10**9
-    found = []
-    while at_ns <= zero_ns + span.now_ns:
-        cell = span.column(at_ns - zero_ns) // span.per
-        if cell >= span.free:
-            found.append((cell, clock(at_ns // 10**9, step_s)))
-        at_ns += step_ns
-    return found
+    first_ns = span.end_ns - span.known * span.bin_ns // span.wide
+    seen = takewhile(lambda one: one[0] <= span.now_ns, round_times(first_ns, step_s, unix))
+    found = ((span.column(at_ns) // span.per, text) for at_ns, text in seen)
+    return [(cell, text) for cell, text in found if cell >= span.free]
 
 
 def step(span: Span, room: int) -> int:
@@ -133,7 +118,7 @@ def rule(
         first, last, seen = found
         sign, key = mark(episode, span.now_ns)
         cells[first : last + 1] = [(theme.CLOCK, key)] * (last + 1 - first)
-        if running(episode, span.now_ns):
+        if episode_style.going(episode, span.now_ns):
             firm.update(range(first, last + 1))
         if seen:
             cells[first] = (sign, key)

@@ -10,20 +10,18 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import areas, curves
 from perftop.draw.areas import Look
-from perftop.draw.charts import top
+from perftop.draw.charts import RATES, top
 from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.overview import chart_past
-from perftop.tui.overview.chart_axis import running
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_units import Unit, busier, lost
+from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.sheet import AWAKE
 
 _FLOOR_HZ = 0.5e9
 """The floor of a clock's scale is a multiple of this."""
-_RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-"""Ends of the scale of IPC."""
 
 Lines = list[list[Run]]
 
@@ -131,7 +129,7 @@ class Drawing:
             if stretch is None:
                 continue
             first, last, _ = stretch
-            value = now if running(episode, span.now_ns) else over
+            value = now if going(episode, span.now_ns) else over
             hit = [n for n, i in enumerate(which)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             found[hit, first : last + 1] = np.maximum(found[hit, first : last + 1], value)
@@ -169,7 +167,7 @@ class Drawing:
         self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
     ) -> None:
         values = busier(self._of_cpus("ipc"), self.past.of("util"), self._of)
-        self._top = top(values, _RATES, self._top)
+        self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)
         cells = curves.rate(values, how, np.full(len(values), self._top), rows, look)

@@ -38,8 +38,6 @@ class Past:
         self._of: tuple[int, int, int] | None = None
         """Length and number of the bins that are held, and the newest moment in them."""
         self.span = Span(0, 1, 1, 0, 0, 0)
-        self.fresh = 0
-        """Bins, from the right, that were looked up anew by the last `read`."""
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
         """Looks up `columns` up to the end of this interval. Columns are whole intervals, as many
@@ -78,7 +76,6 @@ class Past:
                 moved = ahead + (before_ns < held_end_ns)
                 self._shift(ahead, moved)
         self._of = span.bin_ns, bins, span.now_ns
-        self.fresh = moved
         if not moved:
             return
         at = edges(span.end_ns, span.bin_ns, moved)

@@ -22,19 +22,20 @@ from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, Sheet
+from perftop.tui.shared.trouble import LOST
 
-_LOST = {
-    "turbo-drop": "clock", "throttle": "clock", "license": "clock", "steal": "steal",
-    "sibling": "IPC", "package": "clock", "hypervisor": "steal",
-}  # fmt: skip
-"""The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
+_LOST = LOST | {"throttle": "busy_hz"}
+"""As LOST; no chart shows halts, but heat that stops a clock is seen in the clock's."""
+_NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
+"""Numbers that have charts."""
 _KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
 _STATES = ("neither", "lp0", "lp1", "both")
 
 
 def lost(episode: Episode) -> str:
     """Name of the number that the episode makes worse; '' if no chart shows it."""
-    return _LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
+    key = _LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
+    return _NAMES.get(key, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def known(session: Session, interval: Interval) -> Known:
     forgotten = session.episodes_since(1 << 62)[1] - len(ended) if session.file is None else 0
     over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
     named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    running = [e for e in session.episodes(now_ns, now_ns) if episode_style.going(e, interval)]
+    running = session.episodes(now_ns, now_ns)
     past = ended[max(0, over - _LOOKED) : over] + marks[max(0, named - _LOOKED) : named]
     past.sort(key=lambda e: -e.start_ns)
     told, gone = grouped(running), _together(past)

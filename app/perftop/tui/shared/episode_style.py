@@ -48,10 +48,9 @@ def because(episode: Episode) -> str:
     return foreign(" · ".join(part for part in parts if part))
 
 
-def going(episode: Episode, interval: Interval) -> bool:
-    """Whether it runs at the end of this interval."""
-    end_ns = episode.end_ns
-    return episode.start_ns <= interval.time_ns and (end_ns is None or end_ns > interval.time_ns)
+def going(episode: Episode, now_ns: int) -> bool:
+    """Whether it runs at this moment."""
+    return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
 
 
 def during(session: Session, interval: Interval) -> list[Episode]:
@@ -59,10 +58,10 @@ def during(session: Session, interval: Interval) -> list[Episode]:
     past, what overlaps it."""
     if interval.seq:
         return list(session.running)
+    return overlapping(session, interval)
+
+
+def overlapping(session: Session, interval: Interval) -> list[Episode]:
+    """Those that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
-    return [
-        episode
-        for episode in (*session.running, *session.ended)
-        if episode.start_ns <= interval.time_ns
-        and (episode.end_ns is None or episode.end_ns > since_ns)
-    ]
+    return session.episodes(since_ns, interval.time_ns)

@@ -6,9 +6,9 @@ values. Pure; only `edges` imports numpy.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import count, takewhile
 from math import ceil
 
 from perftop.base.times import clock
@@ -98,14 +98,20 @@ def _label(step_s: int) -> int:
 
 def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
     """Cells of round clock times, and these as text; from the left."""
+    moments = round_times(axis.start_ns, _step_s(axis), unix)
+    found = (((at_ns - axis.start_ns) // axis.bin_ns, text) for at_ns, text in moments)
+    return list(takewhile(lambda tick: tick[0] < axis.bins, found))
+
+
+def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, str]]:
+    """Moments, in raw ns from `since_ns` on and without end, at which the local clock shows a
+    multiple of the step; and what it shows."""
     zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
-    start_ns = zero_ns + axis.start_ns
-    step_s = _step_s(axis)
+    start_ns = zero_ns + since_ns
     local_s = time.localtime(start_ns // 10**9).tm_gmtoff
     first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
-    moments = (tick * step_s - local_s for tick in range(first, first + axis.bins + 1))
-    found = (((s * 10**9 - start_ns) // axis.bin_ns, clock(s, step_s)) for s in moments)
-    return list(takewhile(lambda tick: tick[0] < axis.bins, found))
+    for at_s in count(first * step_s - local_s, step_s):
+        yield at_s * 10**9 - zero_ns, clock(at_s, step_s)
 
 
 def _step_s(axis: Axis) -> int:

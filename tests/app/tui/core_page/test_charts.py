@@ -33,6 +33,8 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     session.detector.running.clear()
     assert not _where(charts(session, interval), RED)  # it is over
     episode.end_ns = None
+    session.ended.clear()
+    session.detector.running.append(episode)
     of = charts(session, interval)
     found = time_axis.cells(of.time, episode, interval.time_ns)
     assert found
