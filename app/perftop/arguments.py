@@ -133,10 +133,12 @@ def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job |
 
 def following(options: argparse.Namespace, job: Job | None) -> list[str]:
     """Options that tell the probe which tasks to watch: those of --watch, else the command with its
-    children. A simulation or another sysroot does not show the command."""
+    children. A simulation, another sysroot or another machine does not
+    show the command."""
     if options.watch is not None:
         return [f"--watch={options.watch}"]  # it may start with a -
     simulated = options.source.partition(":")[0] == "sim"
-    if job is None or simulated or options.sysroot is not None:
+    elsewhere = options.sysroot is not None or options.host is not None
+    if job is None or simulated or elsewhere:
         return []
     return ["--watch-tree", str(job.pid)]

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
+from perftop.process import ssh
 from perftop.process.signals import Exits
 
 STDERR_BYTES = 4096
@@ -53,7 +54,9 @@ class Probe:
         self.process = process
         self._argv = list(argv)
         self._words = b""
-        self._programs = "msr" in argv
+        self.host = ssh.host(argv)
+        """The machine that it runs on, as ssh knows it; None: this one."""
+        self._programs = "msr" in ssh.words(argv)
         self.told = False
         """A caller has already raised how it ended."""
         assert process.stderr is not None
@@ -85,19 +88,24 @@ class Probe:
         code = self.process.returncode
         killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # sudo: 128+n
         lines = self._words.decode(errors="replace").strip().splitlines()
+        if (far := ssh.failure(self._argv, code, lines)) is not None:
+            return far
+        there = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not killed:
-            return Failed(lines[-1].removeprefix("perfprobe: "), code)
+            return Failed(there + lines[-1].removeprefix("perfprobe: "), code)
         how = f"ended by signal {killed}" if killed else "ended"
         left = f"; its registers stay programmed · {self._mend()}" if killed else ""
         left = left if self._programs else ""
         status = code if code is not None and code > 0 and not killed else 1
-        return Failed(f"the probe {how} without a word{tail}{left}", status)
+        return Failed(f"{there}the probe {how} without a word{tail}{left}", status)
 
     def _mend(self) -> str:
         """The command that restores what such a probe left behind when it was killed."""
-        more = ["--sudo"] if self._argv[0] == "sudo" else []
-        if "--sysroot" in self._argv:
-            more += ["--sysroot", self._argv[self._argv.index("--sysroot") + 1]]
+        words = ssh.words(self._argv)
+        more = [f"--host {self.host}"] if self.host else []
+        more += ["--sudo"] if words[0] == "sudo" else []
+        if "--sysroot" in words:
+            more += ["--sysroot", words[words.index("--sysroot") + 1]]
         return " ".join(["to restore it: perftop stat --source msr -n 1", *more])
 
     # --- ending it
@@ -177,19 +185,22 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
                 process.terminate()
             _, errors = process.communicate()
             if process.returncode == 1 and errors:
-                raise _refused(process.returncode, errors) from None
+                raise _refused(argv, process.returncode, errors) from None
             raise
     with suppress(ValueError):
         answer: dict[str, Any] = json.loads(out)
         return answer
-    raise _refused(process.returncode, errors)
+    raise _refused(argv, process.returncode, errors)
 
 
-def _refused(code: int, errors: bytes) -> Failed:
+def _refused(argv: Sequence[str], code: int, errors: bytes) -> Failed:
     """The failure of a probe without an answer, from the last line of its stderr."""
     lines = errors.decode(errors="replace").strip().splitlines()
+    if (far := ssh.failure(argv, code, lines)) is not None:
+        return far
     why = lines[-1] if lines else f"perfprobe ended with status {code}"
-    return Failed(why.removeprefix("perfprobe: "), max(1, code))
+    there = f"{name}: " if (name := ssh.host(argv)) else ""
+    return Failed(there + why.removeprefix("perfprobe: "), max(1, code))
 
 
 @contextmanager

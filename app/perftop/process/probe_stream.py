@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from perfprobe import wire
-from perftop.base.errors import Failed
+from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process.launch import Probe, launch
 
 READ_BYTES = 1 << 18
@@ -32,7 +32,7 @@ class _ProbeStream:
         stdout = await self._reader()
         while data := await stdout.read(READ_BYTES):
             messages: list[wire.Message] = []
-            failed = _decode(decoder, data, messages)
+            failed = _decode(decoder, data, messages, self._probe.host)
             if messages:
                 yield messages
             if failed is not None:
@@ -63,7 +63,9 @@ class _ProbeStream:
             raise first or last  # type: ignore[misc]
 
 
-def _decode(decoder: wire.Decoder, data: bytes, messages: list[wire.Message]) -> Failed | None:
+def _decode(
+    decoder: wire.Decoder, data: bytes, messages: list[wire.Message], host: str | None
+) -> Failed | None:
     """Add the messages that these bytes complete. Returns why nothing can come after them."""
     try:
         for message in decoder.feed(data):
@@ -71,7 +73,12 @@ def _decode(decoder: wire.Decoder, data: bytes, messages: list[wire.Message]) ->
                 return Failed(message.reason, message.status)
             messages.append(message)
     except wire.WireError as error:
-        text = f"the probe sent what cannot be read: {error}, at byte {decoder.offset}"
+        if host is not None and decoder.hello is None:
+            text = f"{host}: no stream of perfprobe comes from there: {error}; "
+            mend = f"its shell's start file must print nothing: ssh {host} true"
+            return Failed(text + mend, UNAVAILABLE)
+        there = f"{host}: " if host else ""
+        text = f"{there}the probe sent what cannot be read: {error}, at byte {decoder.offset}"
         return Failed(text)
     return None
 

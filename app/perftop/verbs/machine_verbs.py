@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from perfprobe import stream_options
+from perftop.base.errors import USAGE, Failed
 
 Answer = dict[str, Any]
-SUDO = "run the probe, and only it, as root"
+SUDO = "run the probe, and only it, as root; with --host there"
+HOST = "run the probe on that machine: ssh HOST perfprobe …"
+REMOTE = "where perfprobe is on HOST (default: in the PATH of its shell)"
 
 
 class Draw(Protocol):
@@ -23,8 +26,15 @@ def machine_options() -> argparse.ArgumentParser:
     """Options for the machine to look at, and for the rights of the probe."""
     options = stream_options.sysroot()
     options.set_defaults(sysroot=None)
-    options.add_argument("--sudo", action="store_true", help=SUDO)
+    add_machine(options)
     return options
+
+
+def add_machine(options: argparse.ArgumentParser) -> None:
+    """Adds the options for which machine the probe runs on, and with what rights."""
+    options.add_argument("--sudo", action="store_true", help=SUDO)
+    options.add_argument("--host", metavar="[USER@]HOST", help=HOST)
+    options.add_argument("--remote", metavar="PATH", help=REMOTE)
 
 
 def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
@@ -43,20 +53,25 @@ def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
 
 
 def probe_command(options: argparse.Namespace, *arguments: str) -> list[str]:
-    """The probe's command line; with --sudo, sudo has asked for its password by then."""
-    from perftop.process import launch
+    """The probe's command line; with --sudo here, sudo has asked for its password by then."""
+    from perftop.process import launch, ssh
 
+    below = [] if options.sysroot is None else ["--sysroot", str(options.sysroot)]
+    if options.host is not None:
+        remote = options.remote or ssh.REMOTE
+        return ssh.command(options.host, [*arguments, *below], sudo=options.sudo, remote=remote)
+    if options.remote is not None:
+        raise Failed("--remote is where perfprobe is on the machine of --host", USAGE)
     if options.sudo:
         launch.authorize()
-    below = [] if options.sysroot is None else ["--sysroot", str(options.sysroot)]
     return launch.probe_command(*arguments, *below, sudo=options.sudo)
 
 
 def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    """Adds a verb that runs code, which is possible on this machine only: it has no --sysroot."""
+    """Adds a verb that runs code, which needs the machine itself: it has no --sysroot."""
     instrument: argparse.ArgumentParser = verbs.add_parser(name, help=text)
     instrument.add_argument("--json", action="store_true", help="as one JSON object")
-    instrument.add_argument("--sudo", action="store_true", help=SUDO)
+    add_machine(instrument)
     instrument.set_defaults(sysroot=None)
     return instrument
 
@@ -124,7 +139,8 @@ def _selftest(options: argparse.Namespace) -> int:
 
     answer = launch.ask(probe_command(options, "selftest", "--source", options.source))
     try:
-        findings.keep(answer)
+        if options.host is None:  # the file is of one machine, and the screen here asks about this
+            findings.keep(answer)
     except OSError as error:
         text = f"the result is not kept, so the screen will not warn: {error}"
         complain(text)

@@ -1,0 +1,108 @@
+"""The probe of another machine: the argv of ssh that runs it there, and what went wrong when ssh
+ends. It imports nothing of weight, as the first probe starts before anything else is loaded.
+
+ssh asks nothing: no password, no unknown host key, because the screen has the terminal. A link
+that is silent for ALIVE_S seconds three times counts as broken.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from perftop.base.errors import UNAVAILABLE, USAGE, Failed
+
+PROGRAM = "ssh"
+REMOTE = "perfprobe"
+"""The name of the probe there, looked for in the PATH of a shell that is not a login shell."""
+CONNECT_S, ALIVE_S = 10, 5
+OPTIONS = (
+    "-T", "-x",
+    "-o", "BatchMode=yes",
+    "-o", "StrictHostKeyChecking=yes",
+    "-o", f"ConnectTimeout={CONNECT_S}",
+    "-o", f"ServerAliveInterval={ALIVE_S}",
+    "-o", "ServerAliveCountMax=3",
+)  # fmt: skip
+BROKEN = 255
+"""Exit status of ssh for its own failures; others are those of the program there."""
+MOST_HOST = 255
+"""Characters of USER@HOST."""
+
+STEPS = (
+    ("name", r"Could not resolve hostname|Name or service not known",
+     "check the spelling, or give it a HostName in ~/.ssh/config"),
+    ("key", r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED|host key is known",
+     "check the key and accept it once by hand: ssh {host} true"),
+    ("login", r"Permission denied|Too many authentication failures|No supported authentication",
+     "perftop asks for no password: ssh-copy-id {host}, or load the key with ssh-add"),
+    ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
+     "is it up, and does its sshd listen? ssh {host} true"),
+)  # fmt: skip
+"""What ssh does in turn, how it says that it failed there, and what helps."""
+UNFOUND = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
+REFUSED = re.compile(r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)")
+
+
+def command(
+    host: str, arguments: Sequence[str], *, sudo: bool = False, remote: str = REMOTE
+) -> list[str]:
+    """The argv that runs the probe with these arguments on another machine. `remote`: its path
+    there. Raises Failed for a name that ssh would misread."""
+    check(host)
+    home = "~/" if remote.startswith("~/") else ""  # the shell there knows whose home it is
+    own = home + shlex.join([remote.removeprefix(home), *arguments])
+    return [PROGRAM, *OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
+
+
+def check(host: str) -> None:
+    """Raises Failed for what is no name of a machine."""
+    if not host or host.startswith("-") or len(host) > MOST_HOST:
+        raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
+    if not host.isprintable() or " " in host:
+        raise Failed(f"--host {host[:40]!r}: a name has no blanks", USAGE)
+
+
+def host(argv: Sequence[str]) -> str | None:
+    """The machine of an argv by `command`; None: it is another's, and runs here."""
+    ours = argv[: len(OPTIONS) + 1] == [PROGRAM, *OPTIONS]
+    return argv[-2] if ours else None
+
+
+def words(argv: Sequence[str]) -> list[str]:
+    """The words of the probe's own command line, wherever it runs."""
+    return list(argv) if host(argv) is None else shlex.split(argv[-1])
+
+
+def failure(argv: Sequence[str], status: int | None, said: Sequence[str]) -> Failed | None:
+    """Why the probe there could not be reached or run: the step, ssh's or the shell's words for it,
+    and what helps. `said`: lines of its stderr. None: it ran, and speaks for itself."""
+    name = host(argv)
+    if name is None or status is None:
+        return None
+    last = next((line for line in reversed(said) if line.strip()), "").strip()
+    if status == BROKEN or status < 0:
+        return _broken(name, said, last)
+    own = shlex.split(argv[-1])
+    if own[0] == "sudo" and REFUSED.search(last):
+        mend = f"let sudo there run {own[3]} without a password, or use --host root@{_bare(name)}"
+        return Failed(f"{name}: rights: {last}; {mend}", UNAVAILABLE)
+    if status in {126, 127} or (own[0] == "sudo" and UNFOUND.search(last)):
+        probe = own[3] if own[0] == "sudo" else own[0]
+        mend = f"ssh {name} pipx install perftop, or --remote with its path there"
+        return Failed(f"{name}: no {probe} there: {last or 'not found'}; {mend}", UNAVAILABLE)
+    return None
+
+
+def _broken(name: str, said: Sequence[str], last: str) -> Failed:
+    for step, pattern, mend in STEPS:
+        if found := next((line for line in said if re.search(pattern, line)), None):
+            text = found.strip().removeprefix("ssh: ")
+            return Failed(f"{name}: {step}: {text}; {mend.format(host=name)}", UNAVAILABLE)
+    told = f": {last}" if last else ""
+    return Failed(f"{name}: the connection ended{told}", UNAVAILABLE)
+
+
+def _bare(name: str) -> str:
+    return name.rpartition("@")[2]

@@ -1,0 +1,117 @@
+"""An `ssh` for tests: other machines are simulated ones on this. A directory says what each host
+does, in a file of its name that a test may rewrite at any time:
+
+    run [SOURCE]   the probe, with that source in place of the one asked for (the default: sim:idle)
+    real           the probe, with the source asked for
+    hang           nothing at all
+    garbage        bytes that are no stream
+    banner         a line of the shell's start file, then the probe
+    cut N          the probe, up to that byte; then the link breaks
+    any of SAID    ssh's own words for that failure, and its status
+
+Beside it lies HOST.pid, with the process ids of all connections so far. Killing one breaks it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HOSTS = "FAKE_SSH_HOSTS"
+SAID = {
+    "noname": (255, "ssh: Could not resolve hostname {host}: Name or service not known"),
+    "refused": (255, "ssh: connect to host {host} port 22: Connection refused"),
+    "timeout": (255, "ssh: connect to host {host} port 22: Connection timed out"),
+    "badkey": (255, "No ED25519 host key is known for {host}.\nHost key verification failed."),
+    "nologin": (255, "{host}: Permission denied (publickey,password)."),
+    "noprobe": (127, "bash: line 1: perfprobe: command not found"),
+    "nosudo": (1, "sudo: a password is required"),
+    "sudonoprobe": (1, "sudo: perfprobe: command not found"),
+    "norights": (3, "perfprobe: --source perf: perf_event_paranoid is 4 here"),
+}  # fmt: skip
+
+
+class Hosts:
+    """The machines behind the fake."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def set(self, host: str, does: str) -> None:
+        """From its next connection on it does this."""
+        new = self._directory / f".{host}"
+        new.write_text(does, encoding="utf-8")
+        new.rename(self._directory / host)
+
+    def pids(self, host: str) -> list[int]:
+        path = self._directory / f"{host}.pid"
+        return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+    def cut(self, host: str) -> None:
+        """Breaks the newest connection."""
+        os.kill(self.pids(host)[-1], 9)
+
+
+def install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Puts the fake first in PATH."""
+    (directory / "bin").mkdir()
+    (directory / "hosts").mkdir()
+    program = directory / "bin" / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(HOSTS, str(directory / "hosts"))
+    return Hosts(directory / "hosts")
+
+
+def _main() -> int:
+    *options, dashes, host, command = sys.argv[1:]
+    wanted = {"BatchMode=yes", "StrictHostKeyChecking=yes"}
+    if dashes != "--" or host.startswith("-") or not wanted <= set(options):
+        return _end(255, f"fake ssh: not as it should be called: {sys.argv}")
+    hosts = Path(os.environ[HOSTS])
+    with (hosts / f"{host}.pid").open("a") as pids:
+        pids.write(f"{os.getpid()}\n")
+    path = hosts / host
+    does, _, more = (path.read_text(encoding="utf-8") if path.exists() else "run").partition(" ")
+    if does in SAID:
+        status, text = SAID[does]
+        return _end(status, text.format(host=host))
+    if does == "hang":
+        time.sleep(600)
+    elif does == "garbage":
+        os.write(1, b"\xc4\x05" + bytes(range(256)) * 64)
+    else:
+        if does == "banner":
+            os.write(1, b"Welcome to this machine\n")
+        return _run(does, more, shlex.split(command))
+    return 0
+
+
+def _run(does: str, more: str, words: list[str]) -> int:
+    own = words[words.index("perfprobe") + 1 :]
+    if "--source" in own and does != "real":
+        own[own.index("--source") + 1] = more if does == "run" and more else "sim:idle"
+    argv = [sys.executable, "-P", "-m", "perfprobe", *own]
+    if does != "cut":
+        os.execv(argv[0], argv)  # noqa: S606 - there is none on purpose
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as probe:
+        assert probe.stdout
+        os.write(1, probe.stdout.read(int(more)))
+        probe.kill()
+    return _end(255, "client_loop: send disconnect: Broken pipe")
+
+
+def _end(status: int, text: str) -> int:
+    print(text, file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
