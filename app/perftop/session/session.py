@@ -49,7 +49,10 @@ MAX_DETAIL = 1 << 14
 
 
 class Session:
-    def __init__(self, hello: wire.Hello, history: History | None = None) -> None:
+    def __init__(
+        self, hello: wire.Hello, history: History | None = None, summary_bytes: int | None = None
+    ) -> None:
+        """`summary_bytes`: of the samples kept for percentiles, where nobody asks for them."""
         self.hello = hello
         self.history = history
         """Where it can be looked back; filled here."""
@@ -75,10 +78,11 @@ class Session:
         wanted = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
         """Positions of the CPUs that the user asked for; the rest is read for the siblings only."""
+        kept = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
         self.distribution = (
             Distribution(self.shown)
-            if history is None
-            else Distribution(self.shown, LIVE_BYTES, least_rows=2)
+            if kept is None
+            else Distribution(self.shown, kept, least_rows=2)
         )
         self.lost = 0
         self.late = 0

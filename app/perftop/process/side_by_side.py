@@ -1,0 +1,109 @@
+"""Streams of many machines, read side by side. One that hangs, lies or is gone holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.process.probe_stream import Stream
+
+STARTING = 8
+"""Machines that are being connected to at once: each costs a process here, and one there."""
+START_S = 2.0
+"""Longest time for which one that starts keeps others waiting."""
+HELLO_S = 30.0
+"""Longest time until a machine's first message: connection, login and start take place in it."""
+SILENT_S = 10.0
+"""Longest time between two messages of a machine, plus two samples."""
+WAITS_S = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Times before further tries; a machine that has answered begins anew."""
+
+Opener = Callable[[], AbstractAsyncContextManager[Stream]]
+
+
+class Listener(Protocol):
+    """Who wants the messages of one machine."""
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        """Take what has come. Raises wire.WireError for what cannot be true."""
+
+    def fail(self, why: str, retry_s: float) -> None:
+        """It does not answer; the next try is that far away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    open: Opener
+    listener: Listener
+    sample_s: float = 1.0
+
+
+async def listen(links: Sequence[Link]) -> None:
+    """Read all of them until it is cancelled; then all streams are closed, side by side."""
+    threads = ThreadPoolExecutor(max(1, len(links)), "link")  # each waits for a process's end
+    asyncio.get_running_loop().set_default_executor(threads)
+    gate = asyncio.Semaphore(STARTING)
+    async with asyncio.TaskGroup() as group:
+        for link in links:
+            group.create_task(_keep(link, gate))
+
+
+async def _keep(link: Link, gate: asyncio.Semaphore) -> None:
+    """Read the stream, and open it again whenever it has ended."""
+    tries = 0
+    while True:
+        pace = _Pace(gate)
+        try:
+            await _read(link, pace)
+        except Failed as failed:
+            why = str(failed)
+        except wire.WireError as error:
+            why = f"it sent what cannot be true: {error}"
+        except TimeoutError:
+            why = "it has fallen silent" if pace.heard else f"no answer within {HELLO_S:.0f} s"
+        finally:
+            pace.go_on()
+        tries = 0 if pace.heard else tries
+        wait_s = WAITS_S[min(tries, len(WAITS_S) - 1)]
+        tries += 1
+        link.listener.fail(why, wait_s)
+        await asyncio.sleep(wait_s)
+
+
+async def _read(link: Link, pace: _Pace) -> None:
+    """Read a stream to its end. Raises Failed, WireError, or TimeoutError if nothing comes."""
+    await pace.start()
+    now = asyncio.get_running_loop().time
+    async with asyncio.timeout(HELLO_S) as limit, link.open() as stream:
+        async for messages in stream:
+            link.listener.take(messages)
+            pace.heard = True
+            pace.go_on()
+            limit.reschedule(now() + SILENT_S + 2 * link.sample_s)
+        raise Failed("the probe there has ended")
+
+
+class _Pace:
+    """Lets a machine start when few others do, and these start when it has, or is slow."""
+
+    def __init__(self, gate: asyncio.Semaphore) -> None:
+        self._gate: asyncio.Semaphore | None = None
+        self._wanted = gate
+        self.heard = False
+        """A message has come."""
+
+    async def start(self) -> None:
+        await self._wanted.acquire()
+        self._gate = self._wanted
+        asyncio.get_running_loop().call_later(START_S, self.go_on)
+
+    def go_on(self) -> None:
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.release()

@@ -1,0 +1,217 @@
+"""Many machines together: their order, what they have in common, and what happened on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+
+from perftop.samples.episode import KINDS
+from perftop.session.fleet.machine import Event, Machine
+from perftop.session.fleet.numbers import FIELDS, Numbers, mean
+
+SEVERAL = 3
+"""Machines from which on a cause that they share is told once."""
+TOGETHER_S = 30.0
+"""Ended episodes of one cause that began within this time of each other are told once."""
+ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
+          "episodes", "suspects", "age")  # fmt: skip
+_RISING = frozenset({"name", "clock_hz"})
+"""Orders of which the lowest value is told first."""
+_RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
+_WORDS = ("silent", "suspect", "episode")
+"""What a filter may ask for beside names and causes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One cause on one machine or on several."""
+
+    kind: str
+    cause: str
+    machines: tuple[str, ...]
+    start: float
+    end: float | None
+    depth: float | None
+    """The deepest."""
+    least: float | None
+    """The least deep."""
+    lost: float
+    """What these machines lose together, in machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the viewer asked for: an order and a filter."""
+
+    order: str = "lost"
+    reverse: bool = False
+    filter: str = ""
+
+
+class Fleet:
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self.machines = {machine.name: machine for machine in machines}
+
+    def add(self, machine: Machine) -> None:
+        self.machines[machine.name] = machine
+
+    @property
+    def answering(self) -> list[Machine]:
+        return [machine for machine in self.machines.values() if machine.answers]
+
+    @property
+    def silent(self) -> list[Machine]:
+        return [machine for machine in self.machines.values() if not machine.answers]
+
+    def totals(self) -> Numbers:
+        """Means over machines; power is their sum."""
+        answering = self.answering
+        found = dict(mean([machine.numbers for machine in answering]))
+        for key in ("power_w", "power_limit_w"):
+            known = [v for m in answering if isfinite(v := m.numbers[key])]
+            found[key] = sum(known) if known else nan
+        return found
+
+    # --- rows
+
+    def rows(self, sight: Sight, now: float) -> list[Machine]:
+        """The machines asked for: those that do not answer first, then the worst."""
+        wanted = [m for m in self.machines.values() if matches(m, sight.filter)]
+        silent = sorted((m for m in wanted if not m.answers), key=lambda m: natural(m.name))
+        rest = [m for m in wanted if m.answers]
+        rest.sort(key=lambda machine: natural(machine.name))
+        falls = (sight.order not in _RISING) != sight.reverse
+        if sight.order == "name":
+            return [*silent, *(rest if not falls else reversed(rest))]
+        known = [(value(m, sight.order, now), m) for m in rest]
+        known.sort(key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0]))
+        return [*silent, *(machine for _, machine in known)]
+
+    # --- what happened
+
+    def running(self) -> list[Happening]:
+        """What goes on now, the costliest first; a cause that several machines share is told
+        once."""
+        groups: dict[tuple[str, str], list[Event]] = {}
+        for machine in self.machines.values():
+            for event in machine.running:
+                if event.wrong:
+                    groups.setdefault(event.group, []).append(event)
+        found = [each for events in groups.values() for each in self._told(events)]
+        found.sort(key=lambda h: (-round(h.lost, 2), _rank(h), h.start))
+        return found
+
+    def _told(self, events: Sequence[Event]) -> list[Happening]:
+        names = dict.fromkeys(event.machine for event in events)
+        if len(names) >= SEVERAL:
+            return [self._happening(events)]
+        return [self._happening([e for e in events if e.machine == name]) for name in names]
+
+    def _happening(self, events: Sequence[Event]) -> Happening:
+        kind, cause = events[0].group
+        names = tuple(sorted({event.machine for event in events}, key=natural))
+        depths = [event.depth for event in events if event.depth is not None]
+        ends = [event.end for event in events]
+        lost = sum(
+            value
+            for name in names
+            if (machine := self.machines.get(name)) is not None
+            and machine.cause == (kind, cause)
+            and isfinite(value := machine.numbers["lost"])
+        )
+        return Happening(
+            kind, cause, names, min(event.start for event in events),
+            None if None in ends else max(end for end in ends if end is not None),
+            max(depths, default=None), min(depths, default=None), lost,
+        )  # fmt: skip
+
+    def happened(self, most: int) -> list[Happening]:
+        """Running and ended, the newest start first; those that share a cause and began together
+        are told once."""
+        ended: dict[tuple[str, str], list[Event]] = {}
+        for machine in self.machines.values():
+            for event in machine.ended:
+                if event.wrong:
+                    ended.setdefault(event.group, []).append(event)
+        found = self.running()
+        for events in ended.values():
+            events.sort(key=lambda event: event.start)
+            for alike in _together(events):
+                found += self._told(alike)
+        found.sort(key=lambda h: -h.start)
+        return found[:most]
+
+    def below(self, cells: int, now: float, span_s: float) -> list[float]:
+        """How many machines lost time by a turbo drop in each of `cells` parts of the last
+        `span_s`."""
+        step, counts = span_s / cells, [0.0] * cells
+        for machine in self.machines.values():
+            hit: set[int] = set()
+            for event in (*machine.running, *machine.ended):
+                if event.kind in {"turbo-drop", "throttle"} and (event.end or now) > now - span_s:
+                    first = int((event.start - now + span_s) / step)
+                    last = int(((event.end or now) - now + span_s) / step)
+                    hit.update(range(max(0, first), min(cells - 1, last) + 1))
+            for cell in hit:
+                counts[cell] += 1
+        return counts
+
+
+def _together(events: Sequence[Event]) -> list[list[Event]]:
+    made: list[list[Event]] = []
+    for event in events:
+        if made and event.start - made[-1][0].start <= TOGETHER_S:
+            made[-1].append(event)
+        else:
+            made.append([event])
+    return made
+
+
+def _rank(happening: Happening) -> int:
+    return _RANKS.get(happening.kind, len(_RANKS))
+
+
+def value(machine: Machine, order: str, now: float) -> float:
+    """What a machine is sorted by."""
+    if order == "episodes":
+        return float(sum(event.wrong for event in machine.running))
+    if order == "suspects":
+        return float(machine.suspects)
+    if order == "age":
+        return float(int(now - machine.heard))
+    return machine.rank(order) if order in FIELDS else nan
+
+
+def natural(name: str) -> tuple[object, ...]:
+    """Sort key that puts n9 before n10. Texts and numbers alternate, so keys can be compared."""
+    parts: list[object] = []
+    text, number = "", ""
+    for sign in name:
+        if sign.isascii() and sign.isdigit():
+            number += sign
+        else:
+            if number:
+                parts += [text, int(number[:18])]
+                text, number = "", ""
+            text += sign
+    return (*parts, text, int(number[:18] or 0))
+
+
+def matches(machine: Machine, wanted: str) -> bool:
+    """Whether a machine has all words of the filter, each in its name, its cause or its state."""
+    running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
+    flags = (not machine.answers, bool(machine.suspects), bool(running))
+    state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
+    told = f"{machine.name} {machine.model} {running} {state}".lower()
+    return all(word in told for word in wanted.lower().split())
+
+
+def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
+    """The machines by the part of their names before the last number, in natural order; without
+    such parts they are one group."""
+    found: dict[str, list[Machine]] = {}
+    for machine in sorted(machines, key=lambda m: natural(m.name)):
+        stem = machine.name.partition(".")[0].rstrip("0123456789")
+        found.setdefault(stem.rstrip("-_") or machine.name, []).append(machine)
+    return found

@@ -1,0 +1,153 @@
+"""One machine among many: what it last told, its past, its episodes, and whether it answers.
+
+Who reads a machine fills it; the screen and the JSON lines only look at it. Times are Unix seconds
+of the viewer: no clocks of two machines are compared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from math import isfinite, nan
+
+from perftop.session.fleet.numbers import FIELDS, NOTHING, Numbers, mean
+
+SPAN_S = 10.0
+"""What the numbers of a row cover: short enough to follow, long enough to be read."""
+PAST_S = 600.0
+"""How far a machine's past reaches."""
+POINTS = 600
+"""Most entries of a machine's past; some 15 KB."""
+TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
+"""Numbers of which the past is kept."""
+MOST_EPISODES = 200
+"""Ended episodes kept of a machine, the newest."""
+_HIDDEN = frozenset({"ramp", "online"})
+"""Kinds of episodes that tell of nothing wrong."""
+
+
+@dataclass(slots=True)
+class Event:
+    """An episode as it is told among those of other machines."""
+
+    machine: str
+    kind: str
+    cause: str
+    start: float
+    end: float | None
+    """None while it runs."""
+    depth: float | None = None
+    share: float = 0.0
+    """Share of the machine's CPUs on which it runs."""
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Events of one group have one cause. Two detectors tell what a hypervisor takes."""
+        stolen = self.kind == "steal" or self.cause == "hypervisor"
+        return ("steal", "hypervisor") if stolen else (self.kind, self.cause)
+
+    @property
+    def wrong(self) -> bool:
+        return self.kind not in _HIDDEN
+
+
+@dataclass(slots=True)
+class Past:
+    """A ring of numbers over time, the newest last."""
+
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
+    points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+
+    def add(self, time: float, numbers: Numbers) -> None:
+        self.times.append(time)
+        self.points.append(array("f", [numbers[key] for key in TRACED]))
+
+    def series(self, key: str, cells: int, now: float, span_s: float = PAST_S) -> list[float]:
+        """Means of `cells` equal parts of the last `span_s`, the newest last; NaN where nothing is
+        known."""
+        at, step, first = TRACED.index(key), span_s / cells, now - span_s
+        sums, counts = [0.0] * cells, [0] * cells
+        for time, point in zip(reversed(self.times), reversed(self.points), strict=True):
+            cell = min(cells - 1, int((time - first) / step)) if time > first else -1
+            if cell < 0:
+                break
+            if isfinite(point[at]):
+                sums[cell] += point[at]
+                counts[cell] += 1
+        return [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
+
+
+@dataclass(slots=True)
+class Machine:
+    name: str
+    opens: tuple[str, ...] = ()
+    """Arguments of the perftop that shows this machine alone; empty: there is none."""
+    answers: bool = False
+    why: str = "connecting"
+    """Why there are no numbers; for who reads, not for programs."""
+    silent_since: float = nan
+    """When it was last heard, or first tried."""
+    retry_at: float = nan
+    heard: float = nan
+    """When the newest numbers arrived."""
+    numbers: Numbers = field(default_factory=lambda: NOTHING)
+    past: Past = field(default_factory=Past)
+    model: str = ""
+    cpus: int = 0
+    cores: int = 0
+    guest: bool = False
+    version: str = ""
+    tasks: str = ""
+    """What runs most."""
+    absent: str = ""
+    """Why there is no clock."""
+    suspects: int = 0
+    """Samples of the last span in which a counter was doubted."""
+    running: list[Event] = field(default_factory=list)
+    ended: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EPISODES))
+    bytes: int = 0
+    """Received so far."""
+    probe_share: float = nan
+    """What the probe costs there, in CPUs."""
+    frames_lost: int = 0
+
+    _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
+
+    def hear(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
+        """Take the numbers of one more interval."""
+        recent = self._recent
+        recent.append((now, numbers, suspects))
+        while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
+            recent.popleft()
+        self.numbers = mean([each for _, each, _ in recent])
+        self.suspects = sum(count for *_, count in recent)
+        self.past.add(now, numbers)
+        self.answers, self.why, self.heard, self.retry_at = True, "", now, nan
+        self.silent_since = now
+
+    def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
+        """It does not answer. What it told before stays in its past; what ran there is not known to
+        run any more."""
+        if not isfinite(self.silent_since):
+            self.silent_since = now
+        self.answers, self.why, self.retry_at = False, why, retry_at
+        self._recent.clear()
+        self.numbers, self.suspects = NOTHING, 0
+        for event in self.running:
+            event.end = self.silent_since
+            self.ended.append(event)
+        self.running = []
+
+    @property
+    def cause(self) -> tuple[str, str]:
+        """Kind and cause of the episode that runs on most of its CPUs; empty if none does."""
+        wrong = [event for event in self.running if event.wrong and event.kind != "suspect"]
+        worst = max(wrong, key=lambda event: (event.share, event.depth or 0.0), default=None)
+        return ("", "") if worst is None else worst.group
+
+    def rank(self, key: str) -> float:
+        """What it is sorted by, in steps so coarse that noise moves no row. NaN if unknown."""
+        value = self.numbers.get(key, nan)
+        scale = {"Hz": 1e-8, "W": 0.2}.get(FIELDS[key].unit, 100.0)
+        return round(value * scale) if isfinite(value) else nan

@@ -1,0 +1,129 @@
+"""Streams of many machines: those that hang, break or lie hold nobody up, and are tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+
+import pytest
+from fakes import Feed, Machine
+from waiting import until
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.process import side_by_side
+from perftop.process.probe_stream import Stream
+from perftop.process.side_by_side import Link, listen
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.messages = 0
+        self.fails: list[tuple[str, float]] = []
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        self.messages += len(messages)
+
+    def fail(self, why: str, retry_s: float) -> None:
+        self.fails.append((why, retry_s))
+
+
+@asynccontextmanager
+async def hangs() -> AsyncIterator[Stream]:
+    await asyncio.Event().wait()
+    yield Feed(Machine())
+
+
+def refuses() -> AbstractAsyncContextManager[Stream]:
+    raise Failed("connection refused")
+
+
+class Broken:
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        yield [Machine().hello]
+        raise Failed("cut")
+
+
+@asynccontextmanager
+async def breaks() -> AsyncIterator[Stream]:
+    yield Broken()
+
+
+@asynccontextmanager
+async def reading(links: Sequence[Link]) -> AsyncIterator[None]:
+    task = asyncio.create_task(listen(links))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All waits of the module end soon."""
+    for name in ("START_S", "HELLO_S", "SILENT_S"):
+        monkeypatch.setattr(side_by_side, name, 0.01)
+    monkeypatch.setattr(side_by_side, "WAITS_S", (0.01, 0.02))
+
+
+def linked(opener: side_by_side.Opener) -> tuple[Link, Ear]:
+    ear = Ear()
+    return Link(opener, ear, 0.0), ear
+
+
+def test_who_hangs_or_refuses_holds_nobody_up() -> None:
+    async def scenario() -> None:
+        bad = [linked(hangs) for _ in range(20)] + [linked(refuses) for _ in range(20)]
+        feed = Feed(Machine())
+        good, ear = linked(feed.open)
+        async with reading([link for link, _ in bad] + [good]):
+            await until(lambda: ear.messages >= 2, "frames of the last machine")
+            await until(lambda: all(one.fails for _, one in bad), "all others have failed")
+        assert "no answer" in bad[0][1].fails[0][0]
+        assert bad[20][1].fails[0] == ("connection refused", 0.01)
+        assert feed.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
+    async def scenario() -> None:
+        openers = iter([breaks, refuses, refuses, breaks, refuses])
+        link, ear = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
+        async with reading([link]):
+            await until(lambda: len(ear.fails) >= 5, "five failures")
+        texts = [why for why, _ in ear.fails[:4]]
+        assert texts == ["cut", "connection refused", "connection refused", "cut"]
+        assert [wait for _, wait in ear.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
+
+    asyncio.run(scenario())
+
+
+def test_who_falls_silent_is_closed() -> None:
+    async def scenario() -> None:
+        feed = Feed(Machine())
+        link, ear = linked(feed.open)
+        async with reading([link]):
+            await until(lambda: ear.fails, "silence is told")
+            assert ear.fails[0][0] == "it has fallen silent"
+            assert feed.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_lie_ends_the_stream_of_that_machine() -> None:
+    async def scenario() -> None:
+        def lies(messages: object) -> None:
+            raise wire.WireError("a frame before the hello")
+
+        feed = Feed(Machine())
+        link, ear = linked(feed.open)
+        ear.take = lies  # type: ignore[method-assign]
+        async with reading([link]):
+            await until(lambda: ear.fails, "the lie is told")
+        assert "cannot be true" in ear.fails[0][0]
+
+    asyncio.run(scenario())
