@@ -1,9 +1,10 @@
 """The probe's main loop: it writes what a source yields to one descriptor until the reader leaves.
 
 A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
-from which the oldest frames are dropped and counted. The probe takes one order from stdin, how
-often to write (orders.py). It ends when its stdin closes (its parent has ended), when a write
-fails, or on SIGTERM; the caller then closes the source, which gives back what it took.
+from which the oldest frames are dropped and counted. The probe takes two orders from stdin, how
+often to write and to answer at once (orders.py). It ends when its stdin closes (its parent has
+ended), when a write fails, or on SIGTERM; the caller then closes the source, which gives back what
+it took.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class Outbox:
 
     def __bool__(self) -> bool:
         return bool(self._queue)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that the next frame drops an older one."""
+        return self._bytes > self._limit
 
     def put(self, message: wire.Message) -> None:
         droppable = isinstance(message, wire.Frame)
@@ -114,9 +120,11 @@ def serve(
         due = source.due()
         eager = due is None and not outbox  # a fast simulation: the reader sets the pace
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
-            batch_ns = orders.read(_heed(fd, event, stdin, stdout))
-            if batch_ns is not None:
-                source.pace(batch_ns)
+            asked = orders.read(_heed(fd, event, stdin, stdout))
+            if asked.batch_ns is not None:
+                source.pace(asked.batch_ns)
+            if asked.echo is not None and not outbox.full:
+                outbox.put(_answer(asked.echo))
         # An order, or a reader that goes on reading, is no reason to poll before it is time.
         ready = not outbox if due is None else time.monotonic() >= due
         if ready:
@@ -124,6 +132,12 @@ def serve(
                 outbox.put(message)
         outbox.flush()
         poller.modify(stdout, select.POLLOUT if outbox else 0)
+
+
+def _answer(number: int) -> wire.Note:
+    """Its time is that of this machine, also where a simulation has another one."""
+    now_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    return wire.Note("echo", now_ns, data={"number": number})
 
 
 def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:

@@ -9,16 +9,19 @@ from hypothesis import strategies as st
 from perfprobe import orders
 from perfprobe.orders import Orders
 
+NONE = (None, None)
+
 
 @given(cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_an_order_may_come_in_pieces(cuts: list[int]) -> None:
-    text = b"noise\nbatch 500000000\nbatch 7\nbat"
+    text = b"noise\nbatch 500000000\necho 3\nbatch 7\nbat"
     reader, found, at = Orders(), [], 0
     for cut in [*sorted(cuts), len(text)]:
         found.append(reader.read(text[at:cut]))
         at = max(at, cut)
-    assert [each for each in found if each][-1] == 7
-    assert reader.read(b"ch 9\n") == 9
+    assert [each.batch_ns for each in found if each.batch_ns][-1] == 7
+    assert [each.echo for each in found if each.echo] == [3]
+    assert reader.read(b"ch 9\n") == (9, None)
 
 
 @pytest.mark.parametrize(
@@ -28,13 +31,14 @@ def test_an_order_may_come_in_pieces(cuts: list[int]) -> None:
         *(b" batch 5", b"batch 5\r", b"batch 5.0", b"batch 1e9", b"batch 0x5", b"batch \xd9\xa5"),
         *(b"Batch 5", b"batch\t5", b"batch 1234567890123", b"batch 5" + b"0" * 5000),
         *(b"x" * 5000 + b"batch 5", b"\0batch 5"),
+        *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
     ],
 )
 def test_what_is_nearly_an_order_is_none(line: bytes) -> None:
-    assert Orders().read(line + b"\n") is None
+    assert Orders().read(line + b"\n") == NONE
     reader = Orders()
-    assert [reader.read(bytes([byte])) for byte in line + b"\n"] == [None] * (len(line) + 1)
-    assert reader.read(b"batch 5\n") == 5, "and the next line counts"
+    assert [reader.read(bytes([byte])) for byte in line + b"\n"] == [NONE] * (len(line) + 1)
+    assert reader.read(b"batch 5\necho 6\n") == (5, 6), "and the next lines count"
 
 
 @given(noise=st.lists(st.binary(max_size=100), max_size=20))
@@ -42,6 +46,6 @@ def test_hostile_bytes_change_nothing(noise: list[bytes]) -> None:
     reader = Orders()
     for piece in noise:
         found = reader.read(piece)
-        assert found is None or b"batch " in b"".join(noise)
+        assert found == NONE or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
         assert len(reader._line) <= orders.MOST + 1
-    assert reader.read(b"\nbatch 12\n") == 12
+    assert reader.read(b"\nbatch 12\n") == (12, None)

@@ -14,11 +14,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import ssh
 from perftop.process.signals import Exits
+
+if TYPE_CHECKING:
+    from perftop.process.link import Link
 
 STDERR_BYTES = 4096
 """Bytes kept of the end of a probe's stderr, where its line with the reason is."""
@@ -50,18 +53,33 @@ class Probe:
     """A running probe. A thread reads its stderr, so that its last lines are known at its end, with
     or without an event loop."""
 
-    def __init__(self, process: subprocess.Popen[bytes], argv: Sequence[str]) -> None:
-        self.process = process
+    def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
-        self._words = b""
         self.host = ssh.host(argv)
         """The machine that it runs on, as ssh knows it; None: this one."""
         self._programs = "msr" in ssh.words(argv)
         self.told = False
         """A caller has already raised how it ended."""
-        assert process.stderr is not None
-        self._listener = threading.Thread(target=self._listen, args=(process.stderr,), daemon=True)
+        self.link: Link | None = None
+        """The state of the way to it, while its stream is read; None: it runs here."""
+        self._batch_ns: int | None = None
+        self.again()
+
+    def again(self) -> None:
+        """Starts it; anew if it has ended. It has its own process group, so that the terminal's
+        signals reach only us. It ends when its stdin closes, so it never outlives us."""
+        pipe, self._words = subprocess.PIPE, b""
+        with _starting(self._argv):
+            self.process = subprocess.Popen(
+                self._argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
+                env=os.environ | {"PYTHONWARNINGS": "ignore"},
+            )  # fmt: skip
+        stderr = self.process.stderr
+        assert stderr is not None
+        self._listener = threading.Thread(target=self._listen, args=(stderr,), daemon=True)
         self._listener.start()
+        if self._batch_ns is not None:
+            self.pace(self._batch_ns)
 
     def _listen(self, stderr: IO[bytes]) -> None:
         with stderr, suppress(OSError):
@@ -71,9 +89,17 @@ class Probe:
     def pace(self, batch_ns: int) -> None:
         """Ask for frames once in this time, counted from the last that it wrote; it bounds the time
         to a sample and to a second. It may be called often, and from any thread."""
+        self._batch_ns = batch_ns
+        self._order(b"batch %d\n" % batch_ns)
+
+    def echo(self, number: int) -> None:
+        """Ask for a note with this number, at once."""
+        self._order(b"echo %d\n" % number)
+
+    def _order(self, line: bytes) -> None:
         if self.process.stdin is not None:
             with suppress(OSError, ValueError):  # it has ended, or is told to
-                self.process.stdin.write(b"batch %d\n" % batch_ns)
+                self.process.stdin.write(line)
 
     # --- how it ended
 
@@ -130,24 +156,12 @@ class Probe:
         return self._failure() if bad else None
 
 
-def launch(argv: Sequence[str]) -> Probe:
-    """Start a probe in its own process group, so that the terminal's signals reach only us. It ends
-    when its stdin closes, so it never outlives us."""
-    pipe = subprocess.PIPE
-    with _starting(argv):
-        process = subprocess.Popen(
-            argv, stdin=pipe, stdout=pipe, stderr=pipe, process_group=0, bufsize=0,
-            env=os.environ | {"PYTHONWARNINGS": "ignore"},
-        )  # fmt: skip
-    return Probe(process, argv)
-
-
 @contextmanager
 def launched(argv: Sequence[str]) -> Iterator[Probe]:
     """A probe that ends with the block. SIGTERM and SIGHUP leave the block by an exception, as
     Ctrl-C does; from its end on they are ignored."""
     with Exits() as exits:
-        probe = launch(argv)
+        probe = Probe(argv)
         try:
             try:
                 exits.open()

@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import Probe, launch
+from perftop.process.launch import Probe
+from perftop.process.link import Link, LinkStream
+from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
+HELLO_S = 30.0
+"""Longest wait for the first bytes of a probe that is far away."""
 
 
 class Stream(Protocol):
@@ -23,14 +27,16 @@ class Stream(Protocol):
 
 
 class _ProbeStream:
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
+    def __init__(self, probe: Probe, count: Callable[[int], None] = lambda _: None) -> None:
+        """`count` is told how many bytes have come."""
+        self._probe, self._count = probe, count
         self._transport: asyncio.BaseTransport | None = None
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout = await self._reader()
-        while data := await stdout.read(READ_BYTES):
+        while data := await self._read(stdout, decoder):
+            self._count(len(data))
             messages: list[wire.Message] = []
             failed = _decode(decoder, data, messages, self._probe.host)
             if messages:
@@ -42,6 +48,17 @@ class _ProbeStream:
             self._probe.told = True  # not if we were cancelled meanwhile
             raise failed
 
+    async def _read(self, stdout: asyncio.StreamReader, decoder: wire.Decoder) -> bytes:
+        host = self._probe.host
+        if host is None or decoder.hello is not None:
+            return await stdout.read(READ_BYTES)
+        try:
+            async with asyncio.timeout(HELLO_S):
+                return await stdout.read(READ_BYTES)
+        except TimeoutError:
+            text = f"{host}: ssh runs, but nothing has come for {HELLO_S:.0f} s"
+            raise Broken(text, UNAVAILABLE) from None
+
     async def _reader(self) -> asyncio.StreamReader:
         reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
         self._transport, _ = await loop.connect_read_pipe(
@@ -49,11 +66,14 @@ class _ProbeStream:
         )
         return reader
 
+    def disconnect(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
     async def close(self, first: Failed | None = None) -> None:
         """End the probe. Raises Failed for `first`, an earlier failure, and for registers that were
         not restored."""
-        if self._transport is not None:
-            self._transport.close()
+        self.disconnect()
         last = await asyncio.to_thread(self._probe.end)
         if last is not None:
             self._probe.told = True
@@ -83,11 +103,32 @@ def _decode(
     return None
 
 
+class _FarStream(LinkStream):
+    """The stream of a probe on another machine: a new connection each time that one breaks."""
+
+    def __init__(self, probe: Probe, host: str, *, anew: bool) -> None:
+        super().__init__(probe, Link(host, probe), self._connected, anew=anew)
+        probe.link = self.link
+        self._probe = probe
+        self._now = _ProbeStream(probe)
+
+    async def _connected(self) -> AsyncIterator[list[wire.Message]]:
+        self._now.disconnect()
+        self._now = _ProbeStream(self._probe, self.link.count)
+        async for messages in self._now:
+            yield messages
+
+    async def close(self, first: Failed | None = None) -> None:
+        await self._now.close(first)
+
+
 @asynccontextmanager
-async def attached(probe: Probe) -> AsyncIterator[Stream]:
+async def attached(probe: Probe, *, anew: bool = False) -> AsyncIterator[Stream]:
     """The stream of a launched probe. When the block is left the probe has ended. Raises Failed for
-    registers that are not restored."""
-    stream = _ProbeStream(probe)
+    registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
+    that was restarted."""
+    host = probe.host
+    stream = _FarStream(probe, host, anew=anew) if host else _ProbeStream(probe)
     try:
         yield stream
     except Failed as failed:
@@ -101,5 +142,5 @@ async def attached(probe: Probe) -> AsyncIterator[Stream]:
 
 @asynccontextmanager
 async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
-    async with attached(launch(argv)) as stream:
+    async with attached(Probe(argv)) as stream:
         yield stream

@@ -95,13 +95,17 @@ def failure(argv: Sequence[str], status: int | None, said: Sequence[str]) -> Fai
     return None
 
 
-def _broken(name: str, said: Sequence[str], last: str) -> Failed:
+class Broken(Failed):
+    """The connection has failed or ended. It may be there again later."""
+
+
+def _broken(name: str, said: Sequence[str], last: str) -> Broken:
     for step, pattern, mend in STEPS:
         if found := next((line for line in said if re.search(pattern, line)), None):
             text = found.strip().removeprefix("ssh: ")
-            return Failed(f"{name}: {step}: {text}; {mend.format(host=name)}", UNAVAILABLE)
+            return Broken(f"{name}: {step}: {text}; {mend.format(host=name)}", UNAVAILABLE)
     told = f": {last}" if last else ""
-    return Failed(f"{name}: the connection ended{told}", UNAVAILABLE)
+    return Broken(f"{name}: the connection ended{told}", UNAVAILABLE)
 
 
 def _bare(name: str) -> str:

@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Iterable
 
 from perfprobe import wire
+from perftop.base.times import length
 from perftop.samples.episode import Episode
 
 MOST, MOST_WARNING = 80, 200
 """Characters of a label, and of a warning."""
 BEGUN, ENDED = "run: ", "run ended: "
-ASLEEP = "was suspended for "
+ASLEEP, GAP = "was suspended for ", "no link for "
 
 
 def label(note: wire.Note) -> str | None:
@@ -26,6 +27,8 @@ def label(note: wire.Note) -> str | None:
             text = BEGUN + shlex.join(map(str, words))
         case "run-end":
             text = f"{ENDED}status {data.get('status')}"
+        case "gap":
+            text = gap(note)
         case _:
             return None
     return shortened(text)
@@ -41,7 +44,16 @@ def mark(at_ns: int, label: str) -> Episode:
 
 
 def warning(note: wire.Note) -> str:
+    if note.kind == "gap":
+        return f"{gap(note)}: {note.data.get('why')}"[:MOST_WARNING]
     return str(note.data.get("text", ""))[:MOST_WARNING]
+
+
+def gap(note: wire.Note) -> str:
+    since_ns = note.data.get("since_ns")
+    if not isinstance(since_ns, int) or not 0 <= since_ns <= note.time_ns:
+        return f"{GAP}some time"
+    return f"{GAP}{length(note.time_ns - since_ns)}"
 
 
 def recalibrated(key: str, before: float, now: float) -> str:
@@ -54,5 +66,5 @@ def recalibrated(key: str, before: float, now: float) -> str:
 
 def numbered(there: Iterable[Episode]) -> str:
     """A label for one that got no name."""
-    own = [m for m in there if not str(m.evidence["label"]).startswith((BEGUN, ENDED, ASLEEP))]
+    own = [m for m in there if not str(m.evidence["label"]).startswith((BEGUN, ENDED, ASLEEP, GAP))]
     return f"mark {len(own) + 1}"

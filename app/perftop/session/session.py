@@ -156,6 +156,8 @@ class Session:
                 self._hotplug(message)
             elif message.kind == "warning":
                 self._warn(message)
+            elif message.kind == "gap":
+                self._gap(message)
             elif (label := marks.label(message)) is not None:
                 self._mark(message.time_ns, label)
 
@@ -326,6 +328,14 @@ class Session:
     def _warn(self, note: wire.Note) -> None:
         self.warnings = [*self.warnings, marks.warning(note)][-MOST_WARNINGS:]
         self.warned_ns = note.time_ns
+
+    def _gap(self, note: wire.Note) -> None:
+        """The interval begins anew, so that none has numbers of a part of it only."""
+        if note.time_ns >= self.now_ns:
+            self.now_ns = note.time_ns
+            self._span = nothing(self.sieve, note.time_ns)
+        self._warn(note)
+        self._mark(note.time_ns, marks.gap(note))
 
     def _mark(self, at_ns: int, label: str) -> None:
         self._marks = [*self._marks, marks.mark(at_ns, label)][-MOST_MARKS:]

@@ -25,6 +25,7 @@ from perftop.base.times import when
 from perftop.draw import theme
 from perftop.process import batches
 from perftop.process.launch import Probe
+from perftop.process.link import Link
 from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed
 from perftop.recording.background import Deck
@@ -63,6 +64,7 @@ class PerfTopApp(App[None]):
         config: Config | None = None,
         *,
         pace: Callable[[int], None] = lambda _: None,
+        link: Callable[[], Link | None] = lambda: None,
         ascii_: bool = False,
         greeting: str = "",
         cpu_clock: Callable[[], float] = time.process_time,
@@ -70,9 +72,10 @@ class PerfTopApp(App[None]):
     ) -> None:
         """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
         numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on.
+        `link`: the way to a probe that is far away.
         `greeting`: a message for the first numbers."""
         super().__init__()
-        self._open, self._deliver = opener, pace
+        self._open, self._deliver, self._link = opener, pace, link
         self._cost = Cost(cpu_clock)
         self._clock = clock
         self._heard = clock()
@@ -165,6 +168,13 @@ class PerfTopApp(App[None]):
             self._end(failed)
 
     def _begin(self, hello: wire.Hello) -> None:
+        """Begins with a machine; also with one that was restarted behind a broken link."""
+        if self._session is not None:
+            said = self.ended_recording()
+            self.playhead = Playhead()
+            self.status = replace(self.status, paused=None)
+            text = f"{hello.host} was restarted: its past before that is gone"
+            self._say(f"{text} · {said}" if said else text)
         self._session = Session(hello, History(hello))
         self._deck = Deck(self._session)
 
@@ -221,7 +231,9 @@ class PerfTopApp(App[None]):
         told = silent_s if hangs else None
         recording, news = self._deck.news(now_s) if self._deck else (None, "")
         notice = self._said if now_s < self._until_s else news
-        self.status = replace(status, silent_s=told, recording=recording, notice=notice)
+        link = self._link()
+        way = None if link is None else link.way()
+        self.status = replace(status, silent_s=told, recording=recording, notice=notice, way=way)
         if self.status != status:
             self._tell()
 
@@ -359,8 +371,8 @@ def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
     greeting = first_run.hint(keys.captions(config.keys))
     app = PerfTopApp(
-        lambda: attached(probe), interval_ns, config, pace=probe.pace, ascii_=not utf8(),
-        greeting=greeting,
+        lambda: attached(probe, anew=True), interval_ns, config, pace=probe.pace,
+        link=lambda: probe.link, ascii_=not utf8(), greeting=greeting,
     )  # fmt: skip
     with drawing_on_stdout():
         app.run(mouse=mouse)

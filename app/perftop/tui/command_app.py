@@ -247,7 +247,9 @@ def run(
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""
     plain = not utf8()
-    app = AroundApp(console, lambda: attached(probe), interval_ns, config, ascii_=plain)
+    app = AroundApp(
+        console, lambda: attached(probe), interval_ns, config, link=lambda: probe.link, ascii_=plain
+    )
     asyncio.run(_run(app, mouse=mouse))
     done, failure = app.ran, app.failure
     if done is not None and done.failed is not None:

@@ -148,7 +148,7 @@ class Record:
             # The command is measured on: that needs no file.
             self.status = failed.status
             self._say(f"perftop: {failed}\n")
-        if isinstance(message, wire.Note) and message.kind == "warning":
+        if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
             self._say(f"perftop: {marks.warning(message)}\n")
 
     def _last(self, frame: wire.Frame) -> bool:

@@ -192,6 +192,9 @@ described in the app's `recording/codec.py` and `session/frame_packing.py`.
 `mark` {"label"}, `run-start` {"pid", "argv"}, `run-end` {"pid", "status", "wall_s", "user_s",
 "sys_s", "first_ns", "last_ns": the times between which all CPUs were first and last read, or null,
 "missed": CPUs for which that is not known},
+`gap` {"since_ns", "why"}: from there to the note's time the link to the probe was broken; counters
+begin anew in the frames after it, whose rows have ROW_REBASED,
+`echo` {"number"}: the answer to an order of the reader, at the raw time at which it was read,
 `index` at the end of a recording. From sources that program registers, which they read back at
 least once a second:
 - `taken` {"cpus", "counters": keys, "since_ns"}: the registers of these counters do not hold any

@@ -87,7 +87,7 @@ def test_a_probe_can_be_told_how_often_to_write(tmp_path: Path) -> None:
     probe.process.stdout.close()
     orders = Orders()
     lines = heard.read_bytes().splitlines(keepends=True)
-    assert [orders.read(line) for line in lines] == [500_000_000, 1_000_000_000]
+    assert [orders.read(line).batch_ns for line in lines] == [500_000_000, 1_000_000_000]
 
 
 def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ def line(
     """`episodes`: name of the key that lists all episodes."""
     if status.failed is not None:
         return Told(_failed(status, interval, size))
+    if status.way is not None and status.way.down:
+        way = status.way
+        when = f"next try in {way.next_s:.0f} s" if way.next_s else "trying again"
+        return _one(foreign(f" {when} · {way.down}"), "alarm", size)
     if status.notice:
         text, stopped = foreign(f" {status.notice}"), status.recording == ""
         return _one(text, "alarm" if stopped else "text", size)

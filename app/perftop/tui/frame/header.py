@@ -42,7 +42,8 @@ def line(
         return STARTING
     wide = size >= WIDE
     left = _machine(session, status, wide=wide)
-    right = [*_source(session, interval, status, wide=wide), *_cost(session, interval, status)]
+    right = [*_way(status), *_source(session, interval, status, wide=wide)]
+    right += _cost(session, interval, status)
     right += _state(status, interval, wide=wide)
     gap = " " * (3 if size >= ROOMY else 2)
     while True:
@@ -116,6 +117,19 @@ def _source(
     return pieces
 
 
+def _way(status: Status) -> list[Piece]:
+    """How long the way from a probe that is far away is, and what comes along it."""
+    way = status.way
+    if way is None:
+        return []
+    runs: list[Run] = [("ssh" if not way.place.startswith("unix:") else "socket", "clock")]
+    if not isnan(way.rtt_s):
+        runs += [(" ", "dim"), (f"{1e3 * way.rtt_s:.1f}", "text"), (" ms", "dim")]
+    if not isnan(way.rate):
+        runs += [(" ", "dim"), (f"{way.rate / 1e3:.1f}", "text"), (" kB/s", "dim")]
+    return [Piece(4, runs)]
+
+
 def _method(session: Session, interval: Interval | None) -> str:
     """The method of the SMT states of most cores, with the factor of its counter once that is
     settled; '' if no core has a method."""
@@ -166,6 +180,8 @@ def _state(status: Status, interval: Interval | None, *, wide: bool) -> list[Pie
             pieces.append(Piece(0, [(text, style)]))
     elif status.paused is not None:
         pieces.append(Piece(0, [(f" PAUSED {when(status.paused)} ", "paused")]))
+    elif status.way is not None and status.way.down:
+        pieces.append(Piece(0, [(f" NO LINK FOR {status.way.down_s:.0f} s ", "lost")]))
     elif status.silent_s is not None:
         pieces.append(Piece(0, [(f" NO DATA FOR {status.silent_s:.0f} s ", "lost")]))
     if status.failed is not None:

@@ -1,0 +1,278 @@
+"""A link that breaks: what came is kept, the gap is marked, and the stream goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from math import isnan
+from pathlib import Path
+
+import fake_ssh
+import made
+import numpy as np
+import pytest
+import waiting
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.process import link, ssh
+from perftop.process.launch import Probe
+from perftop.process.probe_stream import attached
+from perftop.process.rejoin import Rejoin
+from perftop.session.session import Session
+
+OS = ("stream", "--source", "os", "--sample", "0.05")
+HELLO = dataclasses.replace(made.hello([made.REF]), boot_id="b", raw_ns=10**9)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
+    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.05))
+    monkeypatch.setattr(link, "PING_S", 0.05)
+    hosts = fake_ssh.install(tmp_path, monkeypatch)
+    hosts.set("n7", "real")
+    return hosts
+
+
+def read(
+    enough: Callable[[list[wire.Message], Probe], bool], *, anew: bool = False
+) -> list[wire.Message]:
+    """What comes from n7 until it is enough."""
+    found: list[wire.Message] = []
+
+    async def take() -> None:
+        async with attached(Probe(ssh.command("n7", OS)), anew=anew) as stream:
+            async for messages in stream:
+                found.extend(messages)
+                if enough(found, PROBES[-1]):
+                    return
+
+    asyncio.run(asyncio.wait_for(take(), waiting.MOST_S))
+    return found
+
+
+PROBES: list[Probe] = []
+
+
+@pytest.fixture(autouse=True)
+def _probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = Probe.again
+
+    def noted(self: Probe) -> None:
+        PROBES.append(self)
+        again(self)
+
+    monkeypatch.setattr(Probe, "again", noted)
+
+
+def notes(found: list[wire.Message], kind: str) -> list[wire.Note]:
+    return [m for m in found if isinstance(m, wire.Note) and m.kind == kind]
+
+
+def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
+    cut: list[int] = []
+
+    def enough(found: list[wire.Message], _: Probe) -> bool:
+        frames = [m for m in found if isinstance(m, wire.Frame)]
+        if len(frames) >= 5 and not cut:
+            hosts.cut("n7")
+            cut.append(len(found))
+        return bool(notes(found, "gap")) and len(frames) >= cut[0] + 5
+
+    found = read(enough)
+    assert [type(m) for m in found].count(wire.Hello) == 1
+    (gap,) = notes(found, "gap")
+    at = found.index(gap)
+    frames = [m for m in found if isinstance(m, wire.Frame)]
+    assert [m.seq for m in frames] == sorted({m.seq for m in frames})
+    last, first = found[at - 1], found[at + 1]
+    assert isinstance(last, wire.Frame)
+    assert isinstance(first, wire.Frame)
+    assert gap.data["since_ns"] == last.time_ns < gap.time_ns < first.time_ns
+    rows = [np.frombuffer(m.blocks["cpu"].head, "<u8").reshape(-1, wire.HEAD) for m in frames]
+    flags = [int(row[:, 4].max()) & wire.ROW_REBASED for row in rows]
+    assert sum(map(bool, flags)) == 1
+    assert flags[frames.index(first)]
+
+
+def test_numbers_go_on_after_a_gap(hosts: fake_ssh.Hosts) -> None:
+    """No number covers the gap, and the gap is told."""
+
+    def enough(found: list[wire.Message], _: Probe) -> bool:
+        frames = len([m for m in found if isinstance(m, wire.Frame)])
+        if frames == 5 and len(hosts.pids("n7")) == 1:
+            hosts.cut("n7")
+        return bool(notes(found, "gap")) and frames > 12
+
+    hello, *rest = read(enough)
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello)
+    for message in rest:
+        session.apply(message)
+    (mark,) = session.marks
+    assert str(mark.evidence["label"]).startswith("no link for ")
+    assert session.warnings
+    assert session.suspect_samples == 0
+    util = session.take().values["util"]
+    assert np.all((util >= 0) & (util <= 1))
+
+
+def test_the_way_is_measured(hosts: fake_ssh.Hosts) -> None:
+    def enough(_: list[wire.Message], probe: Probe) -> bool:
+        return probe.link is not None and probe.link.echoed is not None
+
+    found = read(enough)
+    assert not notes(found, "echo"), "answers are the link's own"
+    way = PROBES[-1].link
+    assert way is not None
+    assert 0 < way.rtt_s < waiting.MOST_S
+    assert way.bytes > 0
+
+
+def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
+    def enough(found: list[wire.Message], _: Probe) -> bool:
+        if len(found) >= 3 and len(hosts.pids("n7")) == 1:
+            hosts.set("n7", "refused")
+            hosts.cut("n7")
+        return bool(notes(found, "gap"))
+
+    async def mend() -> None:
+        await waiting.until(lambda: len(hosts.pids("n7")) >= 4, "three tries")
+        hosts.set("n7", "real")
+
+    async def both() -> None:
+        mending = asyncio.create_task(mend())
+        async with attached(Probe(ssh.command("n7", OS))) as stream:
+            found: list[wire.Message] = []
+            async for messages in stream:
+                found += messages
+                if enough(found, PROBES[-1]):
+                    break
+        await mending
+        (gap,) = notes(found, "gap")
+        assert "Connection refused" in gap.data["why"]
+
+    asyncio.run(asyncio.wait_for(both(), waiting.MOST_S))
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, anew: bool) -> None:
+    hosts.set("n7", "run sim:idle,cpus=2")
+
+    def enough(found: list[wire.Message], _: Probe) -> bool:
+        if len(found) >= 5 and len(hosts.pids("n7")) == 1:
+            hosts.set("n7", "run sim:idle,cpus=4")
+            hosts.cut("n7")
+        return len([m for m in found if isinstance(m, wire.Hello)]) > 1
+
+    if anew:
+        assert not notes(read(enough, anew=True), "gap")
+        return
+    with pytest.raises(Failed, match=r"n7: its CPUs or its counters.*kept"):
+        read(enough)
+
+
+def test_what_never_worked_is_not_tried_again(hosts: fake_ssh.Hosts) -> None:
+    hosts.set("n7", "refused")
+    with pytest.raises(Failed, match="connection"):
+        read(lambda *_: False)
+    assert len(hosts.pids("n7")) == 1
+
+
+def test_a_probe_that_fails_is_no_broken_link(hosts: fake_ssh.Hosts) -> None:
+    hosts.set("n7", "norights")
+    with pytest.raises(Failed, match="perf_event_paranoid"):
+        read(lambda *_: False)
+    assert len(hosts.pids("n7")) == 1
+
+
+def test_a_host_that_hangs_is_given_up(
+    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perftop.process.probe_stream.HELLO_S", 0.3)
+    hosts.set("n7", "hang")
+    with pytest.raises(Failed, match="nothing has come"):
+        read(lambda *_: False)
+
+
+class Silent:
+    """A probe that answers no echo."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def echo(self, number: int) -> None:
+        self.asked.append(number)
+
+    def again(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def test_an_older_probe_is_not_asked_for_ever() -> None:
+    far, now = Silent(), [0.0]
+    way = link.Link("n7", far, lambda: now[0])
+    for _ in range(100):
+        way.ping()
+    assert len(far.asked) == link.UNANSWERED
+    assert isnan(way.rtt_s)
+    way.answered(wire.Note("echo", 5, data={"number": far.asked[1]}))
+    assert way.echoed is not None
+    way.answered(wire.Note("echo", 6, data={"number": "x"}))
+    assert way.echoed.there_ns == 5
+
+
+def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
+    now = [0.0]
+    way = link.Link("n7", Silent(), lambda: now[0])
+    assert isnan(way.rate())
+    for second in range(1, 20):
+        now[0] = second
+        way.count(1000 if second < 10 else 3000)
+        rate = way.rate()
+    assert rate == pytest.approx(3000)
+
+
+def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = link.Link("n7", Silent(), lambda: 0.0)
+    assert [way.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
+    way.broken("x")
+    way.back()
+    assert way.wait_s() == 1
+
+
+def test_cpus_that_went_during_the_gap_are_told() -> None:
+    joined = Rejoin(HELLO)
+    later = dataclasses.replace(
+        HELLO,
+        raw_ns=HELLO.raw_ns + 10**9,
+        topology=[dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]],
+    )
+    assert joined.unfit(later) == ""
+    gap, hotplug = joined.again(later, "why")
+    assert isinstance(gap, wire.Note)
+    assert isinstance(hotplug, wire.Note)
+    assert (hotplug.kind, hotplug.data["cpu"], hotplug.data["online"]) == ("hotplug", 0, False)
+
+
+def test_sleep_during_the_gap_moves_the_wall_time() -> None:
+    joined = Rejoin(HELLO)
+    late = dataclasses.replace(
+        HELLO, raw_ns=HELLO.raw_ns + 10**9, wall_ns=HELLO.wall_ns + 61 * 10**9
+    )
+    joined.again(late, "why")
+    frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
+    (told,) = joined.taken([frame])
+    assert isinstance(told, wire.Frame)
+    assert told.records["asleep_ns"] == 60 * 10**9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0}],
+)
+def test_another_machine_does_not_fit(change: dict[str, object]) -> None:
+    joined = Rejoin(HELLO)
+    later = {"raw_ns": HELLO.raw_ns + 10**9} | change
+    assert joined.unfit(dataclasses.replace(HELLO, **later))  # type: ignore[arg-type]
