@@ -268,6 +268,7 @@ int pp_lane_start(struct pp_lane *lane, uint64_t round)
     int rc;
 
     pp_write_once(&lane->next, round); /* the thread's creation orders it before its reads */
+    pp_write_once(&lane->pin_errno, lane->cpu == PP_ANYWHERE ? 0 : EINPROGRESS);
     pp_write_once(&lane->stop, 0);
     /* Signals are for the other threads of the process. A thread inherits the mask, so a lane
      * cannot take a signal at any moment, but for its own RDPMC that is refused (rdpmc.h). */

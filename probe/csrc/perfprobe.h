@@ -124,7 +124,7 @@ typedef struct pp_stats {
     uint64_t repeats;  /* rows read again after an interruption */
     uint64_t cpu_ns;   /* time of the thread */
     int32_t attached;
-    int32_t pin_errno;  /* of the last pinning; 0: pinned */
+    int32_t pin_errno;  /* of the last pinning; 0: pinned, EINPROGRESS: not tried yet */
     int32_t slot_errno; /* of the last slot that failed */
 } pp_stats;
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import errno
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfprobe import __version__, stream_options, wire
+from perfprobe import __version__, stream_options
 from perfprobe.native.errors import NotRestored, Unavailable
-from perfprobe.sources import Source
 
 if TYPE_CHECKING:
+    from perfprobe import wire
     from perfprobe.kernel.job_threads import Watch
+    from perfprobe.sources import Source
 
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
@@ -104,6 +103,11 @@ def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
 
 
 def _stream(options: argparse.Namespace) -> int:
+    simulated = options.source.startswith("sim")
+    if not simulated and options.sysroot == Path("/"):
+        from perfprobe.native import tsc_rate
+
+        tsc_rate.begin()
     from perfprobe import serve
     from perfprobe.kernel import rights
 
@@ -112,18 +116,21 @@ def _stream(options: argparse.Namespace) -> int:
     batch = options.batch
     if batch is not None and not 0.001 <= batch <= 3600:
         raise ValueError(f"--batch {batch}: from 0.001 to 3600 seconds")
-    if options.source.startswith("sim"):
+    if simulated:
         rights.keep(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
         contextlib.suppress(serve.Ended),  # it is no failure if the reader leaves
     ):
-        rights.keep(options.sysroot, options.source)
         if batch is not None:
             source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)
-        serve.serve(source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello)
+        # What is imported for the time without rights is not waited for by who reads the hello.
+        serve.serve(
+            source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello,
+            begun=lambda: rights.keep(options.sysroot, options.source),
+        )  # fmt: skip
     os.set_blocking(sys.stdout.fileno(), True)  # the parent may share the file
     return 0
 
@@ -135,6 +142,8 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
     if method not in hello.smt_methods:
         there = ", ".join(hello.smt_methods)
         raise Unavailable(f"--smt-method {method} is not available here; there are: {there}")
+    import dataclasses
+
     return dataclasses.replace(hello, smt_methods=[method])
 
 
@@ -184,7 +193,15 @@ def _watch(options: argparse.Namespace) -> Watch | None:
     return Watch(options.sysroot, wanted, tree=options.watch_tree is not None)
 
 
+def _print(answer: Any) -> None:
+    import json  # no stream needs it
+
+    print(json.dumps(answer))
+
+
 def _topology(options: argparse.Namespace) -> int:
+    import dataclasses
+
     from perfprobe.cpu import identity, topology
 
     rows = topology.read(options.sysroot)
@@ -195,11 +212,13 @@ def _topology(options: argparse.Namespace) -> int:
         "host": identity.hostname(options.sysroot),
         "model": identity.identity(options.sysroot).name or None,
     }
-    print(json.dumps(answer))
+    _print(answer)
     return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    import dataclasses
+
     from perfprobe.cpu import identity
     from perfprobe.instruments import doctor, readiness
 
@@ -224,21 +243,21 @@ def _doctor(options: argparse.Namespace) -> int:
     answer["readiness"] = [dataclasses.asdict(item) for item in readiness.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
-    print(json.dumps(answer))
+    _print(answer)
     return 0
 
 
 def _ramp(options: argparse.Namespace) -> int:
     from perfprobe.instruments import ramp
 
-    print(json.dumps(ramp.measure(options.cpu, options.isa, options.seconds)))
+    _print(ramp.measure(options.cpu, options.isa, options.seconds))
     return 0
 
 
 def _timers(options: argparse.Namespace) -> int:
     from perfprobe.instruments import timers
 
-    print(json.dumps(timers.answer(options.cpu)))
+    _print(timers.answer(options.cpu))
     return 0
 
 
@@ -260,7 +279,7 @@ def _selftest(options: argparse.Namespace) -> int:
             answer = run.run(source, lambda: serve.asked_to_end(stop))
         except Stopped:
             return INTERRUPTED
-    print(json.dumps(answer))
+    _print(answer)
     return FAILED if answer["wrong"] else 0
 
 
@@ -272,7 +291,7 @@ def _truth(options: argparse.Namespace) -> int:
             f"{options.spec}: only a simulated machine knows its truth: sim[:SCENARIO]"
         )
     for line in truth(options.spec, options.duration):
-        print(json.dumps(line))
+        _print(line)
     return 0
 
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from perfprobe import wire
@@ -103,13 +103,21 @@ class Outbox:
 
 
 def serve(
-    source: Source, stdin: int, stdout: int, stop: int, hello: wire.Hello | None = None
+    source: Source,
+    stdin: int,
+    stdout: int,
+    stop: int,
+    hello: wire.Hello | None = None,
+    *,
+    begun: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
-    Ended. `hello` replaces the source's own."""
+    Ended. `hello` replaces the source's own. `begun`: called once, when the hello is written and
+    before anything is read."""
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
+    begun()
     poller = select.poll()
     poller.register(stop, select.POLLIN)
     if _can_close(stdin):

@@ -91,6 +91,22 @@ def test_everything_arrives_in_order() -> None:
     assert reader.ended == "stdin closed"
 
 
+def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
+    out_r, out_w = os.pipe()
+    stop_r, stop_w = os.pipe()
+    os.write(stop_w, b"x")
+    seen: list[wire.Message] = []
+    source = Fake()
+    with pytest.raises(serve.Ended):
+        serve.serve(
+            source, out_r, out_w, stop_r,
+            begun=lambda: seen.extend(messages(os.read(out_r, 1 << 20))),
+        )  # fmt: skip
+    assert seen == [source.hello]
+    for fd in (out_r, out_w, stop_r, stop_w):
+        os.close(fd)
+
+
 def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
     reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the queue holds 8
     reader.start()

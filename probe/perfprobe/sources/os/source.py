@@ -8,6 +8,7 @@ below it are used, and stamps are CLOCK_MONOTONIC_RAW.
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,6 +40,8 @@ EARLY_NS = 50_000_000
 without that a scan a second would miss every second batch."""
 ALONE_S = 1.0
 """A scan does not wait longer than this for the end of a batch."""
+PINNED_S = 0.1
+"""Longest wait for a thread that has not tried yet to move to its CPU, which is busy then."""
 SUSPENDED_NS = 1_000_000
 """Minimum time of a suspension. An interrupt between the reads of two clocks takes less."""
 
@@ -292,11 +295,17 @@ class Native:
         return hello_of(setup, about)
 
     def _unpinned(self) -> list[int]:
-        """CPUs that no thread of ours may run on. Must be called after all threads have tried; the
-        calibration of the TSC takes long enough for that."""
+        """CPUs that no thread of ours may run on. Waits until all threads have tried."""
         if not self._real:
             return []
-        return [cpu for cpu in sorted(self._attached) if self._sampler.stats(cpu).pin_errno]
+        end_s = time.monotonic() + PINNED_S
+        found = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
+        while (late := [c for c, e in found.items() if e == errno.EINPROGRESS]) and (
+            time.monotonic() < end_s
+        ):
+            time.sleep(0.001)
+            found |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
+        return [cpu for cpu, code in found.items() if code not in {0, errno.EINPROGRESS}]
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:

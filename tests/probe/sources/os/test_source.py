@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import time
 from collections.abc import Callable
 from functools import partial
@@ -239,6 +240,18 @@ def test_no_frame_is_older_than_hello(machine: Machine, monkeypatch: pytest.Monk
         session = Session(source.hello)
         frames(source, session, 2)
     assert session.warnings == []
+
+
+def test_where_threads_may_not_run_is_known_once_all_have_tried(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {0: [errno.EINPROGRESS, 0], 1: [errno.EINPROGRESS, errno.EINPROGRESS, errno.EINVAL]}
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        monkeypatch.setattr(
+            source._sampler, "stats", lambda cpu: Mock(pin_errno=told[cpu].pop(0)), raising=True
+        )
+        monkeypatch.setattr(source, "_real", True)
+        assert source._unpinned() == [1]
 
 
 def test_a_suspend_is_in_every_frame_behind_it(
