@@ -12,6 +12,8 @@ import termios
 import time
 from pathlib import Path
 
+# An installed program is compiled; what starts here must not be compiled at each start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
