@@ -16,9 +16,11 @@ SECOND = 1_000_000_000
 
 
 @cache
-def found(spec: str, sample_ns: int, seconds: float) -> tuple[Session, list[Episode]]:
+def found(
+    spec: str, sample_ns: int, seconds: float, watch: str | None = None
+) -> tuple[Session, list[Episode]]:
     """All episodes of `seconds` seconds, including those that still run at the end."""
-    source = open_sim(f"{spec},speed=max", sample_ns)
+    source = open_sim(f"{spec},speed=max", sample_ns, None, watch)
     session = Session(source.hello)
     over: list[Episode] = []
     cursor = 0

@@ -27,6 +27,7 @@ class Evaluator:
             (INDEX[key], variant, None if mask.all() else mask)
             for key, chosen in self.chosen.items()
             for variant, mask in chosen
+            if not METRICS[key].made_of
         ]
 
     def _has(self, key: str) -> Bools:
@@ -63,11 +64,18 @@ class Evaluator:
 
     def serves(self, key: str, row: int) -> bool:
         """This CPU has the counters for the metric."""
-        return any(mask[row] for _, mask in self.chosen[key])
+        return bool(self.mask(key)[row])
+
+    def mask(self, key: str) -> Bools:
+        """The CPUs that have the counters for the metric, by position."""
+        masks = [mask for _, mask in self.chosen[key]]
+        return np.asarray(np.any([np.zeros(len(self._rows), bool), *masks], axis=0))
 
     def needs(self, key: str) -> set[str]:
         """Counters that the metric uses on any CPU of this stream."""
-        return {need for variant, _ in self.chosen[key] for need in variant.needs}
+        keys = METRICS[key].made_of or (key,)
+        variants = [variant for one in keys for variant, _ in self.chosen[one]]
+        return {need for variant in variants for need in variant.needs}
 
     def lacking(self, key: str) -> str | None:
         """The first missing counter of a metric that no CPU has; None if some CPU has the

@@ -126,9 +126,17 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Metric(Column):
     variants: tuple[Variant, ...]
+    made_of: tuple[str, ...] = ()
+    """Metrics from which, with the ceilings, `samples.lost` makes this one; its variants only say
+    which CPUs have it."""
     low: float = 0.0
     high: float = np.inf
     """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
+
+
+def _later(_: Quantities) -> Floats:
+    """Never called: `samples.lost` fills in metrics that are made of others."""
+    raise NotImplementedError
 
 
 METRICS: dict[str, Metric] = {
@@ -285,6 +293,15 @@ METRICS: dict[str, Metric] = {
             (Variant(("kernel_instructions", "instructions"), "kernel instructions / instructions",
                      lambda q: q["kernel_instructions"], lambda q: q["instructions"]),),
             title="kernel instructions", of_running=True, joined="net_hz", high=1.0,
+        ),
+        Metric(
+            "lost_ratio", "lost", "ratio",
+            "Share of its time that a working CPU did not get: steal, involuntary halts, and a "
+            "clock below the ceiling, as far as they are known. No moment counts twice.",
+            tuple(Variant((needed,), "steal, halts, clock below ceiling", _later, _later)
+                  for needed in ("busy_s", "idle_s", "stat_idle_s")),
+            title="lost time", joined="util", stands_out=0.05, high=1.0,
+            made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
         ),
     )
 }  # fmt: skip

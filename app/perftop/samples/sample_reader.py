@@ -19,6 +19,7 @@ from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
+from perftop.samples.lost import Lost, Reckoner, by_cpu, fill
 from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter
 from perftop.samples.turbo import Ceilings, Turbo
@@ -36,6 +37,7 @@ class Sample:
     values: Values
     split: Split
     ceilings: Ceilings
+    lost: Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class _Verdicts:
     """Doubts of each sample alone, without those held on from samples before."""
     split: Split
     ceilings: Ceilings
+    lost: Lost
 
 
 class Sieve:
@@ -84,6 +87,7 @@ class Sieve:
         self._started = False
         self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
+        self.reckoner = Reckoner(self.evaluator)
 
     def state(self) -> State:
         return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
@@ -179,13 +183,17 @@ class Sieve:
             self.counters.disbelieve(delta)
             values = self.evaluator.evaluate(delta)
         split = self.splitter.split(delta, values, self.online)
-        return _Verdicts(delta, values, fresh, split, self.ceilings(delta, values))
+        ceilings = self.ceilings(delta, values)
+        lost = self.reckoner.reckon(values, by_cpu(self.cores, ceilings.low_hz))
+        fill(values, lost)
+        return _Verdicts(delta, values, fresh, split, ceilings, lost)
 
     def _sample(self, verdicts: _Verdicts, at: int) -> Sample:
         delta = verdicts.delta[at]
         whole = self._whole(delta) if delta.doubts.any() else delta
         values, split = verdicts.values.of(at), verdicts.split[at]
-        return Sample(delta, whole, values, split, verdicts.ceilings[at])
+        lost = Lost(verdicts.lost.wanted_s[at], verdicts.lost.parts_s[at])
+        return Sample(delta, whole, values, split, verdicts.ceilings[at], lost)
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""

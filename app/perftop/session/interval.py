@@ -13,7 +13,8 @@ from perftop.samples import machine_totals
 from perftop.samples.counters import Delta
 from perftop.samples.doubt import Codes, Doubt, listed
 from perftop.samples.evaluation import Values
-from perftop.samples.metrics import COUNTS
+from perftop.samples.lost import KEY
+from perftop.samples.metrics import COUNTS, INDEX
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import Split
@@ -75,6 +76,9 @@ class Span:
     delta: Delta
     start_ns: int
     samples: int = 0
+    _lost: Floats | None = None
+    """(2, CPUs): numerators and denominators of `lost_ratio`, which is a sum over samples: what was
+    allowed changes from one to the next."""
     _good: Floats | None = None
     """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
     _whole: Delta | None = None
@@ -91,6 +95,8 @@ class Span:
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
+        lost = np.array([part[INDEX[KEY]] for part in (sample.values.top, sample.values.bottom)])
+        self._lost = lost if self._lost is None else self._lost + lost
         self.delta.add(sample.delta)
         self.samples += 1
         alone = self.samples == 1 and self._good is None
@@ -104,11 +110,13 @@ class Span:
     def values(self, sieve: Sieve) -> Values:
         """Over all of it; of what was doubted in some samples, over the others."""
         values = sieve.evaluator.evaluate(self.delta)
-        if self._good is None:
+        if self._lost is None:
             return values
-        known = np.isfinite(values.top) & np.isfinite(values.bottom)
-        top, bottom = np.where(known, [values.top, values.bottom], self._good)
-        return Values(top, bottom)
+        parts = np.array([values.top, values.bottom])
+        if self._good is not None:
+            parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good)
+        parts[:, INDEX[KEY]] = self._lost
+        return Values(*parts)
 
     def interval(self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look) -> Interval:
         """What the sums say; `sieve` knows who is online at the end."""

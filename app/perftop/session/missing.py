@@ -9,7 +9,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.text import ranges
-from perftop.samples import machine_totals
+from perftop.samples import lost, machine_totals
 from perftop.samples.doubt import Doubt, listed
 from perftop.samples.metrics import COUNTS, METRICS
 from perftop.session.interval import Interval
@@ -18,6 +18,7 @@ from perftop.session.session import Session
 UNCOUNTED = "not counted by this source"
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"
+IDLE = "in no sample it had work for half of the time"
 MANY = "only neither is told of more than two threads"
 BOUNDS = "only their bounds are known"
 APART = "its CPUs were not read over the same span"
@@ -178,6 +179,8 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     needs = session.evaluator.needs(key) if key in METRICS else {key}
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)
+    if key == lost.KEY:
+        return IDLE
     if key in METRICS and METRICS[key].of_running and interval.values["util"][row] == 0:
         return "the CPU was halted throughout"
     return UNREAD

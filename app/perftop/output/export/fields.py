@@ -79,7 +79,8 @@ BELIEF = (
 
 def _metric(metric: Metric) -> Field:
     key = metric.key
-    name = f"{key}_ratio" if metric.unit == "ratio" else key
+    ratio = metric.unit == "ratio" and not key.endswith("_ratio")
+    name = f"{key}_ratio" if ratio else key
     return Field(name, metric.help, lambda look: look.of_cpu(look.interval.values[key]), key)
 
 

@@ -1,0 +1,110 @@
+"""The time that working CPUs did not get: `lost_ratio` of the registry, and its parts.
+
+A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling idle.
+A sample counts for a CPU that wants at least WORKS of it. Each moment of the wanted time goes to
+one part, in this order:
+
+1. steal: the hypervisor ran somebody else.
+2. involuntary: of what is left, the core was halted.
+3. clock: it ran, in run = wanted - steal - involuntary, slower than its ceiling allows. The seconds
+   that are missing are run * (1 - clock / ceiling).
+
+    lost_ratio = (steal + involuntary + clock) / wanted
+
+All parts are seconds, so they are added up over CPUs and over samples before the division. As clock
+is at most run, the sum of the parts is at most wanted. A part that the stream cannot tell is left
+out of the sum: `lost_ratio` is what is known to be lost. A part that it tells, but not for this
+sample, makes the whole sample unknown for this CPU.
+
+What a task loses while its CPU works for others (waiting, a sibling) is no loss of the CPU; that is
+added in `session.losses`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats
+from perftop.samples.cores import Cores
+from perftop.samples.evaluation import Evaluator, Values, ratio
+from perftop.samples.metrics import INDEX, METRICS
+
+KEY = "lost_ratio"
+PARTS = "steal", "involuntary", "clock"
+WORKS = 0.5
+"""Minimum share of a sample that a CPU wants. One that wants less has time to spare, and its clock
+follows what it needs."""
+_SOURCE = {"steal": "steal", "involuntary": "involuntary", "clock": "busy_hz"}
+"""The metric that each part rests on."""
+
+
+class Lost(NamedTuple):
+    """Seconds by position of the CPU, or, with a leading axis, of each of several samples. 0 for
+    CPUs that do not work, NaN where a counter failed."""
+
+    wanted_s: Floats
+    parts_s: Floats
+    """(PARTS, CPUs). Involuntary halts are a difference of two clocks: a single sample may be a
+    little below 0."""
+
+
+class Reckoner:
+    """What can be told of each CPU of a stream."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._served: dict[str, Bools] = {
+            part: evaluator.mask(key) for part, key in _SOURCE.items()
+        }
+
+    def reckon(self, values: Values, ceiling_hz: Floats) -> Lost:
+        """`ceiling_hz`: by position of the CPU, the minimum that turbo allows it; NaN: not
+        known."""
+        span_s = values.bottom[..., INDEX["util"], :]
+        spare = values["idle"] + np.nan_to_num(values["poll"])
+        wanted = np.clip(1 - spare, 0.0, 1.0)
+        works = wanted >= WORKS
+        steal = self._share("steal", np.minimum(values["steal"], wanted))
+        halted = np.clip(_unclipped(values, "involuntary"), -wanted, wanted)
+        halted = self._share("involuntary", np.minimum(halted, wanted - steal))
+        clock = 1 - values["busy_hz"] / ceiling_hz
+        clock = np.where(np.isnan(ceiling_hz), 0.0, np.clip(clock, 0.0, 1.0))
+        clock = self._share("clock", clock) * (wanted - steal - np.maximum(halted, 0.0))
+        parts = np.stack([steal, halted, clock], axis=-2)
+        wanted_s = np.where(works, wanted * span_s, 0.0)
+        parts_s = np.where(works[..., None, :], parts * span_s[..., None, :], 0.0)
+        return Lost(wanted_s, parts_s)
+
+    def _share(self, part: str, share: Floats) -> Floats:
+        """0 on CPUs that can never tell this part."""
+        return np.where(self._served[part], share, 0.0)
+
+    def told(self, ceiling_hz: Floats) -> dict[str, Bools]:
+        """By part, mask by position of the CPUs that can tell it."""
+        return self._served | {"clock": self._served["clock"] & np.isfinite(ceiling_hz)}
+
+
+def fill(values: Values, lost: Lost) -> None:
+    """Writes the metric into values that lack it, 0 of 0 s where it is not known."""
+    at = INDEX[KEY]
+    top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
+    known = np.isfinite(top) & np.isfinite(bottom)
+    top, bottom = np.where(known, top, 0.0), np.where(known, bottom, 0.0)
+    values.top[..., at, :], values.bottom[..., at, :] = top, bottom
+    metric = METRICS[KEY]
+    low, high = np.array(metric.low), np.array(metric.high)
+    values.all[..., at, :] = ratio(top, bottom, low, high)
+
+
+def by_cpu(cores: Cores, by_core: Floats) -> Floats:
+    """What cores have, by position of their CPUs; NaN for a CPU in no core."""
+    padded = np.concatenate([by_core, np.full((*by_core.shape[:-1], 1), np.nan)], axis=-1)
+    return np.asarray(padded[..., cores.of_cpu])
+
+
+def _unclipped(values: Values, key: str) -> Floats:
+    """A metric without the limits of its range: clipping each sample would make a loss of noise."""
+    top, bottom = values.top[..., INDEX[key], :], values.bottom[..., INDEX[key], :]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(bottom > 0, top / bottom, np.nan)
