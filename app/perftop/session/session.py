@@ -26,6 +26,8 @@ from perftop.session import marks
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks, nothing
+from perftop.session.losses import Losses, Sums
+from perftop.session.run_times import RunTimes
 from perftop.session.summary import LIVE_BYTES, Distribution
 
 MOST_WARNINGS = 20
@@ -84,6 +86,7 @@ class Session:
             if kept is None
             else Distribution(self.shown, kept, least_rows=2)
         )
+        self._losses, self.run_times = Losses([*self.position]), RunTimes([*self.position])
         self.lost = 0
         self.late = 0
         self.suspect_samples = 0
@@ -259,7 +262,7 @@ class Session:
         since_ns, self.now_ns = self.now_ns, frame.time_ns
         self.frames += 1
         self.lost, self.late = frame.lost, frame.late
-        self._records(frame)
+        news = self._records(frame)
         self._wake(frame)
         kept = self.history is not None and self.history.keep(frame, self.sieve)
         self._settle()
@@ -276,6 +279,24 @@ class Session:
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
+        self._lose(sample, since_ns, told=news)
+
+    def _lose(self, sample: Sample, since_ns: int, *, told: bool) -> None:
+        """`told`: there is a new look at who runs."""
+        losses, now_ns, watching = self._losses, self.now_ns, self.neighbours.watching
+        begun_ns = self.run.start_ns
+        waited_s = self.run_times.of_all(self.look, begun_ns, now_ns) if told else 0.0
+        run_s = None
+        if watching.name is not None:
+            run_s, waited_s = self.run_times.of_job(watching, now_ns)
+        losses.take(sample.lost, since_ns, now_ns, waited_s, run_s)
+        if (oldest_ns := losses.due(now_ns)) is not None:
+            losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
+
+    def lost_time(self) -> Sums:
+        """What working CPUs, or the watched job, lost since the start, by cause. The only place
+        that adds up losses; `since` makes a span of two."""
+        return self._losses.sums(self.episodes(self._losses.begun_ns, self.now_ns))
 
     def _settle(self) -> None:
         """Says it once when a settled factor has moved."""
@@ -288,8 +309,9 @@ class Session:
                 self._warn(wire.Note("warning", self.now_ns, data={"text": text}))
                 self._factors[key] = [factors[-1], calibration.factor]
 
-    def _records(self, frame: wire.Frame) -> None:
-        """Who runs where, and what is new of them. All of it comes from outside."""
+    def _records(self, frame: wire.Frame) -> bool:
+        """Who runs where, and what is new of them. All of it comes from outside. Returns whether
+        there is a new look."""
         if (look := Look.of(frame.records)) is not None:
             self.look, self._look_ns = look, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -299,6 +321,7 @@ class Session:
                     self.details[pid] = known
             for pid in list(self.details)[:-MOST_DETAILS]:
                 del self.details[pid]
+        return look is not None
 
     def _wake(self, frame: wire.Frame) -> None:
         """A recording that is entered behind it has no moment of it to show."""

@@ -1,0 +1,167 @@
+"""What is lost by cause: against the scripts of simulated machines, and that nothing counts
+twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from truths import found
+
+from perftop.samples.episode import Episode
+from perftop.samples.lost import PARTS, Lost
+from perftop.session.losses import LATE_NS, MOST_OPEN, OTHER, STEAL, WAIT, Cause, Losses, Sums
+
+SECOND = 1_000_000_000
+SAMPLE_NS = SECOND // 10
+TOLD = 0.01
+"""A smaller share is not worth a word."""
+QUEUED = (0.43 * 0.017 * 51 + 0.7 * 0.26 * 9) / (0.43 * 0.967 * 51 + 0.7 * 9)
+"""Share of waiting of the database of the guest: 51 s of work, and 9 s beside a backup."""
+LIMIT: Cause = ("turbo-drop", "power-pl1")
+
+
+def lost_time(scenario: str, seconds: float, watch: str | None = None) -> Sums:
+    spec = f"sim:{scenario},cpus=8,packages=1,seed=1"
+    return found(spec, SAMPLE_NS, seconds, watch)[0].lost_time()
+
+
+@pytest.mark.parametrize("scenario", ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug"])
+def test_nothing_is_told_of_a_machine_that_is_well(scenario: str) -> None:
+    assert all(share < TOLD for share in lost_time(scenario, 37).shares().values())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "watch", "seconds", "cause", "share"),
+    [
+        ("turbo-drop", None, 20, LIMIT, 620 / 3300 * 4.1 / 20),
+        ("license", None, 24, ("turbo-drop", "license"), 500 / 3300 * 9 / 24 / 2),
+        ("throttle", None, 30, ("throttle", "thermal"), 0.125 * 6 / 30),
+        ("halts", None, 40, ("involuntary-halt", "clock-change"), (0.1 / 2 + 0.12 / 2) / 40),
+        ("neighbour", None, 30, ("neighbour", "sibling"), 0.31 * 10 / 40),
+        ("neighbour", "lmp", 38, ("neighbour", "sibling"), 0.31 * 10 / 38),
+        ("neighbour", "lmp", 38, STEAL, 0.2 * 8 / 38),
+        ("guest", "postgres", 60, WAIT, QUEUED),
+    ],
+)
+def test_what_is_lost_to_a_cause_is_what_the_script_takes(
+    scenario: str, watch: str | None, seconds: float, cause: Cause, share: float
+) -> None:
+    sums = lost_time(scenario, seconds, watch)
+    assert sums.share(cause) == pytest.approx(share, rel=0.15, abs=0.002), sums.shares()
+
+
+@pytest.mark.parametrize("scenario", ["turbo-drop", "throttle", "neighbour", "guest", "demo"])
+def test_all_causes_together_are_no_more_than_the_whole(scenario: str) -> None:
+    sums = lost_time(scenario, 37)
+    assert all(0 <= share <= 1 for share in sums.shares().values())
+    assert sums.lost_ratio <= 1
+
+
+# --- the sums themselves --------------------------------------------------------------------------
+
+
+def sample(
+    losses: Losses, number: int, *, steal_s: float = 0.0, halted_s: float = 0.0,
+    clock_s: float = 0.0, waited_s: float = 0.0, run_s: float | None = None,
+) -> None:  # fmt: skip
+    """A tenth of a second in which both CPUs work, and lose the same."""
+    parts = {"steal": steal_s, "involuntary": halted_s, "clock": clock_s}
+    lost = Lost(np.full(2, 0.1), np.array([np.full(2, parts[part]) for part in PARTS]))
+    ran = None if run_s is None else np.full(2, run_s)
+    since_ns = number * SAMPLE_NS
+    losses.take(lost, since_ns, since_ns + SAMPLE_NS, np.full(2, waited_s), ran)
+
+
+def episode(cause: Cause, cpus: list[int], end_ns: int | None = None, depth: float = 0) -> Episode:
+    return Episode(cause[0], cpus, 0, end_ns, depth, cause[1])
+
+
+def test_an_episode_names_the_cause_on_its_cpus_and_in_its_time() -> None:
+    losses = Losses([4, 7])
+    for number in range(4):
+        sample(losses, number, clock_s=0.02)
+    sums = losses.sums([episode(LIMIT, [7], 2 * SAMPLE_NS)])
+    assert sums.by_cause[LIMIT].tolist() == pytest.approx([0, 0.04])
+    assert sums.by_cause["turbo-drop", OTHER].tolist() == pytest.approx([0.08, 0.04])
+
+
+def test_two_episodes_do_not_take_the_same_time() -> None:
+    losses = Losses([0, 1])
+    sample(losses, 0, clock_s=0.02)
+    sums = losses.sums([episode(LIMIT, [0, 1]), episode(("license", "level"), [0, 1])])
+    assert sums.shares() == {LIMIT: pytest.approx(0.2)}
+
+
+def test_a_sibling_takes_of_what_is_left() -> None:
+    losses = Losses([0, 1])
+    sample(losses, 0, steal_s=0.05)
+    sums = losses.sums([episode(("neighbour", "sibling"), [0, 1], depth=0.5)])
+    assert sums.shares() == {STEAL: pytest.approx(0.5), ("neighbour", "sibling"): 0.25}
+
+
+def test_a_package_that_wants_for_power_is_in_the_clock_already() -> None:
+    losses = Losses([0, 1])
+    sample(losses, 0, clock_s=0.02)
+    other = episode(("neighbour", "package"), [0, 1], depth=0.2)
+    other.evidence["turbo_drop"] = "power-pl1"
+    assert losses.sums([other, episode(LIMIT, [0, 1])]).shares() == {LIMIT: pytest.approx(0.2)}
+
+
+def test_waiting_is_time_beside_that_of_the_cpu() -> None:
+    losses = Losses([0, 1])
+    sample(losses, 0, waited_s=0.1)
+    assert losses.sums([]).shares() == {WAIT: pytest.approx(0.5)}
+
+
+def test_a_job_loses_only_where_it_ran() -> None:
+    losses = Losses([0, 1])
+    for number in range(10):
+        sample(losses, number, clock_s=0.02, run_s=0.05)
+    sums = losses.sums([episode(LIMIT, [0, 1])])
+    assert sums.whole_s == pytest.approx(1)
+    assert sums.share(LIMIT) == pytest.approx(0.2)
+
+
+def test_settled_sums_are_the_sums() -> None:
+    losses, ends = Losses([0, 1]), 3 * LATE_NS
+    drop = episode(LIMIT, [0, 1], SECOND)
+    for number in range(ends // SAMPLE_NS):
+        sample(losses, number, clock_s=0.02)
+        if losses.due((number + 1) * SAMPLE_NS) is not None:
+            losses.settle([drop], (number + 1) * SAMPLE_NS)
+    assert 0 < losses.settled().wanted_s.sum() < losses.sums([]).wanted_s.sum()
+    assert losses.sums([]).by_cause[LIMIT].sum() == pytest.approx(0.4)
+    assert losses.sums([]).wanted_s.sum() == pytest.approx(2 * ends / SECOND)
+
+
+def test_samples_that_wait_are_few() -> None:
+    losses = Losses([0, 1])
+    for number in range(2 * MOST_OPEN):
+        sample(losses, 0, clock_s=0.02)
+        if losses.due(number) is not None:
+            losses.settle([], number)
+    assert losses.settled().wanted_s.sum() > 0
+
+
+shares = st.floats(0, 1)
+
+
+@given(shares, shares, shares, st.floats(0, 5), st.one_of(st.none(), shares), shares)
+def test_nothing_counts_twice(
+    steal: float, halted: float, clock: float, waited_s: float, ran: float | None, depth: float
+) -> None:
+    losses = Losses([0, 1])
+    steal_s = 0.1 * steal
+    halted_s = halted * (0.1 - steal_s)
+    clock_s = clock * (0.1 - steal_s - halted_s)
+    run_s = None if ran is None else 0.1 * ran
+    sample(losses, 0, steal_s=steal_s, halted_s=halted_s, clock_s=clock_s,
+           waited_s=waited_s, run_s=run_s)  # fmt: skip
+    kinds = [LIMIT, ("throttle", "thermal"), ("involuntary-halt", "smm")]
+    told = [episode(cause, [0, 1]) for cause in kinds]
+    told += [episode(("neighbour", "sibling"), [0, 1], depth=depth)] * 2
+    sums = losses.sums(told)
+    if sums.whole_s > 0:
+        assert sum(float(lost_s.sum()) for lost_s in sums.by_cause.values()) <= sums.whole_s + 1e-9
