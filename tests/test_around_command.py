@@ -97,7 +97,7 @@ def test_its_output_its_status_and_a_summary(tmp_path: Path) -> None:
         terminal.type("q")
         assert terminal.ended() == 7
         assert "sh -c 'echo hello; tty; exit 7': status 7\n" in terminal.said
-        assert re.search(r"^ +util % +[0-9.]+", terminal.said, re.MULTILINE)
+        assert re.search(r"^ +busy % +[0-9.]+", terminal.said, re.MULTILINE)
         assert "own cost" in terminal.said
 
 

@@ -84,7 +84,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="perftop",
-        description="Live counters of this machine: utilisation, true clock, halts, SMT states.",
+        description="Live counters of this machine: busy time, true clock, halts, SMT states.",
         epilog="Without a verb: live. `perftop VERB --help` tells a verb's options, "
         "`perftop live --help` how to make its own cost less.",
     )

@@ -98,9 +98,6 @@ class Column:
     """It describes the running time of a CPU, so it says little about a CPU that hardly ran."""
     of_core: bool = False
     """The siblings of a core share one value."""
-    joined: str = ""
-    """How the siblings of a core make one value: "worst", their mean weighted with the metric of
-    this key, or the plain mean."""
 
     @property
     def words(self) -> str:
@@ -143,7 +140,7 @@ METRICS: dict[str, Metric] = {
     metric.key: metric
     for metric in (
         Metric(
-            "util", "util", "ratio",
+            "util", "busy", "ratio",
             "Share of elapsed time in which the CPU was not halted. Without a reference counter: "
             "not idle by the operating system's account, and not taken by the hypervisor.",
             (
@@ -172,10 +169,10 @@ METRICS: dict[str, Metric] = {
                     lambda q: q.seconds("stat_idle_s"),
                 ),
             ),
-            title="utilisation", high=1.0,
+            title="busy time", high=1.0,
         ),
         Metric(
-            "busy_hz", "busy", "Hz",
+            "busy_hz", "clock", "Hz",
             "Clock while not halted: what the core really ran at, averaged over its running time.",
             (
                 Variant(("cycles", "ref"), "cycles / ref * tsc_hz",
@@ -183,11 +180,11 @@ METRICS: dict[str, Metric] = {
                 Variant(("aperf", "mperf"), "aperf / mperf * base_hz",
                         lambda q: q["aperf"], lambda q: q["mperf"] / q.base_hz),
             ),
-            title="busy clock", of_running=True, joined="util",
+            of_running=True,
         ),
         Metric(
             "net_hz", "net", "Hz",
-            "Cycles per elapsed second: busy clock times utilisation.",
+            "Cycles per elapsed second: clock times busy time.",
             (Variant(("cycles",), "cycles / tsc * tsc_hz",
                      lambda q: q["cycles"], lambda q: q.tsc_s, True),),
             title="net clock",
@@ -238,7 +235,7 @@ METRICS: dict[str, Metric] = {
                         - q.ref_s,
                         lambda q: q.tsc_s, True),
             ),
-            title="involuntary halts", digits=2, small=True, stands_out=0.005, joined="worst",
+            title="involuntary halts", digits=2, small=True, stands_out=0.005,
             high=1.0,
         ),
         Metric(
@@ -258,13 +255,13 @@ METRICS: dict[str, Metric] = {
             coarse=True, high=1.0,
         ),
         Metric(
-            "system", "sys", "ratio",
+            "system", "kernel", "ratio",
             "Share of elapsed time in the kernel, interrupts included, by the system's account.",
             (Variant(("stat_system_s", "stat_irq_s", "stat_softirq_s"),
                      "/proc/stat system + irq + softirq",
                      lambda q: q["stat_system_s"] + q["stat_irq_s"] + q["stat_softirq_s"],
                      lambda q: q.seconds("stat_system_s")),),
-            title="system", coarse=True, high=1.0,
+            coarse=True, high=1.0,
         ),
         Metric(
             "iowait", "iowait", "ratio",
@@ -278,21 +275,21 @@ METRICS: dict[str, Metric] = {
             "Instructions retired per cycle while not halted.",
             (Variant(("instructions", "cycles"), "instructions / cycles",
                      lambda q: q["instructions"], lambda q: q["cycles"]),),
-            digits=2, of_running=True, joined="net_hz",
+            digits=2, of_running=True,
         ),
         Metric(
             "kernel_cycles", "krn", "ratio",
             "Share of the cycles that were spent in the kernel.",
             (Variant(("kernel_cycles", "cycles"), "kernel cycles / cycles",
                      lambda q: q["kernel_cycles"], lambda q: q["cycles"]),),
-            title="kernel share", of_running=True, joined="net_hz", high=1.0,
+            title="kernel cycles", of_running=True, high=1.0,
         ),
         Metric(
             "kernel_instructions", "krn ins", "ratio",
             "Share of the instructions that were retired in the kernel.",
             (Variant(("kernel_instructions", "instructions"), "kernel instructions / instructions",
                      lambda q: q["kernel_instructions"], lambda q: q["instructions"]),),
-            title="kernel instructions", of_running=True, joined="net_hz", high=1.0,
+            title="kernel instructions", of_running=True, high=1.0,
         ),
         Metric(
             "lost_ratio", "lost", "ratio",

@@ -18,11 +18,11 @@ _STATES = (
         of_core=True,
     ),
     Column(
-        "lp0", "lp0", "ratio", "Only the first thread of its core was active.", title="lp0 only",
+        "lp0", "lp0 only", "ratio", "Only the first thread of its core was active.",
         of_core=True,
     ),
     Column(
-        "lp1", "lp1", "ratio", "Only the second thread of its core was active.", title="lp1 only",
+        "lp1", "lp1 only", "ratio", "Only the second thread of its core was active.",
         of_core=True,
     ),
     Column("neither", "neither", "ratio", "No thread of its core was active.", of_core=True),

@@ -1,4 +1,4 @@
-"""Which CPUs a line of text means: `pkg:1 util>80 | offline !type:E`.
+"""Which CPUs a line of text means: `pkg:1 busy>80 | offline !type:E`.
 
 Terms side by side are all required, `|` stands between alternatives, `!` before a term negates it.
 A value that is not known is on neither side of a number: no comparison holds, nor a negated one.
@@ -29,16 +29,16 @@ HELP: tuple[tuple[str, str], ...] = (
     ("0-15,32", "CPUs by number"),
     ("core:0-3,7", "by core; also pkg: (or package:), die:, l3:, node:"),
     ("type:E", "by core type"),
-    ("util>80", "any metric, with > >= < <= =; shares in %"),
-    ("busy<2.5", "clocks in GHz, or busy<2500MHz"),
+    ("busy>80", "any metric, with > >= < <= =; shares in %"),
+    ("clock<2.5", "clocks in GHz, or clock<2500MHz"),
     ("ipc=1.25", "= means as shown on the screen"),
     ("both>50", "SMT states of the CPU's core: both, lp0, lp1, neither"),
     ("offline", "also online, suspect"),
     ("nginx", "a task with this in its name runs there"),
     ("pid:4711", "this task runs there"),
     ('"util 1"', "text with spaces, or that looks like something else"),
-    ("pkg:1 util>80", "both are required"),
-    ("offline | util<5", "one of them is enough"),
+    ("pkg:1 busy>80", "both are required"),
+    ("offline | busy<5", "one of them is enough"),
     ("!type:E", "all but those"),
 )
 
@@ -96,7 +96,7 @@ def parse(text: str) -> Filter | None:
         else:
             break
     if not ways[-1]:
-        raise FilterError("| stands between two terms: type:E | util>80", at)
+        raise FilterError("| stands between two terms: type:E | busy>80", at)
     steady = all(term.steady for terms in ways for term in terms)
     return Filter(text.strip(), steady, tuple(tuple(terms) for terms in ways))
 
@@ -234,10 +234,10 @@ def _no_metric(name: str, operator: str, at: int) -> FilterError:
     from difflib import get_close_matches
 
     if not name:
-        return FilterError(f"a metric stands right before {_cut(operator)}: util>80", at)
+        return FilterError(f"a metric stands right before {_cut(operator)}: busy>80", at)
     if name.endswith("!"):
-        return FilterError("there is no !=, but ! before a term: !util=80", at + len(name) - 1)
-    near = get_close_matches(name.lower(), _NAMES, 2, 0.5) or ["util", "busy", "ipc"]
+        return FilterError("there is no !=, but ! before a term: !busy=80", at + len(name) - 1)
+    near = get_close_matches(name.lower(), _NAMES, 2, 0.5) or ["busy", "clock", "ipc"]
     return FilterError(f"no metric {_cut(name)}, but {', '.join(near)}; or quote it", at)
 
 

@@ -37,8 +37,8 @@ DOUBTS = {
 SUMMED = {"energy_j": "energy_j", "probe_cpu_s": "probe_cpu_s"}
 """Numbers of a whole run, with the counter of each."""
 NAMES = {
-    "util": "utilisation", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
-    "involuntary": "halts", "kernel_cycles": "kernel share", "turbo_ceiling_hz": "turbo ceiling",
+    "util": "busy time", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
+    "involuntary": "halts", "kernel_cycles": "kernel cycles", "turbo_ceiling_hz": "turbo ceiling",
     "idle": "idle", "steal": "steal", "tasks": "who runs here",
 }  # fmt: skip
 """What people miss, by key, in the order in which it is told; the rest goes without saying."""
@@ -213,7 +213,7 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     if found:
         text = "; ".join(found)
     elif dark is not None and not session.evaluator.serves("util", dark):
-        text = "utilisation is not counted here"
+        text = "busy time is not counted here"
     elif dark is not None or not interval.online[there[0]]:
         text = why_absent(session, interval, there[0] if dark is None else dark, "util")
     else:

@@ -99,11 +99,11 @@ def test_where_a_cpu_is(text: str, expected: str) -> None:
         ("util<=.0", "2"),
         ("util=25", "1,5"),
         ("util==25.0%", "1,5"),
-        ("busy>2.", "0,4,6"),
-        ("busy<2.5", "0-1,5"),
+        ("clock>2.", "0,4,6"),
+        ("clock<2.5", "0-1,5"),
         ("Busy_Hz<2.5ghz", "0-1,5"),
-        ("busy>=2400MHz", "0,4,6"),
-        ("busy=2402mhz", "0"),
+        ("clock>=2400MHz", "0,4,6"),
+        ("clock=2402mhz", "0"),
         ("net=2.16", "0"),
         ("IPC<1", "4"),
         ("ipc=1.25", "0,6"),
@@ -120,7 +120,7 @@ def test_what_a_cpu_does(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
 
-@pytest.mark.parametrize("name", ["util", "busy", "ipc", "poll", "both", "lp1"])
+@pytest.mark.parametrize("name", ["util", "busy", "clock", "ipc", "poll", "both", "lp1"])
 def test_unknown_is_on_neither_side(name: str) -> None:
     """Nor is it on the other side of a negated comparison."""
     for text in (f"{name}{op}1" for op in (">", ">=", "<", "<=", "=", "==")):
@@ -140,7 +140,7 @@ def test_every_metric_goes_by_key_and_label() -> None:
 
 
 @given(
-    st.sampled_from([("util", text_of.percent, 1.0), ("busy", text_of.clock, 5e9),
+    st.sampled_from([("util", text_of.percent, 1.0), ("clock", text_of.clock, 5e9),
                      ("ipc", text_of.plain, 5.0)]),
     st.floats(0, 1) | st.integers(0, 10_000).map(lambda n: n / 10_000),
     st.integers(-2, 2),
@@ -149,7 +149,7 @@ def test_equal_is_as_shown(what: tuple[str, Any, float], share: float, off: int)
     """Also on the edge between two numbers, where the last bit decides which one is shown."""
     name, show, most = what
     value = share * most
-    key = {"busy": "busy_hz"}.get(name, name)
+    key = {"clock": "busy_hz"}.get(name, name)
     top = np.full((len(METRICS), 8), np.nan)
     top[INDEX[key], 5] = value
     interval = dataclasses.replace(INTERVAL, values=Values(top, np.ones_like(top)))
@@ -298,26 +298,26 @@ def test_blank_is_no_filter(text: str) -> None:
         ),
         ("utl>3", 0, "no metric utl, but util, steal; or quote it"),
         ("!inv>3", 1, "no metric inv, but invol; or quote it"),
-        ("qqqq>3", 0, "no metric qqqq, but util, busy, ipc; or quote it"),
-        ("util >80", 5, "a metric stands right before >: util>80"),
+        ("qqqq>3", 0, "no metric qqqq, but busy, clock, ipc; or quote it"),
+        ("util >80", 5, "a metric stands right before >: busy>80"),
         ("util>", 5, "a number is missing: util>80"),
         ("util> 80", 5, "a number is missing: util>80"),
         ("util>x", 5, "'x' does not fit: util>80"),
         ("util>-1", 5, "'-1' does not fit: util>80"),
         ("util>80GHz", 7, "'80GHz' does not fit: util>80"),
-        ("Busy<2.5%", 8, "'2.5%' does not fit: Busy<2.5GHz"),
+        ("Clock<2.5%", 9, "'2.5%' does not fit: Clock<2.5GHz"),
         ("ipc>1%", 5, "'1%' does not fit: ipc>1.5"),
         ("util=>3", 4, "'=>' is none of > >= < <= ="),
-        ("util!=3", 4, "there is no !=, but ! before a term: !util=80"),
+        ("util!=3", 4, "there is no !=, but ! before a term: !busy=80"),
         ('0 !"a b', 3, 'a quote is not closed: "a b"'),
         ('""', 2, 'no text in the quotes: !core:3 or !"a b"'),
         ('x"a b"', 1, 'quotes go around a whole term: "a b"'),
         ('"a"b', 3, 'quotes go around a whole term: "a b"'),
         ("! 3", 1, '! stands right before a term: !core:3 or !"a b"'),
         ("!", 1, '! stands right before a term: !core:3 or !"a b"'),
-        ("| 3", 0, "| stands between two terms: type:E | util>80"),
-        ("3 ||4", 3, "| stands between two terms: type:E | util>80"),
-        ("3 | ", 4, "| stands between two terms: type:E | util>80"),
+        ("| 3", 0, "| stands between two terms: type:E | busy>80"),
+        ("3 ||4", 3, "| stands between two terms: type:E | busy>80"),
+        ("3 | ", 4, "| stands between two terms: type:E | busy>80"),
         ("x" * (MOST + 1), MOST, "too long: a filter has at most 200 characters"),
     ],
 )
@@ -353,7 +353,7 @@ def test_help_tells_the_truth() -> None:
         assert len(meaning) <= 56
 
 
-PIECES = ["core:", "pkg:1", "type:E", "pid:", "foo:", "0-3", "7", ",", "-", "util", "busy", "both",
+PIECES = ["core:", "pkg:1", "type:E", "pid:", "foo:", "0-3", "7", ",", "-", "util", "clock", "both",
           ">", "<=", "=", "80", ".5", "%", "GHz", "!", "|", " ", '"', "nginx", "off", "line",
           "suspect"]  # fmt: skip
 

@@ -8,45 +8,27 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from painted import SAMPLE_NS, Terminal, Told, shown
-from textual import events
-from waiting import until
+from numbers_said import Line, agrees, fed, press
+from painted import Terminal, shown
 
-from perfprobe import wire
-from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ
 from perftop.output.stat_json import episode_line, interval_line
 from perftop.samples.metrics import METRICS
 
 SIZE = (240, 70)
-SAMPLES = 110
-"""In most scenarios an episode runs 11 s after the start."""
-Line = dict[str, Any]
 _TITLE = re.compile(r"\S+(?: \S+)*")
 _EACH = {"lp{} %": ("util", 100), "idle lp{}": ("idle", 100), "krn lp{}": ("kernel_cycles", 100),
          "net lp{}": ("net_hz", 1e-9)}  # fmt: skip
 """Titles of numbers of each CPU of a core, with the key in JSON and the factor."""
-_LEAD = {"GHz": ("busy_hz", 1e-9), "util %": ("util", 100), "IPC": ("ipc", 1),
+_LEAD = {"GHz": ("busy_hz", 1e-9), "busy %": ("util", 100), "IPC": ("ipc", 1),
          "user %": ("user", 100), "kernel %": ("system", 100), "iowait %": ("iowait", 100),
          "idle %": ("idle", 100), "krn %": ("kernel_cycles", 100),
          "net": ("net_hz", 1e-9)}  # fmt: skip
 """The same for those of the busiest CPU."""
 _WORST = {"invol %": ("involuntary", 100), "steal %": ("steal", 100)}
-QUIET = {"·", "n/a", "off", "–"}
-
-
-def fed(scenario: str) -> list[wire.Message]:
-    cpus = 24 if scenario == "hybrid" else 64
-    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
-    found: list[wire.Message] = [source.hello]
-    while len(found) < SAMPLES:
-        found += source.poll()
-    source.close()
-    return found
 
 
 class Drawn:
@@ -71,16 +53,6 @@ class Drawn:
 
     def has(self, title: str) -> bool:
         return any(found[0] == title for found in self.titles)
-
-
-def agrees(text: str, value: float | None, factor: float) -> bool:
-    """Whether a drawn number is this one, to the last digit that is drawn."""
-    if text in QUIET:
-        return True
-    if value is None or not text:
-        return False
-    digits = len(text.partition(".")[2])
-    return abs(float(text) - value * factor) <= 0.501 / float(10**digits)
 
 
 def wrong_in_overview(lines: list[str], said: Line) -> Iterator[str]:
@@ -182,12 +154,6 @@ def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
             mine = {int(name) for name in names.split(",")}
             if not any(mine & {*episode["cpus"]} for episode in episodes):
                 yield f"CPUs {names} lost something, and no episode is said"
-
-
-async def press(app: Told, key: str, title: str) -> list[str]:
-    app.post_message(events.Key(key, None))
-    await until(lambda: any(title in line for line in app.terminal.lines()), title)
-    return app.terminal.lines()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

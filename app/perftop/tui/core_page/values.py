@@ -13,7 +13,7 @@ from perftop.session.interval import Interval
 from perftop.session.sample_history import Times
 from perftop.session.session import Session
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import AWAKE, joined
+from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 
 
@@ -56,11 +56,9 @@ class Track:
         return held
 
     def core(self, key: str) -> Floats:
-        """(columns): the siblings combined as in other views; for involuntary halts the worse."""
-        values = self.of(key)
-        if values.shape[1] == 1:
-            return values[:, 0]
-        return joined(key, values, self.of)
+        """(columns): the busiest CPU's number, or of halts and steal the worst, as in other
+        views."""
+        return of_core(key, self.of(key), busiest(self.of("util"), self.of("busy_hz")))
 
     def ceiling(self) -> Floats:
         """(columns): the core's ceiling in Hz."""
@@ -104,8 +102,10 @@ class Track:
 
 
 def now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
-    """A metric in the interval: values of each CPU, and of the core."""
+    """A metric in the interval: of each CPU, and what the core shows."""
     rows = list(place.rows)
-    values = np.where(interval.online[rows], interval.values[key][rows], np.nan)
-    core = joined(key, values, lambda weight: interval.values[weight][rows])
-    return values.tolist(), float(core)
+    there = interval.online[rows]
+    values, util, hz = (
+        np.where(there, interval.values[name][rows], np.nan) for name in (key, "util", "busy_hz")
+    )
+    return values.tolist(), float(of_core(key, values, busiest(util, hz)))

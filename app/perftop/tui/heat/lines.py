@@ -1,9 +1,12 @@
-"""Text of the heat map around its cells: the lines above and below them, and headings. Pure."""
+"""Text of the heat map around its cells: the lines above and below them, and headings. Pure.
+Imports numpy, as the session does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan
+
+import numpy as np
 
 from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
@@ -16,6 +19,7 @@ from perftop.session.session import Session
 from perftop.tui.heat.layout import Cell
 from perftop.tui.heat.values import Heat
 from perftop.tui.shared.places import Place, Places
+from perftop.tui.shared.sheet import busiest
 
 Piece = tuple[int, list[Run]]
 """Rank (the highest is left out first) and text."""
@@ -218,10 +222,9 @@ def _numbers(session: Session, interval: Interval, place: Place, heat: Heat) -> 
             shown = MISSING if isnan(value) else f"{value * scale:.{digits}f}"
             yield told(key, i, " " * bool(i) + f"{shown:>{4 + (digits < 2)}}")
 
-    util = [-1.0 if isnan(share) else share for share in values["util"]]
-    lead = util.index(max(util))
-    if heat.field.key != "util" and max(util) >= 0:
-        yield 6, [("util ", "dim"), *each("util", 100.0, 1), (" %", "dim")]
+    lead = int(busiest(np.array(values["util"]), np.array(values["busy_hz"])))
+    if heat.field.key != "util" and not all(map(isnan, values["util"])):
+        yield 6, [("busy ", "dim"), *each("util", 100.0, 1), (" %", "dim")]
     if not isnan(hz := values["busy_hz"][lead]):
         ceiling = float(interval.ceiling_hz[place.at])
         of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (heat.hz(ceiling), "text")]

@@ -16,7 +16,7 @@ from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.overview import chart_past
 from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_units import Unit, busier, lost
+from perftop.tui.overview.chart_units import Unit, busier, losing, lost
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.sheet import AWAKE
 
@@ -166,7 +166,11 @@ class Drawing:
     def _rates(
         self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
     ) -> None:
-        values = busier(self._of_cpus("ipc"), self.past.of("util"), self._of)
+        running = [e for e in episodes if going(e, self.past.span.now_ns)]
+        lost_by = (losing(unit, running) for unit in self._units)
+        of = [mine if at is None else mine[at : at + 1]
+              for mine, at in zip(self._of, lost_by, strict=True)]  # fmt: skip
+        values = busier(self._of_cpus("ipc"), self.past.of("util"), of)
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)

@@ -3,7 +3,7 @@ what is told of a unit in one interval."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 
@@ -21,7 +21,7 @@ from perftop.tui.overview.chart_numbers import Numbers
 from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import AWAKE, Sheet
+from perftop.tui.shared.sheet import AWAKE, Sheet, busiest
 from perftop.tui.shared.trouble import LOST
 
 _LOST = LOST | {"throttle": "busy_hz"}
@@ -117,6 +117,8 @@ class Moment:
         shares = self._states(unit) if states else self._account(row)
         dropped = bool(self._sheet.dropped[unit.at]) or "clock" in map(lost, self.going(unit))
         loser = next((e for e in own if lost(e) == "IPC"), None)
+        lowered = losing(unit, own)
+        rated = row if lowered is None else unit.rows[lowered]
         tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
         return Numbers(
             self._name(unit, states=states), ",".join(map(str, unit.cpus)) if states else "",
@@ -124,7 +126,7 @@ class Moment:
             [name for _, name in tasks], float(interval.values["busy_hz"][row]),
             float(self._sheet.ceiling[unit.at]),
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            float(interval.values["ipc"][row]), _sign(loser), online, self._off(unit),
+            float(interval.values["ipc"][rated]), _sign(loser), online, self._off(unit),
             self._busy(row) < AWAKE, chosen, self._clock,
         )  # fmt: skip
 
@@ -144,8 +146,10 @@ class Moment:
 
     def _busier(self, unit: Unit) -> int:
         """Position of the CPU of the unit that had more to do."""
-        util = self._interval.values["util"]
-        return max(unit.rows, key=lambda row: -1.0 if isnan(util[row]) else float(util[row]))
+        rows, values = list(unit.rows), self._interval.values
+        there = self._interval.online[rows]
+        util, hz = (np.where(there, values[key][rows], np.nan) for key in ("util", "busy_hz"))
+        return rows[int(busiest(util, hz))]
 
     def _states(self, unit: Unit) -> Mapping[str, float]:
         core = self._places.places[unit.at].at
@@ -160,7 +164,8 @@ class Moment:
             names.remove("steal")
         found = {name: float(values[_KEYS[name]][row]) for name in names}
         steal = found.get("steal", 0.0)
-        found["idle"] = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
+        rest = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
+        found["idle"] = float(values["idle"][row]) if chosen["idle"] else rest
         return found
 
     def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
@@ -171,6 +176,12 @@ class Moment:
             name for name, key in keys.items()
             if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
+
+
+def losing(unit: Unit, episodes: Iterable[Episode]) -> int | None:
+    """Index of the CPU of the unit whose IPC these episodes lower; None if there is none."""
+    hit = {cpu for episode in episodes if lost(episode) == "IPC" for cpu in episode.cpus}
+    return next((i for i, cpu in enumerate(unit.cpus) if cpu in hit), None)
 
 
 def _sign(episode: Episode | None) -> Run:
@@ -184,6 +195,6 @@ def busier(values: Floats, util: Floats, of: Sequence[Sequence[int]]) -> Floats:
     indices of its CPUs in `values` and `util`, (CPUs, columns)."""
     first = np.array([mine[0] for mine in of])
     second = np.array([mine[-1] for mine in of])
-    known = np.where(np.isnan(util), -1.0, util)
+    known = np.where(np.isnan(util), -1.0, np.round(util, 2))  # as `busiest` has it
     later = known[second] > known[first]
     return np.asarray(np.where(later, values[second], values[first]))

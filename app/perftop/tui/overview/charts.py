@@ -214,8 +214,8 @@ class _Picture:
         clock = merged([(words, "dim")], page.wide + RIGHT)
         runs = [*left, *merged(area, page.columns), (" " * _GAP, "text"), *clock]
         if page.rates:
-            words = "IPC of the busier thread"
-            words = words if pair and len(words) <= page.wide else "IPC"
+            wordings = ("IPC of the busier or losing thread", "IPC of one thread")
+            words = next((w for w in wordings if pair and len(w) <= page.wide), "IPC")
             runs += [(" " * (_GAP - 1), "text"), *merged([(words, "dim")], page.wide)]
         return runs
 

@@ -167,14 +167,14 @@ def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
     """Columns where no core has siblings: a row is a CPU."""
     air = 1 if roomy else 0
     account = [
-        *_number(known, "user", 2), *_number(known, "system", 2, "kernel %"),
+        *_number(known, "user", 2), *_number(known, "system", 2),
         *_number(known, "iowait", 4),
     ] if known.account else []  # fmt: skip
     can = known.ceiling or "involuntary" in known.metrics
     return [
         _Wish(Placed("core", "CPU", known.core_width)),
         *([_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []),
-        _Wish(Placed("util", "util %", 8, arg=0)),
+        _Wish(Placed("util", "busy %", 8, arg=0)),
         _Wish(Placed("use", "where time goes", 16 + 2, left=True), 0, 52, 2),
         _Wish(Placed("work", "at work", 12 + 2 + air, left=True, gap=2 + air), 5, 90, 4),
         *_number(known, "steal", 0),

@@ -122,7 +122,10 @@ def _use(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Ru
 
 
 def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    thread = row.which(slot.key, slot.arg)
+    rows = p.places.places[row.at].rows
+    lost = trouble.lost if trouble is not None and slot.arg == LEAD else frozenset()
+    loser = next((i for i, at in enumerate(rows) if (at, slot.key) in lost), None)
+    thread = row.which(slot.key, slot.arg) if loser is None else loser
     if thread >= len(row.online):  # this core has fewer threads than others
         runs.append((" " * slot.width, "text"))
         return

@@ -22,7 +22,7 @@ _UNIT = 4
 _VALUE = 7, 12
 """Minimum and maximum cells of a CPU's column."""
 _ROWS = (
-    ("util", "at work"), ("busy_hz", "clock"), ("ipc", "IPC"), ("ipc_alone", "IPC alone"),
+    ("util", "busy"), ("busy_hz", "clock"), ("ipc", "IPC"), ("ipc_alone", "IPC alone"),
     ("user", "user"), ("system", "kernel"), ("kernel_cycles", "kernel cycles"),
     ("idle", "halts, idle"),
     ("involuntary", "halts, involuntary"), ("steal", "steal"), ("runs", "runs"),

@@ -180,7 +180,7 @@ class Monitor(Paned):
         """Asks for a filter; the prompt begins with `text`."""
         if self.last.session is not None and not (self._prompt and self._prompt.asks("filter")):
             text = self._narrowing.begin(text)
-            await self._ask("filter", text, "0-15,32  pkg:1  util>80  postgres")
+            await self._ask("filter", text, "0-15,32  pkg:1  busy>80  postgres")
             self._heard(text)
 
     def action_clear(self) -> None:

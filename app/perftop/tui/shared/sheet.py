@@ -7,7 +7,7 @@ halts and steal the worst CPU's. Nothing is averaged over siblings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
@@ -167,7 +167,7 @@ class Reader:
         numbers = np.where(online, interval.values.all[_AT][:, cpus], np.nan)
         columns = (
             online, split.states[at], split.low[at], sheet.ceiling[rows],
-            numbers.swapaxes(0, 1), _busiest(util, numbers[_CLOCK]),
+            numbers.swapaxes(0, 1), busiest(util, numbers[_CLOCK]),
             np.fmax.reduce(util, axis=1) < IDLE,
         )  # fmt: skip
         found = zip(
@@ -218,7 +218,7 @@ class Reader:
         online = interval.online[self.cpus] & self._there
         util = np.where(online, interval.values["util"][self.cpus], np.nan)
         hz = np.where(online, interval.values["busy_hz"][self.cpus], np.nan)
-        busy = np.take_along_axis(hz, _busiest(util, hz)[:, None], axis=1)[:, 0]
+        busy = of_core("busy_hz", hz, busiest(util, hz))
         return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
 
     def usual(self, clocks: Clocks) -> dict[Kind, float]:
@@ -253,26 +253,17 @@ _AT = [INDEX[key] for key in NUMBERS]
 _CLOCK = NUMBERS.index("busy_hz")
 
 
-def _busiest(util: Floats, hz: Floats) -> Ints:
-    """Index of the busiest CPU of each row. Of CPUs that are equally busy, to one per cent, the
-    first whose clock is known, so that the index seldom changes."""
+def busiest(util: Floats, hz: Floats) -> Ints:
+    """Index along the last axis of the busiest CPU. Of CPUs that are equally busy, to one per cent,
+    the first whose clock is known, so that the index seldom changes."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
-    found: Ints = np.argmax(rank, axis=1)
+    found: Ints = np.argmax(rank, axis=-1)
     return found
 
 
-def joined(key: str, values: Floats, of: Callable[[str], Floats]) -> Floats:
-    """A metric's values joined along the last axis; `of` returns the values of another metric."""
-    how = METRICS[key].joined
-    if how == "worst":
+def of_core(key: str, values: Floats, lead: Ints) -> Floats:
+    """What a core shows of its CPUs' values, which are along the last axis: the highest, or that of
+    the CPU with the index `lead`."""
+    if key in _WORST:
         return np.asarray(np.fmax.reduce(values, axis=-1))
-    return joint(values, of(how) if how else np.ones_like(values))
-
-
-def joint(values: Floats, weights: Floats) -> Floats:
-    """Weighted means of the known values along the last axis."""
-    known = np.isfinite(values) & np.isfinite(weights)
-    total = np.where(known, weights, 0.0).sum(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean: Floats = np.where(known, values * weights, 0.0).sum(axis=-1) / total
-    return mean
+    return np.take_along_axis(values, np.expand_dims(lead, -1), axis=-1)[..., 0]

@@ -112,7 +112,7 @@ def test_of_four_threads_it_is_told_whether_any_runs() -> None:
     assert abs(drawn.count(theme.UNKNOWN) - len(drawn) / 2) <= 1
     found = text(session, interval)
     assert line(found, "▒ active").split()[-1] == "0.50"
-    assert line(found, "util %").split()[-4:] == ["50.0", "0.0", "0.0", "0.0"]
+    assert line(found, "busy %").split()[-4:] == ["50.0", "0.0", "0.0", "0.0"]
 
 
 class Shared(Machine):
@@ -134,15 +134,17 @@ def test_of_four_threads_that_count_together_it_is_known() -> None:
     assert line(text(session, interval), "· neither").split()[-1] == "50.0"
 
 
-def test_siblings_are_weighted_with_what_they_did() -> None:
+def test_a_core_is_drawn_with_the_numbers_of_its_busiest_thread_and_its_worst_halts() -> None:
     does = {0: Does(1.0, 3e9, 1.5, 0.2), 1: Does(0.5, 2e9, 0.5, 0.8, involuntary=0.1)}
     session, interval = lived(Machine(cores=1, does=does))
     track = charts(session, interval).track
-    cycles = 3e9, 1e9
     expected = {
-        "busy_hz": sum(cycles) / 1.5, "ipc": (1.5 * 3 + 0.5 * 1) / 4,
-        "kernel_cycles": (0.2 * 3 + 0.8 * 1) / 4, "util": 0.75, "involuntary": 0.1,
-    }  # fmt: skip
+        "busy_hz": 3e9,
+        "ipc": 1.5,
+        "kernel_cycles": 0.2,
+        "util": 1.0,
+        "involuntary": 0.1,
+    }
     found = {key: track.core(key)[-1] for key in expected}
     assert found == pytest.approx(expected, rel=1e-3)
 
@@ -159,7 +161,7 @@ def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
     assert drawn == theme.NEITHER * half + theme.LP1 * half
     found = text(session, interval)
     assert "CPUs 0 off, 1" in found[0]
-    assert line(found, "util %").split()[-2:] == ["off", "100.0"]
+    assert line(found, "busy %").split()[-2:] == ["off", "100.0"]
     assert line(found, "lp1 only").split()[-1] == "100.0"
 
 
@@ -179,7 +181,7 @@ def test_a_session_without_history_has_empty_charts_and_its_numbers() -> None:
         session.apply(machine.frame(seq))
     interval = session.take()
     found = text(session, interval)
-    assert line(found, "util %").split()[-2:] == ["50.0", "50.0"]
+    assert line(found, "busy %").split()[-2:] == ["50.0", "50.0"]
     assert not "".join(panel(charts(session, interval), "util")).strip()
 
 

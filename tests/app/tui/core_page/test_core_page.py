@@ -86,7 +86,7 @@ def test_up_and_down_lead_to_other_cores() -> None:
         seen = []
         for key in ("down", "j", "up", "up", "up"):
             await run.pilot.press(key)
-            seen.append((shown(run)[0].split()[1], set(panel_text(run, "lp1 util"))))
+            seen.append((shown(run)[0].split()[1], set(panel_text(run, "lp1 busy"))))
         assert seen == [(core, {"⣿"} if core == "1" else {"⣀"}) for core in "12100"]
 
     machine = busy(Machine(cores=4), 0.0, 0.0)
@@ -99,10 +99,10 @@ def test_brackets_zoom_and_arrows_pan() -> None:
         await run.intervals(10)
         await run.pilot.press("enter", *["left_square_bracket"] * 3)
         assert "window 5 s" in shown(run)[0]
-        cells = len(panel_text(run, "lp0 util"))  # of 21 samples
+        cells = len(panel_text(run, "lp0 busy"))  # of 21 samples
         assert cells > 20
         await run.pilot.press("left", "left", "left")
-        await until(lambda: len(panel_text(run, "lp0 util")) < cells, "three samples back")
+        await until(lambda: len(panel_text(run, "lp0 busy")) < cells, "three samples back")
         await run.pilot.press("right_square_bracket", "right_square_bracket")
         assert "window 30 s" in shown(run)[0]
 
@@ -121,7 +121,7 @@ def test_the_page_follows_what_comes() -> None:
         await run.pilot.press("enter")
         machine.does |= {0: Does(0.9), 1: Does(0.9)}
         await run.intervals(2)
-        assert line(shown(run), "util %").count(" 90.0 ") == 2
+        assert line(shown(run), "busy %").count(" 90.0 ") == 2
 
     play(machine, act)
 

@@ -20,13 +20,13 @@ def test_both_siblings_numbers_stand_beside_each_other() -> None:
     machine = Machine(cores=2, does={0: Does(1.0, ipc=1.5), 2: Does(0.5, ipc=0.5, kernel=0.3)})
     found = page(machine)
     told = {
-        label: line(found, label).split()[-2:] for label in ("util %", "idle %", "IPC", "krn %")
+        label: line(found, label).split()[-2:] for label in ("busy %", "idle %", "IPC", "krn %")
     }
     assert told == {
-        "util %": ["100.0", "50.0"], "idle %": ["0.0", "50.0"], "IPC": ["1.50", "0.50"],
+        "busy %": ["100.0", "50.0"], "idle %": ["0.0", "50.0"], "IPC": ["1.50", "0.50"],
         "krn %": ["10.0", "30.0"],
     }  # fmt: skip
-    assert line(found, "busy").split()[-2:] == ["3.00▼", "3.00▼"]
+    assert line(found, "clock").split()[-2:] == ["3.00▼", "3.00▼"]
     assert line(found, "net").split()[-2:] == ["3.00", "1.50"]
     assert line(found, "· ceiling").split()[-1] == "3.20"
     states = [line(found, name).split()[-1] for name in ("neither", "lp1 only", "lp0 only", "both")]
@@ -39,7 +39,7 @@ def test_clocks_in_the_units_that_are_chosen() -> None:
 
     def told(units: Units) -> tuple[str, str]:
         found = text(session, interval, units=units)
-        return line(found, "─ busy").split()[-1], next(
+        return line(found, "─ clock").split()[-1], next(
             t[:12].strip() for t in found[1:] if t[:12].strip()
         )
 
@@ -49,12 +49,12 @@ def test_clocks_in_the_units_that_are_chosen() -> None:
 
 
 def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:
-    assert line(page(Machine(cores=1), units="base"), "─ busy").split()[-1] == "3.00▼"
+    assert line(page(Machine(cores=1), units="base"), "─ clock").split()[-1] == "3.00▼"
 
 
 def test_origins_are_told_where_there_is_room() -> None:
     machine = Machine(cores=1)
-    assert "ref / tsc (made)" in line(page(machine, size=(160, 45)), "util %")
+    assert "ref / tsc (made)" in line(page(machine, size=(160, 45)), "busy %")
     assert not any("(made)" in text for text in page(machine, size=(159, 45)))
 
 
@@ -71,7 +71,7 @@ def test_a_suspect_number_is_marked_and_its_reason_told() -> None:
 def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]) -> None:
     session, interval = lived(Machine(cores=1))
     found = text(session, doubting(interval, 1, key), size=(120, 45))
-    labels = ("util %", "busy", "IPC", "krn %", "neither", "both")
+    labels = ("busy %", "clock", "IPC", "krn %", "neither", "both")
     assert {label for label in labels if theme.SUSPECT in line(found, label)} == marked
 
 
@@ -132,10 +132,10 @@ def test_a_guest_has_its_panels_and_one_line_for_what_it_lacks() -> None:
     )
     assert set(drawn) <= set(theme.LEVELS + "╳▓")
     found = text(session, interval, size=(120, 45))
-    assert not any(word in text for word in ("busy", "IPC ", "invol") for text in found[:-3])
+    assert not any(word in text for word in ("─ clock", "IPC ", "invol") for text in found[:-3])
     assert line(found, "steal %").split()[-1] == "25.0"
     assert any(
-        "clock, IPC, halts, kernel share unknown: no core PMU in this guest" in text
+        "clock, IPC, halts, kernel cycles unknown: no core PMU in this guest" in text
         for text in found[-3:]
     )
 
@@ -152,9 +152,10 @@ def test_a_core_that_lacks_what_others_have_says_why() -> None:
     session, interval = lived(machine)
     found = text(session, interval, cpu=1)
     assert (
-        "clock, IPC, kernel share, who runs here unknown: E cores have no such counter" in found[-2]
+        "clock, IPC, kernel cycles, who runs here unknown: E cores have no such counter"
+        in found[-2]
     )
-    assert not any("─ busy" in text for text in found)
+    assert not any("─ clock " in text for text in found)
     assert "E cores" not in "".join(strips.text(line) for line in runs(session, interval, cpu=0))
 
 

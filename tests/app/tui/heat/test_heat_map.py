@@ -44,15 +44,15 @@ def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, Does]:
 
 def test_it_tells_how_it_is_to_be_read() -> None:
     title, legend, heading, *_ = shown(Machine(cores=8))
-    assert title.startswith(" heat map · utilisation   next: busy clock · IPC")
+    assert title.startswith(" heat map · busy time   next: clock · IPC")
     assert "lp0 above lp1  0 ████████████ 100 %" in legend
     assert heading.startswith(" package 0  8 cores  busy  50.0 %  clock 3.00 of 3.20 GHz ▼ ──")
 
 
 def test_a_key_turns_the_metrics_and_back() -> None:
-    assert " heat map · busy clock " in shown(Machine(), "v")[0]
+    assert " heat map · clock " in shown(Machine(), "v")[0]
     assert "GHz" in shown(Machine(), "v")[1]
-    assert " heat map · utilisation " in shown(Machine(), "v", "V")[0]
+    assert " heat map · busy time " in shown(Machine(), "v", "V")[0]
 
 
 def test_all_clocks_are_told_in_the_chosen_units() -> None:
@@ -236,7 +236,7 @@ def test_a_guest_has_a_cell_a_cpu() -> None:
     lines = shown(guest({0: Does(0.25)}))
     assert "a cell is a CPU" in lines[1]
     assert "25" in lines[3]
-    assert lines[-1].split()[:4] == ["▸", "CPU", "0", "utilisation"]
+    assert lines[-1].split()[:4] == ["▸", "CPU", "0", "busy"]
 
 
 def test_a_filter_that_nothing_matches_is_said() -> None:

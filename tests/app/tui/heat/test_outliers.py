@@ -114,7 +114,7 @@ SEEN = seen(Machine(cores=8))
 def test_fields_have_names_and_states_where_cores_have_siblings() -> None:
     names = {field.key: field.words for field in fields(SEEN[0])}
     assert list(names)[:5] == ["util", "busy_hz", "ipc", "involuntary", "both"]
-    assert names["util"] == "utilisation"
+    assert names["util"] == "busy time"
     assert "both" not in {field.key for field in fields(seen(Machine(threads=1))[0])}
 
 

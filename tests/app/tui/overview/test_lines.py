@@ -244,7 +244,7 @@ def test_more_than_two_threads_tell_what_is_known() -> None:
     p = picture(Machine(cores=2, threads=4))
     assert [c.title for c in p.columns if c.key == "util"] == ["lp0 %", "lp1 %", "lp2 %", "lp3 %"]
     p = picture(Machine(cores=2, threads=8))
-    assert [c.title for c in p.columns if c.key == "util"] == ["util % max"]
+    assert [c.title for c in p.columns if c.key == "util"] == ["busy % max"]
     assert "50.0" in lines(p)[0]
 
 

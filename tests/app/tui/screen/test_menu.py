@@ -144,9 +144,9 @@ def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
         drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
         assert drawn[:5] == [
             "topology", "CPU number", "worst first",
-            f"{theme.CHOSEN} utilisation, %  {theme.RISING}", "busy clock, GHz",
+            f"{theme.CHOSEN} busy time, %  {theme.RISING}", "clock, GHz",
         ]  # fmt: skip
-        assert {"involuntary halts, %", "kernel share, %", "IPC"} <= set(drawn)
+        assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
 
     play(Machine(), act)
 

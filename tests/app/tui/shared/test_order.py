@@ -57,7 +57,7 @@ def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
 
 
 def test_an_order_is_called_as_in_headings() -> None:
-    assert called("busy_hz") == "busy"
+    assert called("busy_hz") == "clock"
     assert called("worst first") == "worst first"
     assert called("nobody knows") == "nobody knows"
 

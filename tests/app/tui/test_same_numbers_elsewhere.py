@@ -1,0 +1,234 @@
+"""What the other places say is what `stat --json` says of the same interval: the header, the tiles,
+the alert line, the core page, charts, the selected core, the time view, and the text of `stat`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+from numbers_said import Line, agrees, fed, press, together
+from painted import Terminal, shown
+
+from perfprobe.sources.sim.spec import SCENARIOS
+from perftop.base.format import GHZ, rough
+from perftop.output import stat_text
+from perftop.output.run_summary import summary_line
+from perftop.output.stat_json import episode_line, interval_line
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.summary import Tally
+from perftop.tui.core_page.layout import NAME, VALUE
+
+_HEADER = {
+    r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
+    r"net ([\d.]+) GHz": ("net_hz", 1e-9), r"IPC \D{0,2}([\d.]+)": ("ipc", 1),
+    r"halts ([\d.]+) % idle": ("idle", 100), r"([\d.]+) % involuntary": ("involuntary", 100),
+    r"kernel cycles ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
+    r"kernel +([\d.]+) %": ("system", 100), r"steal +([\d.]+) %": ("steal", 100),
+}  # fmt: skip
+"""Numbers of the machine above all views, with their keys in JSON and factors."""
+_WHOLE = {
+    r"power (\d+)": ("power_w", 1), r"of (\d+) W": ("power_limit_w", 1),
+    r"(\d+) °C": ("temperature_c", 1), r"waits for a CPU +([\d.]+)": ("pressure_cpu", 100),
+    r"for a disk +([\d.]+)": ("pressure_io", 100),
+}  # fmt: skip
+_SELECTED = {
+    "busy": ("util", 100), "clock": ("busy_hz", 1e-9), "IPC": ("ipc", 1), "user": ("user", 100),
+    "kernel": ("system", 100), "kernel cycles": ("kernel_cycles", 100),
+    "halts, idle": ("idle", 100), "halts, involuntary": ("involuntary", 100),
+    "steal": ("steal", 100),
+}  # fmt: skip
+"""Names in the panel of the selected core."""
+_STATE_NAMES = {"both": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
+
+
+def wrong_above(lines: list[str], said: Line) -> Iterator[str]:
+    line = next(line for line in lines[:6] if re.search(r" busy +[\d.]+ %", line))
+    for pattern, (key, factor) in _HEADER.items():
+        found = re.search(pattern, line)
+        value = together(said["cpus"], key)
+        if found and not agrees(found[1], value, factor, slack=0.6):
+            yield f"header, {pattern}: {found[1]} is drawn, {value} is said"
+    for pattern, (key, factor) in _WHOLE.items():
+        found = re.search(pattern, line)
+        if found and not agrees(found[1], said["machine"][key], factor):
+            yield f"header, {key}: {found[1]} is drawn, {said['machine'][key]} is said"
+
+
+def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
+    """The number that the sentence tells as lost is the depth of an episode."""
+    line = next((line for line in lines[:4] if line.startswith("▌")), "")
+    found = re.search(r"(?:takes|took|costs?|for) (\d[\d.]* %)|([\d.]+ GHz) below", line)
+    if found is None:
+        return
+    depths = [e["depth"] for e in episodes if e["depth"] is not None]
+    told = {rough(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
+    told |= {f"{d / 1e9:.2f} GHz" for d in depths}
+    if (found[1] or found[2]) not in told:
+        yield f"alert: {found[0]} is drawn, {depths} are said"
+
+
+def wrong_on_core_page(lines: list[str], said: Line) -> Iterator[str]:
+    """The numbers beside the charts, at fixed cells behind their names."""
+    head = next(line for line in lines if re.search(r"CPUs? [\d, ]+ ·", line))
+    names = re.search(r"CPUs? ([\d, off]+?) ·", head)
+    assert names is not None
+    numbers = [int(name) for name in re.findall(r"\d+", names[1])]
+    mine = [row for row in said["cpus"] if row["cpu"] in numbers]
+    core = next(core for core in said["cores"] if core["cpus"] == numbers)
+    title = f"{METRICS['util'].label} %"
+    at = next(line.index(title) for line in lines if f"{title}  " in line)
+    keys = {(m.label + " %" if m.unit == "ratio" else m.label): key for key, m in METRICS.items()}
+    for line in lines:
+        label = line[at : at + NAME].lstrip("─█▀▄· ").rstrip()
+        cells = [line[at + NAME + i * VALUE :][:VALUE].strip() for i in range(len(mine))]
+        if label in keys:
+            metric = METRICS[keys[label]]
+            scale, _ = metric.scale(GHZ, brief=True)
+            for text, row in zip(cells, mine, strict=True):
+                if not agrees(text, row[metric.key], scale):
+                    yield f"core page, {label}: {text} is drawn, {row[metric.key]} is said"
+        elif label in _STATE_NAMES and (share := core["smt"][_STATE_NAMES[label]]) is not None:
+            text = line[at + NAME :].split()[0]
+            if not agrees(text, share, 100):
+                yield f"core page, {label}: {text} is drawn, {share} is said"
+
+
+def wrong_in_selected(lines: list[str], said: Line) -> Iterator[str]:
+    """The panel of the selected core, below the charts of a small machine."""
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    at = next((i for i, line in enumerate(lines) if " selected ──" in line), None)
+    if at is None:
+        return
+    mine = [cpus[int(name)] for name in re.findall(r"CPU (\d+)", lines[at + 1][:45])]
+    for line in lines[at + 2 :]:
+        label = line[3:21].strip()
+        cells = line[21:45].split()[: len(mine)]
+        key, factor = _SELECTED.get(label, ("", 1.0))
+        for text, row in zip(cells, mine, strict=False):
+            if key and not agrees(text, row[key], factor):
+                yield f"selected, {label}: {text} is drawn, {row[key]} is said"
+
+
+def wrong_in_charts(lines: list[str], said: Line, losers: set[int]) -> Iterator[str]:
+    """The numbers beside the charts of a small machine: states, clock and IPC of one CPU."""
+    for start, line in enumerate(lines):
+        head = re.match(r".{3}core \d+(?: +([\d,]+))?", line)
+        if head is None or "selected" in line:
+            continue
+        names = head[1] or lines[start + 1][3:12].strip()
+        numbers = [int(name) for name in names.split(",")]
+        mine = [row for row in said["cpus"] if row["cpu"] in numbers]
+        core = next(core for core in said["cores"] if core["cpus"] == numbers)
+        busiest = max(round(row["util"] or 0.0, 2) for row in mine)
+        lead = [row for row in mine if round(row["util"] or 0.0, 2) == busiest]
+        losing = [row for row in mine if row["cpu"] in losers]
+        ends = (at for at in range(start + 1, len(lines)) if " core " in lines[at][:9])
+        for below in lines[start : next(ends, start + 9)][:9]:
+            state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
+            share = state and core["smt"][state[1]]
+            if state and share is not None and not agrees(state[2], share, 100):
+                yield f"{names} {state[1]}: {state[2]} is drawn, {share} is said"
+            if below.rstrip().endswith("◐") and "core" not in below:
+                text = below.split()[-2]
+                if not any(agrees(text, row["ipc"], 1) for row in losing or lead):
+                    yield f"{names}, IPC lost: {text} is drawn"
+
+
+def wrong_in_accounts(lines: list[str], said: Line) -> Iterator[str]:
+    """The line above a chart of where the time of a CPU goes."""
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    keys = {"user": "user", "kernel": "system", "steal": "steal", "idle": "idle"}
+    for line in lines:
+        found = re.match(r".{3}CPU (\d+) +([\d.]+) %", line)
+        if found is None:
+            continue
+        row = cpus[int(found[1])]
+        told = {"util": found[2]}
+        told |= {keys[name]: text for name, text in re.findall(r"(\w+) +([\d.]+)  ", line)
+                 if name in keys}  # fmt: skip
+        for key, text in told.items():
+            if not agrees(text, row[key], 100):
+                yield f"CPU {found[1]}, {key}: {text} is drawn, {row[key]} is said"
+
+
+def wrong_in_time(lines: list[str], said: Line) -> Iterator[str]:
+    """The newest values, at the right of the rows."""
+    cpus = {row["cpu"]: row for row in said["cpus"]}
+    for line in lines:
+        found = re.match(r"[▌ ] +(?:\d+ +)?(\d+(?:,\d+)*)  .*?((?: +[\d.]+)+)[◐▼╳≁ ]*$", line)
+        if found is None or "package" in line:
+            continue
+        texts, mine = found[2].split(), found[1].split(",")
+        for cpu, text in zip(mine, texts[-len(mine) :], strict=False):
+            if int(cpu) in cpus and not agrees(text, cpus[int(cpu)]["util"], 100):
+                yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is said"
+
+
+def wrong_in_text(session: Session, interval: Interval, said: Line) -> Iterator[str]:
+    """The table of `stat`."""
+    cpus = {str(row["cpu"]): row for row in said["cpus"]}
+    first = {core["cpus"][0]: core for core in said["cores"]}
+    for line in stat_text.table(session, interval):
+        name, *cells = line.split() or [""]
+        row = cpus.get(name.lstrip("~"))
+        if row is None or cells == ["off"]:
+            continue
+        for key, text in zip(stat_text.SHOWN, cells, strict=False):
+            scale = METRICS[key].scale(GHZ)[0]
+            if (text == "n/a") != (row[key] is None) or not agrees(text, row[key], scale):
+                yield f"stat, CPU {name}, {key}: {text} is written, {row[key]} is said"
+        shares = cells[len(stat_text.SHOWN) :]
+        for state, text in zip(STATES, shares, strict=False):
+            share = first[row["cpu"]]["smt"][state]
+            if share is not None and not agrees(text, share, 100):
+                yield f"stat, CPU {name}, {state}: {text} is written, {share} is said"
+
+
+def wrong_in_summary(session: Session) -> Iterator[str]:
+    """The measures of the machine in the summary of `stat`."""
+    line = summary_line(session, {}, 10.0)
+    drawn = stat_text.ending(session, Tally(), line)
+    for key in stat_text.SHOWN:
+        label, measure = METRICS[key].name(GHZ), line["machine"][key]
+        found = next(text for text in drawn if text.strip().startswith(f"{label} "))
+        cells = found.strip().removeprefix(label).split()
+        for span, text in zip(stat_text.SPANS, cells, strict=False):
+            value = measure[span] if measure else None
+            if not agrees(text, value, METRICS[key].scale(GHZ)[0]):
+                yield f"summary, {label} {span}: {text} is written, {value} is said"
+
+
+def losers(episodes: list[Line]) -> set[int]:
+    return {cpu for e in episodes if e["kind"] == "neighbour" for cpu in e["cpus"]}
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["big", "small"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_other_place_tells_the_numbers_of_stat(
+    scenario: str, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Terminal, "size", (160, 50) if small else (240, 70))
+
+    async def act() -> list[str]:
+        async with shown(fed(scenario, 8 if small else None)) as app:
+            session, interval = app._session, app.interval
+            assert session is not None
+            assert interval is not None
+            said = interval_line(session, interval)
+            episodes = [episode_line(session, episode) for episode in session.running]
+            lines = app.terminal.lines()
+            wrong = [*wrong_above(lines, said), *wrong_alert(lines, episodes)]
+            if small:
+                wrong += [*wrong_in_selected(lines, said), *wrong_in_accounts(lines, said)]
+                wrong += wrong_in_charts(lines, said, losers(episodes))
+            wrong += wrong_in_time(await press(app, "3", "window 60 s"), said)
+            wrong += wrong_on_core_page(await press(app, "enter", "· esc back"), said)
+            wrong += wrong_in_text(session, interval, said)
+            return [*wrong, *wrong_in_summary(session)]
+
+    assert asyncio.run(act()) == []

@@ -1,0 +1,58 @@
+"""Apps fed by a simulated machine, and what a JSON line says of it, for comparisons with what is
+drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from painted import SAMPLE_NS, Told
+from textual import events
+from waiting import until
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+
+Line = dict[str, Any]
+QUIET = {"·", "n/a", "off", "–", "-"}
+_WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz"}
+"""What a mean over CPUs is weighted with, if it is."""
+SAMPLES = 110
+"""In most scenarios an episode runs 11 s after the start."""
+
+
+def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) -> bool:
+    """Whether a drawn number is this one, to the last digit that is drawn."""
+    text = text.lstrip("≁").rstrip("▼◐")
+    if text in QUIET:
+        return True
+    if value is None or not text:
+        return False
+    digits = len(text.partition(".")[2])
+    return abs(float(text) - value * factor) <= slack / float(10**digits)
+
+
+def together(rows: list[Line], key: str) -> float | None:
+    """A metric of all these CPUs as one; None if none has it."""
+    weight = _WEIGHTS.get(key)
+    known = [row for row in rows if row[key] is not None and (not weight or row[weight])]
+    weights = [row[weight] if weight else 1.0 for row in known]
+    if not known:
+        return None
+    pairs = zip(known, weights, strict=True)
+    return float(sum(row[key] * each for row, each in pairs) / sum(weights))
+
+
+def fed(scenario: str, cpus: int | None = None) -> list[wire.Message]:
+    cpus = cpus or (24 if scenario == "hybrid" else 64)
+    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
+    found: list[wire.Message] = [source.hello]
+    while len(found) < SAMPLES:
+        found += source.poll()
+    source.close()
+    return found
+
+
+async def press(app: Told, key: str, title: str) -> list[str]:
+    app.post_message(events.Key(key, None))
+    await until(lambda: any(title in line for line in app.terminal.lines()), title)
+    return app.terminal.lines()
