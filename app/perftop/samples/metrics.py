@@ -297,7 +297,7 @@ METRICS: dict[str, Metric] = {
             "clock below the ceiling, as far as they are known. No moment counts twice.",
             tuple(Variant((needed,), "steal, halts, clock below ceiling", _later, _later)
                   for needed in ("busy_s", "idle_s", "stat_idle_s")),
-            title="lost time", joined="util", stands_out=0.05, high=1.0,
+            title="lost time", stands_out=0.05, high=1.0,
             made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
         ),
     )
