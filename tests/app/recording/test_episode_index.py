@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from exported import export, hello, messages, record
@@ -30,7 +31,7 @@ SPECS = {
     "hotplug": "sim:hotplug,cpus=4,seed=3",
     "warm-up": "sim:warmup,cpus=8,seed=3",
 }
-SECONDS = 60
+SECONDS = 40
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each machine, with a mark."""
     where, made = tmp_path_factory.mktemp("recordings"), {}
     for name, spec in SPECS.items():
-        found = messages(spec, SECONDS)
-        mark = wire.Note("mark", hello(found).raw_ns + 20 * 10**9, data={"label": "here"})
+        found = messages(spec, SECONDS, 200_000_000)
+        mark = wire.Note("mark", hello(found).raw_ns + 10 * 10**9, data={"label": "here"})
         at = next(
             i for i, m in enumerate(found)
             if isinstance(m, wire.Frame | wire.Note) and m.time_ns > mark.time_ns
@@ -48,9 +49,22 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
+PASS = episode_index._pass
+"""A process. Most tests here do the same in this one."""
+
+
+@contextmanager
+def pass_here(path: Path) -> Iterator[int]:
+    with TemporaryFile() as out:
+        episode_index.run(path, out)
+        out.seek(0)
+        yield out.fileno()
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(episode_index, "_pass", pass_here)
 
 
 def looked_through(path: Path) -> FileEpisodes:
@@ -104,6 +118,18 @@ def test_replay_knows_the_episodes_that_export_tells(
     assert told(path, looked_through(path)) == told(path, found)  # from the cache
     assert found.ended or found.running
     assert [mark.evidence["label"] for mark in found.marks] == ["here"]
+
+
+def test_a_process_of_its_own_finds_the_same(
+    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recordings["drops"]
+    here = told(path, looked_through(path))
+    (entry,) = index_cache.directory().iterdir()
+    entry.unlink()
+    monkeypatch.setattr(episode_index, "_pass", PASS)
+    assert told(path, looked_through(path)) == here
+    assert entry.exists()
 
 
 # --- the cache
@@ -185,7 +211,10 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
     assert index_cache.name(recordings["drops"]) in kept
 
 
-def test_a_pass_that_fails_says_so(recordings: dict[str, Path], tmp_path: Path) -> None:
+def test_a_pass_that_fails_says_so(
+    recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episode_index, "_pass", PASS)
     path = tmp_path / "file"
     path.write_bytes(recordings["drops"].read_bytes())
 
