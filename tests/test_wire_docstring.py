@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import msgpack
 import pytest
 from command import argv
+from played import played
 
 from perfprobe import wire
 from perfprobe.sources.msr import parts as msr
@@ -90,8 +91,7 @@ def _played(scenario: str, method: str, seconds: float) -> None:
     hello = dataclasses.replace(source.hello, smt_methods=[method])
     session = Session(hello, History(hello))
     while session.now_ns - hello.raw_ns < seconds * 1e9:
-        for _ in session.play(source.poll()):
-            pass
+        played(session, source.poll())
     session.take()
 
 

@@ -43,9 +43,11 @@ def lived(
 ) -> tuple[Session, Interval]:
     """A session with its history after `samples` samples, and its last half second as interval."""
     session = Session(machine.hello, History(machine.hello))
+    frames = []
     for seq in range(samples + 1):
         script(machine, seq)
-        session.apply(machine.frame(seq, **more))
+        frames.append(machine.frame(seq, **more))
+    for seq, _ in enumerate(session.play(frames)):
         if seq == samples - 5:
             session.take()
     return session, session.take()

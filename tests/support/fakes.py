@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import made
+from played import played
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Hello, Note
@@ -140,8 +141,7 @@ def guest(does: dict[int, Does] | None = None) -> Machine:
 def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Interval]:
     """A session of the machine and its first interval."""
     session = Session(machine.hello)
-    for _ in session.play([machine.frame(seq, **more) for seq in range(samples + 1)]):
-        pass
+    played(session, [machine.frame(seq, **more) for seq in range(samples + 1)])
     return session, session.take()
 
 

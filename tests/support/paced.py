@@ -7,6 +7,7 @@ from typing import Any
 
 import made
 import numpy as np
+from played import played
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
@@ -63,8 +64,7 @@ class Paced:
                 self._move(block, ns)
             self.ns += ns
             frames.append(self._frame())
-        for _ in self.session.play(frames):
-            pass
+        played(self.session, frames)
         return self
 
     def _move(self, block: Block, ns: int) -> None:

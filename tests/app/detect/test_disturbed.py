@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
+from played import played
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -37,8 +38,7 @@ def messages(spec: str, seconds: float) -> tuple[wire.Hello, list[Timed]]:
 
 def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
     session = Session(hello)
-    for _ in session.play([*stream]):
-        pass
+    played(session, [*stream])
     found = [*session.ended, *session.detector.running]
     return [episode for episode in found if episode.kind == "turbo-drop"]
 

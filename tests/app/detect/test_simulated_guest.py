@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from played import played
 from truths import SECOND
 
 from perfprobe.sources.sim.source import open_sim
@@ -40,9 +41,8 @@ def test_shares_are_those_of_the_schedule(cpus: int) -> None:
     spec, seconds = f"sim:guest,cpus={cpus},seed=5", 40
     hello, *frames = messages(spec, seconds)
     session = Session(hello)
-    for frame in frames:
-        session.apply(frame)
-        if frame.time_ns - hello.raw_ns == seconds * SECOND:
+    for _ in session.play(frames):
+        if session.now_ns - hello.raw_ns == seconds * SECOND:
             break
     values = session.whole().values
     true = [line for line in truth(spec, seconds) if line["type"] == "cpu"]
@@ -60,19 +60,16 @@ def test_tasks_wait_for_a_cpu_as_scripted() -> None:
     """39 % of the time while the build runs, 56 % when the hypervisor takes its share of it."""
     hello, *frames = messages("sim:guest", 34)
     session, found = Session(hello), {}
-    for frame in frames:
-        session.apply(frame)
-        if (frame.time_ns - hello.raw_ns) % SECOND == 0:
-            found[(frame.time_ns - hello.raw_ns) // SECOND] = session.take().machine
+    for _ in session.play(frames):
+        if (session.now_ns - hello.raw_ns) % SECOND == 0:
+            found[(session.now_ns - hello.raw_ns) // SECOND] = session.take().machine
     told = [(found[s]["pressure_cpu"], found[s]["pressure_io"]) for s in (6, 26, 33)]
     assert np.allclose(told, [(0.02, 0.03), (0.39, 0.03), (0.56, 0.03)], atol=1e-3)
 
 
 def test_a_backup_makes_the_database_wait_where_somebody_watches() -> None:
     hello, *frames = messages("sim:guest", 66, watch="postgres")
-    session = Session(hello)
-    for frame in frames:
-        session.apply(frame)
+    session = played(Session(hello), frames)
     waits = [e for e in session.ended if (e.kind, e.cause) == ("neighbour", "scheduler")]
     (true,) = [e for e in truth("sim:guest", 66, "postgres") if e.get("cause") == "scheduler"]
     assert (true["start"], true["end"]) == (51, 63)

@@ -10,6 +10,7 @@ import pieces
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
+from played import played
 from taped import written
 
 from perfprobe import wire
@@ -51,10 +52,8 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     path = written(tmp_path / "file", hello, messages)
     begin_ns = messages[0].time_ns
     at_ns, since_ns = begin_ns + 105 * S, begin_ns + 60 * S
-    was = Session(hello, History(hello))
-    for message in messages:
-        if message.time_ns <= at_ns:
-            was.apply(message)
+    until = [message for message in messages if message.time_ns <= at_ns]
+    was = played(Session(hello, History(hello)), until)
     with Recording(path) as recording:
         search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
         passage = asyncio.run(search.go(None, at_ns))
@@ -85,11 +84,9 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
 def test_what_both_have_is_kept_once_and_what_there_is_no_room_for_not_at_all(room: int) -> None:
     machine = Machine(cores=2)
     older, newer = (Session(machine.hello, History(machine.hello, room)) for _ in range(2))
-    for seq in range(400):
-        if seq < 210:
-            older.apply(machine.frame(seq))
-        if seq >= 200:
-            newer.apply(machine.frame(seq))
+    frames = [machine.frame(seq) for seq in range(400)]
+    played(older, frames[:210])
+    played(newer, frames[200:])
     assert older.history is not None
     assert newer.history is not None
     before = len(newer.history.times())
@@ -123,13 +120,11 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             time_ns = begin_ns + second * S
             later = (i for i, m in enumerate(messages) if m.time_ns >= time_ns)
             end = next(i for i in later if isinstance(messages[i], wire.Frame)) + 1
-            for _ in was.play(messages[at:end]):
-                pass
+            played(was, messages[at:end])
             at = end
             passage = Passage(recording, time_ns - WARM_NS)
             coming = [*passage.until(time_ns)]
-            for _ in passage.session.play(coming):
-                pass
+            played(passage.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
             assert from_start_ns > (second - WARM_NS // S - 7) * S
             found = passage.session.at(time_ns, 5 * SAMPLE_NS)

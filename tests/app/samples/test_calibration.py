@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from played import played
 
 from perfprobe.wire import Multiplier
 from perftop.samples.calibration import LEAST_EVIDENCE, calibrations
@@ -25,7 +26,7 @@ def play(
     multipliers = [Multiplier(counter, factor, "made") for factor in believed]
     greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
     session = Session(greeting)
-    ref, event = [0.0, 0.0], [0.0, 0.0]
+    ref, event, frames = [0.0, 0.0], [0.0, 0.0], []
     for seq, (a, b, c) in enumerate([(0.0, 0.0, 0.0), *samples]):
         alone, shared = (a, b), c / 2
         for lp in (0, 1):
@@ -33,7 +34,8 @@ def play(
             union = {"one_thread": alone[lp], "distributed": alone[lp] + shared}
             event[lp] += union.get(counter, a + b + c) * TICKS / true
         values = {"ref": [int(r) for r in ref], counter: [int(e) for e in event]}
-        session.apply(made.frame(greeting, seq, values))
+        frames.append(made.frame(greeting, seq, values))
+    played(session, frames)
     return session, session.take()
 
 

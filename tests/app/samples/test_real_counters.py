@@ -46,12 +46,9 @@ def only(keys: tuple[str, ...], messages: Iterator[wire.Message]) -> Iterator[wi
 def play(messages: Iterator[wire.Message]) -> tuple[Session, list[Interval]]:
     hello = next(messages)
     assert isinstance(hello, wire.Hello)
-    session, intervals = Session(hello), []
-    for message in messages:
-        session.apply(message)
-        if isinstance(message, wire.Frame) and message.seq:
-            intervals.append(session.take())
-    return session, intervals
+    session = Session(hello)
+    taken = session.play([*messages])
+    return session, [session.take() for m in taken if isinstance(m, wire.Frame) and m.seq]
 
 
 @pytest.fixture(scope="module", params=["all counters", "three counters"])

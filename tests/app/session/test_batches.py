@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pieces import messages as simulated
+from played import played
 
 from perfprobe import wire
 from perftop.recording.codec import Timed
@@ -20,7 +21,7 @@ from perftop.session.history import History, edges
 from perftop.session.interval import Interval, Span
 from perftop.session.session import Session
 
-SAMPLES = 90
+SAMPLES = 60
 EVERY = 3
 OTHERS = "smt-mix", "turbo-drop", "neighbour", "hybrid"
 SCENARIOS = [
@@ -163,8 +164,7 @@ def test_a_frame_that_goes_back_in_time_is_left_out_of_a_batch() -> None:
     hello, messages = simulated("sim:steady,cpus=8", SAMPLES)
     frames = [m for m in messages if isinstance(m, wire.Frame)][:6]
     session = Session(hello)
-    for _ in session.play([*frames[:4], frames[1], *frames[4:]]):
-        pass
+    played(session, [*frames[:4], frames[1], *frames[4:]])
     assert session.frames == 6
     seq = frames[1].seq
     assert session.warnings == [f"frame {seq} goes back in time, and was left out"]

@@ -6,6 +6,7 @@ import pytest
 from cores import lived
 from fakes import Machine
 from made import SAMPLE_NS
+from played import played
 
 from perftop.samples.episode import Episode
 from perftop.session import episode_navigation
@@ -79,8 +80,7 @@ def test_only_those_on_these_cpus(told: Lived) -> None:
 def test_what_history_has_forgotten_is_not_gone_to() -> None:
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     session = Session(machine.hello, History(machine.hello, 200_000))
-    for _ in session.play([machine.frame(seq) for seq in range(500)]):
-        pass
+    played(session, [machine.frame(seq) for seq in range(500)])
     assert session.history is not None
     first = (session.history.first_ns or 0) // SAMPLE_NS
     assert first > 30

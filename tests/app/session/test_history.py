@@ -14,6 +14,7 @@ from fakes import Does, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from made import SAMPLE_NS
+from played import played
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -28,8 +29,7 @@ TICKS = int(made.TSC_HZ / 10)
 
 def kept(hello: wire.Hello, messages: Sequence[wire.Message]) -> History:
     session = Session(hello, history := History(hello))
-    for _ in session.play(messages):
-        pass
+    played(session, messages)
     return history
 
 
@@ -337,8 +337,7 @@ def test_notes_alone_cannot_fill_it() -> None:
 def test_what_tasks_wait_for_has_a_past() -> None:
     hello, messages = simulated(2, 200, "guest")
     session = Session(hello, history := History(hello))
-    for _ in session.play(messages):
-        pass
+    played(session, messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
     ends = np.arange(end_ns - 6 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
     found = history.machine("pressure_cpu", ends)

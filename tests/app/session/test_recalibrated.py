@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import made
 import pytest
+from played import played
 
 from perfprobe import wire
 from perftop.output import stat_json
@@ -39,8 +40,7 @@ def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
 
 def test_it_is_told_once() -> None:
     session, told = Session(HELLO), []
-    for message in frames([(24.0, 10), (96.0, 60)]):
-        session.apply(message)
+    for _ in session.play(frames([(24.0, 10), (96.0, 60)])):
         told.append((session.calibrations["one_thread"].factor, len(session.warnings)))
         if len(told) == 11:
             assert multiplier(session) == {"factor": 24.0, "state": "settled"}
@@ -58,9 +58,7 @@ def multiplier(session: Session) -> dict[str, object]:
 
 
 def test_one_that_stays_is_not_told() -> None:
-    session = Session(HELLO)
-    for message in frames([(96.0, 60)]):
-        session.apply(message)
+    session = played(Session(HELLO), frames([(96.0, 60)]))
     assert session.warnings == []
     assert multiplier(session) == {"factor": 96.0, "state": "settled"}
 

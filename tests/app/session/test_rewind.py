@@ -11,6 +11,7 @@ import made
 import numpy as np
 import pytest
 from made import SAMPLE_NS, counter
+from played import played
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -200,8 +201,7 @@ def test_looking_back_leaves_the_present_alone() -> None:
     session, live = lived(story.hello, story.messages[:100])
     for interval in live:
         session.at(interval.time_ns, INTERVAL_NS)
-    for message in story.messages[100:]:
-        session.apply(message)
+    played(session, story.messages[100:])
     undisturbed, _ = lived(story.hello, story.messages)
     agree(session.whole(), undisturbed.whole())
     assert session.suspect_samples == undisturbed.suspect_samples

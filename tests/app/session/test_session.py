@@ -10,6 +10,7 @@ import made
 import numpy as np
 import pytest
 from made import counter, frame
+from played import played
 
 from perfprobe import wire
 from perftop.output import run_summary, stat_json
@@ -474,11 +475,9 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     session.distribution = Distribution([0], max_bytes=4096, least_rows=2)
     rng = np.random.default_rng(1)
     shares = np.sort(rng.random(3000))  # in order: thinned unevenly, the late ones would weigh more
-    ref = 0
-    session.apply(frame(greeting, 0, {"ref": [0]}))
-    for seq, share in enumerate(shares, 1):
-        ref += int(share * TICKS)
-        session.apply(frame(greeting, seq, {"ref": [ref % 2**48]}))
+    refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
+    frames = [frame(greeting, seq, {"ref": [ref]}) for seq, ref in enumerate(refs.tolist())]
+    played(session, frames)
     found = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
     assert found["min"] == pytest.approx(shares.min(), abs=1e-6)
     assert found["max"] == pytest.approx(shares.max(), abs=1e-6)

@@ -42,8 +42,7 @@ def test_it_is_told_and_spoils_no_number(split: int) -> None:
     assert hello.tsc_hz is not None
     session = Session(hello, History(hello))
     utils, times = [], []
-    for message in suspended(found[1:], hello.tsc_hz.hz, split):
-        session.apply(message)
+    for _ in session.play([*suspended(found[1:], hello.tsc_hz.hz, split)]):
         if session.span_ns >= 1_000_000_000:
             interval = session.take()
             utils.append(interval.values["util"].tolist())

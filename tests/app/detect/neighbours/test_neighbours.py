@@ -8,6 +8,7 @@ from typing import Any
 import made
 import pytest
 from fakes import Does
+from played import played
 from turning import Turning
 
 from perfprobe import wire
@@ -34,10 +35,10 @@ class Play:
 
     def run(self, samples: int, *, every: int = 10, **records: Any) -> None:
         """So many samples; records with each tenth, as a probe tells them."""
-        for _ in range(samples):
-            told = records if self.seq % every == 0 else {}
-            self.session.apply(self.machine.frame(self.seq, records=told))
-            self.seq += 1
+        seqs = range(self.seq, self.seq + samples)
+        records_of = {seq: {} if seq % every else records for seq in seqs}
+        played(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
+        self.seq += samples
 
     @property
     def running(self) -> list[Episode]:

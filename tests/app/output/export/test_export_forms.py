@@ -92,8 +92,15 @@ async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) 
     return out.getvalue().encode()
 
 
-@pytest.mark.parametrize("spec", ["sim:hotplug,cpus=4", "sim:turbo-drop,cpus=8", "sim:hybrid"])
-@pytest.mark.parametrize("every_ns", [1_000_000_000, 300_000_000])
+@pytest.mark.parametrize(
+    ("spec", "every_ns"),
+    [
+        ("sim:hotplug,cpus=4", 1_000_000_000),
+        ("sim:hotplug,cpus=4", 300_000_000),
+        ("sim:turbo-drop,cpus=8", 300_000_000),
+        ("sim:hybrid", 1_000_000_000),
+    ],
+)
 def test_jsonl_is_what_stat_prints(tmp_path: Path, spec: str, every_ns: int) -> None:
     found = messages(spec, 10.5)
     path = record(tmp_path / "recording", found)

@@ -16,6 +16,7 @@ from perfprobe.wire import Counter, Hello, Note
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
 from perftop.session.history import History
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import layout, values
 from perftop.tui.core_page.charts import Charts
@@ -185,13 +186,22 @@ def test_a_session_without_history_has_empty_charts_and_its_numbers() -> None:
     assert not "".join(panel(charts(session, interval), "util")).strip()
 
 
-@given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
-@settings(max_examples=25)
-def test_what_is_kept_of_a_track_is_what_history_says(moments: list[int], window_s: float) -> None:
+@pytest.fixture(scope="module")
+def restless() -> tuple[Session, Interval]:
+    """A core whose load changes with each sample."""
+
     def script(machine: Machine, seq: int) -> None:
         machine.does |= {cpu: Does((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}
 
-    session, interval = lived(Walk(cores=1), script)
+    return lived(Walk(cores=1), script)
+
+
+@given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
+@settings(max_examples=25)
+def test_what_is_kept_of_a_track_is_what_history_says(
+    restless: tuple[Session, Interval], moments: list[int], window_s: float
+) -> None:
+    session, interval = restless
     of = charts(session, interval, window_s=window_s)
     for moment in moments:
         time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
@@ -204,19 +214,31 @@ def test_what_is_kept_of_a_track_is_what_history_says(moments: list[int], window
         np.testing.assert_array_equal(of.track.ceiling(), fresh.ceiling())
 
 
-@pytest.mark.parametrize("window_s", [2.0, 5.0, 10.0, 12.0, 15.0, 17.0, 20.0])
-def test_a_ceiling_that_moved_is_a_mark_on_the_axis(window_s: float) -> None:
+@pytest.fixture(scope="module")
+def raised() -> tuple[Session, Interval]:
+    """A core whose ceiling moves twice, without episodes."""
+
     def script(machine: Machine, seq: int) -> None:
         machine.ceiling_hz = 3.5e9 if 15 < seq <= 32 else 3.2e9
 
     session, interval = lived(Walk(cores=1), script)
     session.ended.clear()
     session.detector.running.clear()
+    return session, interval
+
+
+@pytest.mark.parametrize("window_s", [2.0, 5.0, 10.0, 12.0, 15.0, 17.0, 20.0])
+def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
+    raised: tuple[Session, Interval], window_s: float
+) -> None:
+    session, interval = raised
     of = charts(session, interval, window_s=window_s, size=(76, 25))
     foot = strips.text(of.foot()[0])[layout.LABEL :]
     marks = [at for at, char in enumerate(foot) if char == theme.STEP]
     bins = [of.time.bin(seq * made.SAMPLE_NS) for seq in (16, 33)]  # samples with another one
     assert marks == [at for at in bins if at > 0]
 
+
+def test_without_a_ceiling_there_is_no_mark() -> None:
     no_ceiling = charts(*lived(Walk(cores=1, ceiling_hz=None)))
     assert theme.STEP not in strips.text(no_ceiling.foot()[0])

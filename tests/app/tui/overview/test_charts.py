@@ -23,8 +23,7 @@ S = 10**9
 
 def told(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
     session = Session(machine.hello, History(machine.hello))
-    for seq in range(samples):
-        session.apply(machine.frame(seq))
+    for seq, _ in enumerate(session.play([machine.frame(seq) for seq in range(samples)])):
         if seq % 5 == 4:
             interval = session.take()
     return session, interval
