@@ -10,15 +10,17 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.errors import Failed
-from perftop.base.text import escaped, ranges
+from perftop.base.text import ranges
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import Look
+from perftop.output.exposition import END, Heading, labels
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -61,25 +63,22 @@ class OpenMetrics(Form):
 
     def finish(self) -> None:
         self._info()
-        cpus = [_labels(**_of_cpu(self._session, row)) for row in self._session.shown]
-        labels = {"machine": [""], "cpu": cpus, "core": self._core_labels()}
+        cpus = [labels(**_of_cpu(self._session, row)) for row in self._session.shown]
+        places = {"machine": [""], "cpu": cpus, "core": self._core_labels()}
         with self._waiting:
             for i, field in enumerate(self._fields):
-                self._family(i, field, labels[field.scope])
-        self._text("# EOF\n")
+                self._family(i, field, places[field.scope])
+        self._text(END)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):
             self._waiting.close()
 
-    def _family(self, i: int, field: Field, labels: list[str]) -> None:
-        name, unit = _named(field)
-        kind = "counter" if field.kind in {"count", "total"} else "gauge"
-        self._text(f"# HELP {name} {_escaped(field.help)}\n# TYPE {name} {kind}\n")
-        self._text(f"# UNIT {name} {unit}\n" if unit else "")
-        sample = f"{name}_total" if kind == "counter" else name
-        for place, series in zip(labels, self._series(i, len(labels)), strict=bool(self._times)):
-            self._samples(f"{sample}{place}", series)
+    def _family(self, i: int, field: Field, places: list[str]) -> None:
+        heading = _heading(field)
+        self._text(heading.openmetrics)
+        for place, series in zip(places, self._series(i, len(places)), strict=bool(self._times)):
+            self._samples(f"{heading.sample}{place}", series)
 
     def _series(self, i: int, count: int) -> Iterator[Floats]:
         """The series of a field, one CPU, core or machine after the other; each holds all times."""
@@ -97,12 +96,13 @@ class OpenMetrics(Form):
 
     def _info(self) -> None:
         hello = self._session.hello
-        labels = _labels(
+        told = labels(
             version=hello.perftop, host=hello.host, source=hello.source,
             model=hello.identity.name, kernel=hello.kernel,
         )  # fmt: skip
-        self._text("# HELP perftop What was recorded, and by what.\n# TYPE perftop info\n")
-        self._samples(f"perftop_info{labels}", np.ones(len(self._times)))
+        heading = Heading("perftop", "info", "What was recorded, and by what.")
+        self._text(heading.openmetrics)
+        self._samples(f"{heading.sample}{told}", np.ones(len(self._times)))
 
     def _core_labels(self) -> list[str]:
         """Labels of each row's core. A core is written in the row of its first CPU. The label
@@ -114,7 +114,7 @@ class OpenMetrics(Form):
             known = core >= 0 and held.index(core) == place
             cpus = cores.lists[core] if known else [session.topology[row].cpu]
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
-            found.append(_labels(**of_core, cpus=ranges(cpus)))
+            found.append(labels(**of_core, cpus=ranges(cpus)))
         return found
 
     def _text(self, text: str) -> None:
@@ -127,19 +127,11 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _named(field: Field) -> tuple[str, str]:
-    """The name of a field, ending with the unit in full, and the unit; '' if there is none."""
+def _heading(field: Field) -> Heading:
     name = f"perftop_{field.name}".removesuffix("_count").removesuffix("_total")
     for suffix, unit in _UNITS.items():
         if name.endswith(suffix):
-            return f"{name.removesuffix(suffix)}_{unit}", unit
-    return name, ""
-
-
-def _labels(**labels: object) -> str:
-    return "{" + ",".join(f'{k}="{_escaped(str(v))}"' for k, v in labels.items()) + "}"
-
-
-def _escaped(text: str) -> str:
-    """The format has escapes for three characters only; others are escaped in the text itself."""
-    return escaped(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+            name = f"{name.removesuffix(suffix)}_{unit}"
+            break
+    kind: Literal["counter", "gauge"] = "counter" if field.kind in {"count", "total"} else "gauge"
+    return Heading(name, kind, field.help)
