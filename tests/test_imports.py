@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "recording": "base samples session wire",
     "output": "base process samples session wire",
     "output/export": "base process samples session output wire",
+    "output/exporter": "base samples session output wire",
     "tui/shared": "base samples session output draw",
     "tui/panels": SHOWN,
     "tui/frame": f"{SHOWN} process",

@@ -50,7 +50,7 @@ def hello_line(session: Session) -> Line:
         "origin": _origins(session),
         "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
         "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
-        "smt_method": _smt_method(session),
+        "smt_method": smt_method(session),
         "missing": [missing_row(m) for m in lasting(session)],
         "topology": [topology_row(row) for row in hello.topology],
         "kernel": hello.kernel,
@@ -59,7 +59,7 @@ def hello_line(session: Session) -> Line:
     }
 
 
-def _smt_method(session: Session) -> str:
+def smt_method(session: Session) -> str:
     """The best method for the states; where hello names none, by the counters that are there."""
     if session.hello.smt_methods:
         return session.hello.smt_methods[0]

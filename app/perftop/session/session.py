@@ -96,6 +96,8 @@ class Session:
         self._factors: dict[str, list[float]] = {}
         """By counter of the SMT states, the last two factors that were settled."""
         self.frames = 0
+        self.sample: Sample | None = None
+        """Of the newest frame; None: that one was only a baseline."""
         self.look = Look()
         """The latest record of who runs where."""
         self._look_ns = 0
@@ -261,6 +263,7 @@ class Session:
     def _frame(self, frame: wire.Frame, sample: Sample | None) -> None:
         since_ns, self.now_ns = self.now_ns, frame.time_ns
         self.frames += 1
+        self.sample = sample
         self.lost, self.late = frame.lost, frame.late
         news = self._records(frame)
         self._wake(frame)

@@ -1,0 +1,120 @@
+"""Sums over the samples of a session, from its start on: what Prometheus calls counters.
+
+They are kept by CPU and by core, in float64, and added up further when they are shown. Only what
+can be believed is added. Some go in together or not at all, so that a ratio of two of them is one
+of the same spans: the modes of a CPU's time, and its cycles, instructions and reference cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats
+from perftop.samples.cores import packages
+from perftop.samples.counters import Delta
+from perftop.samples.doubt import Doubt
+from perftop.samples.metrics import INDEX
+from perftop.samples.sample_reader import Sample
+from perftop.session.session import Session
+
+MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
+         "steal": "steal"}  # fmt: skip
+"""Where the time of a CPU goes, with the metric of each."""
+POLL = list(MODES).index("poll")
+COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
+TOGETHER = 3
+"""So many of COUNTS go in together or not at all; the others only with these."""
+GAUGES = "power_limit_w", "temperature_c"
+
+
+class Sums:
+    """What is summed up by CPU and by package."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        hello, cpus = session.hello, len(session.hello.topology)
+        self.package = packages(hello)
+        """Place of its package by position of the CPU; -1: not known."""
+        self.shown: Bools = np.isin(np.arange(cpus), session.shown)
+        """Mask of the CPUs that the user asked for."""
+        self.seconds, self.counts = np.zeros((len(MODES), cpus)), np.zeros((len(COUNTS), cpus))
+        self.told_seconds, self.told_counts = self.seconds > 0, self.counts > 0
+        """Masks of the sums to which something was added; nothing is known of the others."""
+        self.energy_j = np.zeros(len(hello.packages))
+        self.told_energy = self.energy_j > 0
+        self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
+        """By key and then by package, as last known; NaN: never."""
+        self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
+        """Samples of CPUs in which a counter was doubted, by reason."""
+        evaluator, rows = session.evaluator, range(cpus)
+        self._needs = [self._at({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
+        served = [[evaluator.serves(key, row) for row in rows] for key in MODES.values()]
+        self._served: Bools = np.array(served, bool)
+        self._has: Bools = np.array([self._counted(key) for key in COUNTS], bool)
+        self._polls: Bools = np.zeros(cpus, bool)
+        """CPUs whose busy time has their polling in it: reference cycles go on meanwhile."""
+        for variant, mask in evaluator.chosen["util"]:
+            self._polls |= mask & ("ref" in variant.needs) & self._served[POLL]
+
+    def _at(self, keys: Iterable[str]) -> list[int]:
+        """The places of these counters among those that can be doubted."""
+        at = self._session.counters.key_at
+        return [at[key] for key in keys if key in at]
+
+    def _counted(self, key: str) -> Bools:
+        """Mask of the CPUs that have this counter."""
+        column = self._session.counters.columns.get(key)
+        numbers = [row.cpu for row in self._session.hello.topology]
+        if column is None or column.counter.cpus is None:
+            return np.full(len(numbers), column is not None)
+        return np.isin(np.array(numbers), column.counter.cpus)
+
+    def take(self, sample: Sample) -> None:
+        delta = sample.delta
+        self._add_seconds(sample)
+        self._add_counts(delta)
+        energy = self._of_packages(delta, "energy_j")
+        known = np.isfinite(energy)
+        self.energy_j += np.where(known, energy, 0.0)
+        self.told_energy |= known
+        for key, last in self.gauges.items():
+            now = self._of_packages(delta, key, gauge=True)
+            last[:] = np.where(np.isfinite(now), now, last)
+        for doubt in Doubt if delta.doubts.any() else ():
+            found = (delta.doubts == doubt).any(axis=1) & self.shown
+            self.suspects[doubt.name.lower()] += int(found.sum())
+
+    def _add_seconds(self, sample: Sample) -> None:
+        values, doubts = sample.values, sample.delta.doubts
+        at = [INDEX[key] for key in MODES.values()]
+        seconds = values.top[at]
+        seconds[0] -= np.where(self._polls, seconds[POLL], 0.0)
+        known = np.isfinite(seconds) & self._served & self.shown
+        if doubts.any():
+            doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
+            known &= ~(doubted & self._served).any(axis=0)
+        self.seconds += np.where(known, seconds, 0.0)
+        self.told_seconds |= known & (values.bottom[at] > 0)
+
+    def _add_counts(self, delta: Delta) -> None:
+        counters, nothing = self._session.counters, np.full(len(self.shown), np.nan)
+        moved = [counters.moved(delta, key) for key in COUNTS]
+        counts = np.array([nothing if each is None else each for each in moved])
+        bad = self._has & ~np.isfinite(counts)
+        bad |= bad[:TOGETHER].any(axis=0)
+        known = self._has & ~bad & self.shown & (delta.tables["cpu"].ticks > 0)
+        self.counts += np.where(known, counts, 0.0)
+        self.told_counts |= known
+
+    def _of_packages(self, delta: Delta, key: str, *, gauge: bool = False) -> Floats:
+        """How far a counter moved by package, or the mean of a gauge; NaN where it was not read."""
+        counters = self._session.counters
+        column = counters.columns.get(key)
+        if column is None:
+            return np.full(len(self.energy_j), np.nan)
+        table = delta.tables[column.block]
+        ticks = np.where(table.ticks > 0, table.ticks, np.nan)
+        found: Floats = table.moved[:, column.first] / (ticks if gauge else ticks / ticks)
+        return found

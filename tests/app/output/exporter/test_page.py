@@ -1,0 +1,150 @@
+"""What stands on the page, as Prometheus' own client library reads it."""
+
+from __future__ import annotations
+
+import awkward
+import pytest
+from exported import messages
+from scraped import families, fed, named, series, shown
+
+from perfprobe import wire
+from perftop.output.exporter.page import DETAILS, Detail
+
+LABELS = {
+    "perftop_smt_seconds": {"package", "state"},
+    "perftop_cpu_seconds": {"package", "mode"},
+    "perftop_cycles": {"package", "ring"},
+    "perftop_instructions": {"package", "ring"},
+    "perftop_reference_cycles": {"package", "ring"},
+    "perftop_below_ceiling_seconds": {"package", "cause"},
+    "perftop_below_ceiling_cycles": {"package", "cause"},
+    "perftop_episodes": {"package", "kind", "cause"},
+    "perftop_episode_seconds": {"package", "kind", "cause"},
+    "perftop_ceiling_hertz": {"package"},
+    "perftop_base_hertz": {"package"},
+    "perftop_power_limit_watts": {"package"},
+    "perftop_temperature_celsius": {"package"},
+    "perftop_energy_joules": {"package"},
+    "perftop_suspect_samples": {"reason"},
+    "perftop_lost_samples": set(),
+    "perftop_probe_cpu_seconds": set(),
+    "perftop_exporter_cpu_seconds": set(),
+    "perftop_tsc_hertz": set(),
+    "perftop_series": set(),
+    "perftop": {"version", "model", "source", "smt_method"},
+}
+"""Others rely on these names."""
+
+
+@pytest.fixture(scope="module")
+def story() -> list[wire.Message]:
+    return messages("turbo-drop,cpus=16", 20)
+
+
+def test_names_labels_and_kinds(story: list[wire.Message]) -> None:
+    found = {metric.name: metric for metric in families(fed(story)[1].text(openmetrics=True))}
+    labels = {name: {*metric.samples[0].labels} for name, metric in found.items() if metric.samples}
+    assert labels == LABELS
+    for name, metric in found.items():
+        counts = any(sample.name.endswith("_total") for sample in metric.samples)
+        assert metric.type == ("info" if name == "perftop" else "counter" if counts else "gauge")
+        assert metric.documentation
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "guest", "hybrid,cpus=8", "steady,smt=4"])
+def test_both_forms_say_the_same(spec: str, detail: Detail) -> None:
+    _, page = fed(messages(spec, 3, 500_000_000), detail)
+    first = series(page.text(openmetrics=True))
+    second = series(page.text(openmetrics=False), openmetrics=False)
+    own = ("perftop_exporter_cpu_seconds_total",)
+    assert {**first, own: 0.0} == {**second, own: 0.0}
+    assert first["perftop_series",] == len(first) == page.series
+
+
+def test_units_are_told_in_openmetrics_only(story: list[wire.Message]) -> None:
+    _, page = fed(story)
+    assert b"# UNIT perftop_ceiling_hertz hertz\n" in page.text(openmetrics=True)
+    assert page.text(openmetrics=True).endswith(b"\n# EOF\n")
+    assert b"# UNIT" not in page.text(openmetrics=False)
+    assert b"# EOF" not in page.text(openmetrics=False)
+
+
+@pytest.mark.parametrize(("packages", "most"), [(1, 60), (2, 90)])
+def test_a_host_has_some_sixty_series_however_many_cpus_it_has(packages: int, most: int) -> None:
+    _, page = fed(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
+    assert page.series < most
+
+
+def test_detail_divides_the_same_sums(story: list[wire.Message]) -> None:
+    coarse = shown(fed(story)[1])
+    for detail in DETAILS[1:]:
+        fine = shown(fed(story, detail)[1])
+        for name, count in (("perftop_smt_seconds_total", 8), ("perftop_cpu_seconds_total", 16)):
+            places = {label for labels, _ in named(fine, name) for label in labels[:1]}
+            divided = detail == "cpu" or name == "perftop_smt_seconds_total"
+            assert len(places) == (count if divided else 5)
+            assert sum(v for _, v in named(fine, name)) == pytest.approx(
+                sum(v for _, v in named(coarse, name)), rel=1e-6
+            )
+
+
+def test_only_the_cpus_asked_for_are_told() -> None:
+    given = messages("smt-mix,cpus=8", 3)
+    hello = given[0]
+    assert isinstance(hello, wire.Hello)
+    fields = {name: getattr(hello, name) for name in hello.__slots__} | {"selected": [1, 5]}
+    found = shown(fed([wire.Hello(**fields), *given[1:]], "cpu")[1])
+    assert {labels[0] for labels, _ in named(found, "perftop_cpu_seconds_total")} == {"1", "5"}
+    assert {labels[0] for labels, _ in named(found, "perftop_smt_seconds_total")} == {"1"}
+
+
+def test_what_a_guest_lacks_is_absent_and_told_with_its_reason() -> None:
+    _, page = fed(messages("guest", 3))
+    found = shown(page)
+    names = {name for name, *_ in found}
+    assert not names & {"perftop_cycles_total", "perftop_energy_joules_total",
+                        "perftop_ceiling_hertz", "perftop_below_ceiling_seconds_total"}  # fmt: skip
+    missing = {labels[0]: labels[1] for labels, value in named(found, "perftop_missing")}
+    assert "no core PMU in this guest" in missing["perftop_cycles_total:all"]
+    assert {"perftop_cpu_seconds_total:involuntary_halt", "perftop_energy_joules_total",
+            "perftop_below_ceiling_seconds_total"} <= {*missing}  # fmt: skip
+    assert all(missing.values())
+    modes = {labels[0] for labels, _ in named(found, "perftop_cpu_seconds_total")}
+    assert modes == {"busy", "idle", "steal"}
+
+
+def test_before_a_second_frame_nothing_is_known() -> None:
+    given = messages("steady,cpus=4", 0.2)[:2]
+    found = shown(fed(given)[1])
+    assert not any(name.startswith("perftop_smt") for name, *_ in found)
+    assert ("perftop_missing", "perftop_smt_seconds_total") in {key[:2] for key in found}
+
+
+def test_no_name_of_a_program_is_told() -> None:
+    """Neither of tasks, nor in a reason that a probe gives."""
+    given = messages("demo,cpus=8", 40)
+    names = {
+        str(task[1])
+        for message in given if isinstance(message, wire.Frame)
+        for task in message.records.get("tasks", {}).values()
+    }  # fmt: skip
+    assert len(names) > 3
+    text = fed(given, "cpu")[1].text(openmetrics=True).decode()
+    assert not [name for name in names if name in text]
+    hello, told = awkward.messages()
+    fields = {name: getattr(hello, name) for name in hello.__slots__}
+    fields["missing"] = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
+    blocks = [block for block in hello.blocks if block.scope != "package"]
+    stripped = [
+        wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
+        for m in told if isinstance(m, wire.Frame)
+    ]  # fmt: skip
+    found = shown(fed([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
+    assert found["perftop_missing", "perftop_energy_joules_total",
+                 "in use by a program\nsince boot"] == 1  # fmt: skip
+
+
+def test_a_page_is_made_once_for_each_sample(story: list[wire.Message]) -> None:
+    _, page = fed(story)
+    assert page.text(openmetrics=True) is page.text(openmetrics=True)

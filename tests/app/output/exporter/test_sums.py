@@ -1,0 +1,170 @@
+"""Counters of the exporter against the schedule of the simulated machine, not what it counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import awkward
+import pytest
+from exported import messages
+from scraped import LATE_S, Series, fed, named, shown
+from truths import scripted
+
+from perfprobe import wire
+from perfprobe.sources.sim.truth import truth
+from perftop.output.exporter.page import Page
+
+SECONDS = 20
+SAMPLES_NS = [100_000_000, 1_000_000_000]
+STATES = ("neither", "lp0", "lp1", "both")
+
+
+def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
+    return [line for line in truth(spec, seconds) if line["type"] == kind]
+
+
+def of(found: Series, name: str, *labels: str) -> float:
+    """The sum over all series of this name that have these labels."""
+    return sum(value for place, value in named(found, name) if {*labels} <= {*place})
+
+
+@pytest.mark.parametrize("sample_ns", SAMPLES_NS)
+@pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "smt-mix,cpus=32,packages=2"])
+def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
+    spec: str, sample_ns: int
+) -> None:
+    session, page = fed(messages(spec, SECONDS, sample_ns))
+    found = shown(page)
+    true: dict[tuple[int, str], float] = defaultdict(float)
+    for line in windows(spec, SECONDS, "core"):
+        for state in STATES:
+            true[line["package"], state] += line["smt"][state] * (line["end"] - line["start"])
+    for (package, state), seconds in true.items():
+        told = found["perftop_smt_seconds_total", str(package), state]
+        assert told == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
+    cores = len(session.hello.cores)
+    assert of(found, "perftop_smt_seconds_total") == pytest.approx(SECONDS * cores, rel=2e-3)
+    assert of(found, "perftop_smt_seconds_total", "unknown") == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("spec", ["halts,cpus=8", "neighbour,cpus=8", "smt-mix,cpus=16"])
+def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
+    session, page = fed(messages(spec, SECONDS))
+    found = shown(page)
+    cpus = windows(spec, SECONDS, "cpu")
+    whole_s = len(session.hello.topology) * SECONDS
+
+    def total(key: str) -> float:
+        return float(sum(line[key] for line in cpus))
+
+    def mode(*names: str) -> float:
+        return sum(of(found, "perftop_cpu_seconds_total", name) for name in names)
+
+    near = 0.002 * whole_s
+    # In an idle CPU that polls reference cycles go on: the schedule counts that as running.
+    assert mode("busy", "poll") == pytest.approx(total("util"), rel=0.005)
+    assert mode("idle") == pytest.approx(total("idle"), rel=0.01, abs=near)
+    assert mode("steal") == pytest.approx(total("steal"), rel=0.02, abs=0.2)
+    assert mode("involuntary_halt") == pytest.approx(total("involuntary"), rel=0.1, abs=near)
+    assert of(found, "perftop_cpu_seconds_total") == pytest.approx(whole_s, rel=2e-3)
+    cycles = sum(line["util"] * (line["busy_hz"] or 0) for line in cpus)
+    assert of(found, "perftop_cycles_total", "all") == pytest.approx(cycles, rel=0.005)
+    retired = sum(line["util"] * (line["busy_hz"] or 0) * (line["ipc"] or 0) for line in cpus)
+    assert of(found, "perftop_instructions_total", "all") == pytest.approx(retired, rel=0.005)
+    tsc_hz = found["perftop_tsc_hertz",]
+    reference = of(found, "perftop_reference_cycles_total")
+    assert reference == pytest.approx(total("util") * tsc_hz, rel=0.005)
+
+
+@pytest.mark.parametrize("sample_ns", SAMPLES_NS)
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [("turbo-drop,cpus=16", "turbo-drop"), ("license,cpus=12", "turbo-drop"),
+     ("throttle,cpus=8", "turbo-drop"), ("throttle,cpus=8", "throttle"),
+     ("neighbour,cpus=8", "steal")],
+)  # fmt: skip
+def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: int) -> None:
+    seconds = 33 if spec.startswith("license") else 37  # at neither an episode runs
+    _, page = fed(messages(spec, seconds + LATE_S, sample_ns))
+    found, sample_s = shown(page), sample_ns / 1e9
+    true: dict[str, list[float]] = defaultdict(list)
+    for line in scripted(spec, seconds, kind):
+        assert line["end"] is not None
+        true[line["cause"] or "hypervisor"].append(line["end"] - line["start"])
+    assert true
+    for cause, lengths in true.items():
+        near = pytest.approx(sum(lengths), abs=1.01 * sample_s * len(lengths))
+        assert found["perftop_episode_seconds_total", cause, kind, "0"] == near
+        assert found["perftop_episodes_total", cause, kind, "0"] == len(lengths)
+        if kind == "turbo-drop":
+            assert found["perftop_below_ceiling_seconds_total", cause, "0"] == near
+    told = {labels[0] for labels, value in named(found, "perftop_episodes_total")
+            if labels[1] == kind and value}  # fmt: skip
+    assert told == {*true}
+
+
+def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
+    _, page = fed(messages("turbo-drop,cpus=16", 30))
+    (drop,) = scripted("turbo-drop,cpus=16", 20, "turbo-drop")
+    cycles = drop["depth"] * (drop["end"] - drop["start"]) * len(drop["cpus"])
+    found = shown(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
+    assert found == pytest.approx(cycles, rel=0.03)
+
+
+def test_an_episode_that_runs_is_told_before_it_ends() -> None:
+    """It lags behind by the time in which it could still prove to have ended."""
+    _, page = fed(messages("license,cpus=12", 19))  # from 11 s to 20 s
+    found = shown(page)["perftop_below_ceiling_seconds_total", "license", "0"]
+    assert found == pytest.approx(19 - 11 - LATE_S, abs=0.21)
+
+
+@pytest.mark.parametrize("spec", ["hotplug,cpus=4", "jitter,cpus=8", "demo,cpus=8", "guest"])
+def test_counters_only_grow(spec: str) -> None:
+    before: Series = {}
+
+    def grown(page: Page) -> None:
+        now = shown(page)
+        for key, value in before.items():
+            if key[0].endswith("_total"):
+                assert now[key] >= value, key
+        before.update(now)
+
+    fed(messages(spec, 30, 500_000_000), each=grown)
+    assert len(before) > 20
+
+
+def test_what_is_doubted_is_unknown_and_takes_its_fellows_along() -> None:
+    """The cycles of CPU 2 jump once: no count of that sample is added, and its time is."""
+    hello, told = awkward.messages()
+    sane = [message for message in told if not isinstance(message, wire.Frame) or message.seq < 30]
+    calm = [m for m in sane if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT]
+    (_, page), (_, other) = fed([hello, *sane], "cpu"), fed([hello, *calm], "cpu")
+    found, rest = shown(page), shown(other)
+    assert found["perftop_suspect_samples_total", "jumped"] > 0
+    hurt = [key for key, value in named(found, "perftop_cycles_total") if value < 1e13]
+    assert len(hurt) == 8
+    for name in ("perftop_cycles_total", "perftop_instructions_total"):
+        assert found[name, "2", "0", "all"] < rest[name, "2", "0", "all"]
+    busy = found["perftop_cpu_seconds_total", "2", "busy", "0"]
+    assert busy == pytest.approx(rest["perftop_cpu_seconds_total", "2", "busy", "0"], rel=1e-3)
+
+
+def test_a_lost_read_of_a_core_is_time_that_is_unknown() -> None:
+    """A row that starts anew has no difference to the one before, and nobody knows that time."""
+    given = messages("steady,cpus=4", 10)
+    hello = given[0]
+    assert isinstance(hello, wire.Hello)
+    at = next(i for i, m in enumerate(given) if isinstance(m, wire.Frame) and m.seq == 50)
+    frame = given[at]
+    assert isinstance(frame, wire.Frame)
+    rows = frame.blocks["cpu"]
+    head = bytearray(rows.head)
+    for cpu in hello.cores[0]:
+        head[8 * (wire.HEAD * cpu + 4)] |= wire.ROW_REBASED
+    blocks = frame.blocks | {"cpu": wire.Rows(bytes(head), rows.valid, rows.values)}
+    given[at] = wire.Frame(frame.seq, frame.time_ns, blocks, records=frame.records)
+    found = shown(fed(given)[1])
+    unknown = found["perftop_smt_seconds_total", "0", "unknown"]
+    assert unknown == pytest.approx(0.1, rel=0.02)
+    assert of(found, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)

@@ -1,0 +1,63 @@
+"""Pages of the exporter, read by the parsers of Prometheus' own client library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import parser
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as of_openmetrics
+
+from perfprobe import wire
+from perftop.output.exporter.page import Detail, Page
+from perftop.session.session import Session
+
+LATE_S = 6.0
+"""By so much the counters of episodes lag behind."""
+Series = dict[tuple[str, ...], float]
+"""By name and then by the values of the labels, in the order of their names."""
+
+
+def fed(
+    messages: Sequence[wire.Message],
+    detail: Detail = "package",
+    each: Callable[[Page], None] | None = None,
+) -> tuple[Session, Page]:
+    """A page that has taken all messages; `each` looks at it after every sample."""
+    assert isinstance(messages[0], wire.Hello)
+    session = Session(messages[0])
+    page, since_ns = Page(session, detail), -1
+    for message in session.play(messages[1:]):
+        if isinstance(message, wire.Frame):
+            if since_ns >= 0:
+                page.take(since_ns)
+            since_ns = message.time_ns
+            if each is not None:
+                each(page)
+    return session, page
+
+
+def families(text: bytes, *, openmetrics: bool = True) -> list[Metric]:
+    parse = of_openmetrics if openmetrics else parser.text_string_to_metric_families
+    return list(parse(text.decode()))
+
+
+def series(text: bytes, *, openmetrics: bool = True) -> Series:
+    found: Series = {}
+    for metric in families(text, openmetrics=openmetrics):
+        for sample in metric.samples:
+            labels = [sample.labels[key] for key in sorted(sample.labels)]
+            assert (sample.name, *labels) not in found, sample
+            found[sample.name, *labels] = sample.value
+    return found
+
+
+def shown(page: Page) -> Series:
+    return series(page.text(openmetrics=True))
+
+
+def named(found: Series, name: str) -> Iterator[tuple[tuple[str, ...], float]]:
+    """The series of this name: values of the labels, and the value."""
+    for (first, *labels), value in found.items():
+        if first == name:
+            yield tuple(labels), value
