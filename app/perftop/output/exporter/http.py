@@ -1,0 +1,197 @@
+"""A small HTTP/1.1 server for one page. Whatever comes, it costs a bounded amount: connections,
+bytes of a request and seconds are limited, and the answer is bytes that are there already.
+
+Each connection has one request. All of it runs in the loop that reads the probe; a turn of the loop
+handles each connection once, so that the probe waits for none of them for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+MOST_OPEN = 32
+"""Connections. One more takes the place of the oldest that has not asked yet, or has its answer."""
+MOST_HEAD = 8192
+"""Bytes of a request."""
+MOST_MORE = 1 << 16
+"""Bytes that are taken after the request, and thrown away: a connection that is closed with bytes
+unread is reset, and its reader may lose the answer."""
+WAIT_S = 10.0
+"""For a whole request, and again until the answer has been taken."""
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+INDEX = b'<!DOCTYPE html><title>perftop</title><p><a href="/metrics">metrics</a>\n'
+
+Render = Callable[[bool], bytes | None]
+"""The page, as OpenMetrics or not; None: nothing is known now."""
+
+
+class Answer(NamedTuple):
+    status: HTTPStatus
+    body: bytes
+    kind: str = TEXT
+    head_only: bool = False
+
+    @property
+    def data(self) -> bytes:
+        status = self.status
+        allow = "Allow: GET, HEAD\r\n" * (status == HTTPStatus.METHOD_NOT_ALLOWED)
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {self.kind}\r\n"
+            f"Content-Length: {len(self.body)}\r\n{allow}Cache-Control: no-store\r\n"
+            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if self.head_only else self.body)
+
+
+def failure(status: HTTPStatus) -> Answer:
+    return Answer(status, f"{status.value} {status.phrase}\n".encode())
+
+
+def answer(head: bytes, render: Render) -> Answer:
+    """The answer to a request, of which this is all up to the empty line."""
+    first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
+    method, _, rest = first.partition(" ")
+    target, _, version = rest.partition(" ")
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            return failure(HTTPStatus.BAD_REQUEST)
+        before = fields.get(name.lower())
+        fields[name.lower()] = value.strip() if before is None else f"{before}, {value.strip()}"
+    if version not in {"HTTP/1.0", "HTTP/1.1"} or not method or not target.startswith("/"):
+        return failure(HTTPStatus.BAD_REQUEST)
+    if version == "HTTP/1.1" and "host" not in fields:
+        return failure(HTTPStatus.BAD_REQUEST)
+    if method not in {"GET", "HEAD"}:
+        return failure(HTTPStatus.METHOD_NOT_ALLOWED)
+    return _page(target.partition("?")[0], fields.get("accept", ""), render)._replace(
+        head_only=method == "HEAD"
+    )
+
+
+def _page(path: str, accept: str, render: Render) -> Answer:
+    if path == "/":
+        return Answer(HTTPStatus.OK, INDEX, HTML)
+    if path != "/metrics":
+        return failure(HTTPStatus.NOT_FOUND)
+    asked = wants_openmetrics(accept)
+    body = render(asked)
+    if body is None:
+        return failure(HTTPStatus.SERVICE_UNAVAILABLE)
+    return Answer(HTTPStatus.OK, body, OPENMETRICS if asked else TEXT)
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether that header asks for it, and for no other form rather."""
+    best = {True: 0.0, False: 0.0}
+    for part in accept.split(","):
+        kind, *parameters = (word.strip().lower() for word in part.split(";"))
+        known = dict(parameter.partition("=")[::2] for parameter in parameters)
+        asked = kind == "application/openmetrics-text"
+        if asked and known.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
+            continue
+        if asked or kind in {"text/plain", "text/*", "*/*"}:
+            best[asked] = max(best[asked], _quality(known.get("q", "1")))
+    return best[True] > 0 and best[True] >= best[False]
+
+
+def _quality(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        return 0.0
+    return found if 0 <= found <= 1 else 0.0
+
+
+class Door:
+    """All connections, the oldest first."""
+
+    def __init__(self, render: Render) -> None:
+        self.render = render
+        self.open: dict[Caller, None] = {}
+
+    def caller(self) -> Caller:
+        return Caller(self)
+
+    def enter(self, caller: Caller) -> bool:
+        """False: there is no room."""
+        if len(self.open) >= MOST_OPEN:
+            idle = next((one for one in self.open if one.idle), None)
+            if idle is None:
+                return False
+            idle.drop()
+        self.open[caller] = None
+        return True
+
+    def close(self) -> None:
+        for caller in [*self.open]:
+            caller.drop()
+
+
+class Caller(asyncio.Protocol):
+    """A connection."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._head = b""
+        self._answered = False
+        self._more = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """It has not asked yet, or its answer is on the way."""
+        return not self._answered or self._transport.get_write_buffer_size() == 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._door.enter(self):
+            self._wait()
+        else:
+            self._answered = True
+            transport.write(failure(HTTPStatus.SERVICE_UNAVAILABLE).data)
+            transport.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._forget()
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered:
+            self._more += len(data)
+            if self._more > MOST_MORE:
+                self.drop()
+            return
+        self._head += data[: MOST_HEAD + 1]
+        ends = [at for end in (b"\r\n\r\n", b"\n\n") if (at := self._head.find(end)) >= 0]
+        if ends and min(ends) <= MOST_HEAD:
+            self._answer(answer(self._head[: min(ends)], self._door.render))
+        elif len(self._head) > MOST_HEAD:
+            self._answer(failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+
+    def _answer(self, given: Answer) -> None:
+        self._answered, self._head = True, b""
+        self._wait()
+        self._transport.write(given.data)
+        if self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(WAIT_S, self.drop)
+
+    def drop(self) -> None:
+        self._forget()
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        self._door.open.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,42 @@
+"""A file for the text-file collector of node_exporter: always whole, and gone once nobody writes it
+any more, for that collector would tell its last numbers for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from perftop.base.errors import Failed, unwritten
+
+MODE = 0o644
+"""The collector runs as another user. Nothing in it is a secret."""
+
+
+class TextFile:
+    def __init__(self, path: Path) -> None:
+        if path.is_dir():
+            raise Failed(f"cannot write {path}: it is a directory; name a file in it, such as "
+                         "perftop.prom")  # fmt: skip
+        self._path = path
+        self._next = path.with_name(f".{path.name}.{os.getpid()}")
+        self._written = False
+
+    def write(self, data: bytes) -> None:
+        """Replaces the file in one step. Raises Failed."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            with os.fdopen(os.open(self._next, flags, MODE), "wb") as file:
+                os.fchmod(file.fileno(), MODE)
+                file.write(data)
+            self._next.replace(self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._next.unlink()
+            raise unwritten(str(self._path), error) from None
+        self._written = True
+
+    def remove(self) -> None:
+        if self._written:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
