@@ -33,6 +33,10 @@ RECORDED = (
     "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
     "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
 )
+SCRAPED = (
+    "A scrape gets what is known already and measures nothing. No name and no command line of any "
+    "process is told. A longer --sample (1s by default) costs less."
+)
 RUN = ("live", "stat", "record")
 """Verbs that can run a command."""
 SHORTEST_NS = 1_000_000

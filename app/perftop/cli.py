@@ -17,6 +17,7 @@ from perftop.arguments import (
     COST,
     PANE,
     RECORDED,
+    SCRAPED,
     DefaultConfig,
     Version,
     check_command,
@@ -39,6 +40,8 @@ STAT_INTERVAL_NS = 1_000_000_000
 RECORD_BATCH_NS = 200_000_000
 """What a recording may lack at its end if perftop or the probe is killed."""
 SAMPLE_NS = 100_000_000
+EXPORTER_SAMPLE_NS = 1_000_000_000
+"""It runs for ever, and nobody watches it."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
@@ -100,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_stat(verbs, watch)
     _add_record(verbs, watch)
     _add_export(verbs)
+    _add_exporter(verbs, machine)
     machine_verbs.add(verbs, machine)
     parser.set_defaults(verbs=tuple(verbs.choices))
     return parser
@@ -176,6 +180,34 @@ def _add_export(verbs: Any) -> None:
         help="what a line covers (default: 1s, or a sample where samples are longer)",
     )  # fmt: skip
     export.set_defaults(verb=_export)
+
+
+def _add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
+    text = "counters of this machine for Prometheus"
+    exporter = verbs.add_parser("exporter", parents=[machine], help=text, epilog=SCRAPED)
+    stream_options.add(exporter, span_ns)
+    exporter.add_argument(
+        "--listen", metavar="HOST:PORT|unix:PATH",
+        help="default: what systemd hands over, else 127.0.0.1:9917",
+    )  # fmt: skip
+    exporter.add_argument(
+        "--detail", choices=("package", "core", "cpu"), default="package",
+        help="series for each package (default), SMT states for each core, all for each CPU",
+    )  # fmt: skip
+    exporter.add_argument(
+        "--textfile", type=Path, metavar="FILE.prom",
+        help="write it for node_exporter; does not listen then, unless --listen says where",
+    )  # fmt: skip
+    printed = exporter.add_mutually_exclusive_group()
+    for name, text in (
+        ("unit", "the systemd service"), ("socket", "the systemd socket"),
+        ("rules", "recording and alerting rules"), ("dashboard", "the Grafana board"),
+    ):  # fmt: skip
+        printed.add_argument(
+            f"--print-{name}", dest="printed", action="store_const", const=name,
+            help=f"print {text}",
+        )  # fmt: skip
+    exporter.set_defaults(verb=_exporter)
 
 
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -332,3 +364,13 @@ def _export(options: argparse.Namespace) -> int:
             options.force,
         )
     )
+
+
+def _exporter(options: argparse.Namespace) -> int:
+    from perftop.verbs import exporter
+
+    if options.printed is not None:
+        return exporter.show(options.printed)
+    sample_ns: int = options.sample or EXPORTER_SAMPLE_NS
+    argv = _stream(options, sample_ns, sample_ns)
+    return exporter.run(exporter.Options(argv, options.listen, options.detail, options.textfile))

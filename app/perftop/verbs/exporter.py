@@ -1,0 +1,153 @@
+"""`perftop exporter`: what the machine counts, for Prometheus to fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from perfprobe import wire
+from perftop.base.errors import complain
+from perftop.output.exporter.http import Door
+from perftop.output.exporter.listening import listening, public, told
+from perftop.output.exporter.page import Detail, Page
+from perftop.output.exporter.text_file import TextFile
+from perftop.process.probe_stream import Stream
+from perftop.session.session import Session
+from perftop.verbs.run_headless import attend
+
+SUMMARY_BYTES = 1 << 16
+"""Of samples kept for percentiles, which nobody asks for here."""
+FILE_S = 10.0
+"""Between two versions of the text file."""
+STALE_S, STALE_SAMPLES = 10.0, 5
+"""After the longer of both without a sample the page is not handed out: counters that stand still
+would look like a machine at rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    argv: list[str]
+    """Command line of the probe."""
+    listen: str | None = None
+    """None: what the service manager hands over, else the usual port; nothing at all if only a
+    text file is asked for."""
+    detail: Detail = "package"
+    text_file: Path | None = None
+
+
+class Exporter:
+    """One run. Connections wait in their sockets until the first sample is there."""
+
+    bracket = None
+
+    def __init__(self, options: Options, sockets: list[socket.socket]) -> None:
+        self._detail = options.detail
+        self._sockets = sockets
+        self._file = None if options.text_file is None else TextFile(options.text_file)
+        self._door = Door(self._render)
+        self._session: Session | None = None
+        self._page: Page | None = None
+        self._since_ns: int | None = None
+        self._heard_s = self._written_s = -FILE_S
+        """Times of the loop: of the newest sample, and of the newest text file."""
+        self._serves = False
+
+    async def consume(self, stream: Stream) -> None:
+        loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as servers:
+            async for messages in stream:
+                if self._take(messages):
+                    self._heard_s = loop.time()
+                    await self._serve(servers)
+                    self._write(loop.time())
+
+    def finish(self) -> None:
+        self._door.close()
+        if self._file is not None:
+            self._file.remove()
+
+    def _take(self, messages: list[wire.Message]) -> bool:
+        """Returns whether samples were among them."""
+        if isinstance(messages[0], wire.Hello):
+            self._session = Session(messages[0], summary_bytes=SUMMARY_BYTES)
+            self._page = Page(self._session, self._detail)
+        session, page = self._session, self._page
+        if session is None or page is None:
+            return False
+        warned, new = session.warnings, False
+        for message in session.play([m for m in messages if not isinstance(m, wire.Hello)]):
+            if isinstance(message, wire.Frame):
+                if self._since_ns is not None:
+                    page.take(self._since_ns)
+                    new = True
+                self._since_ns = session.now_ns
+            if session.warnings is not warned:
+                warned = session.warnings
+                complain(warned[-1])
+        return new
+
+    def _render(self, openmetrics: bool) -> bytes | None:
+        page, session = self._page, self._session
+        assert page is not None
+        assert session is not None
+        stale_s = max(STALE_S, STALE_SAMPLES * session.hello.sample_ns / 1e9)
+        if asyncio.get_running_loop().time() - self._heard_s > stale_s:
+            return None
+        return page.text(openmetrics=openmetrics)
+
+    async def _serve(self, servers: contextlib.AsyncExitStack) -> None:
+        """Starts to take connections, once."""
+        if self._serves:
+            return
+        self._serves = True
+        loop, page = asyncio.get_running_loop(), self._page
+        assert page is not None
+        for one in self._sockets:
+            unix = one.family == socket.AF_UNIX
+            serve = loop.create_unix_server if unix else loop.create_server
+            await servers.enter_async_context(await serve(self._door.caller, sock=one))
+            known = "; whoever can reach it can read it" if public(one) else ""
+            complain(f"{told(one)}: {page.series} series{known}")
+
+    def _write(self, now_s: float) -> None:
+        if self._file is not None and self._page is not None and now_s - self._written_s >= FILE_S:
+            self._written_s = now_s
+            self._file.write(self._page.text(openmetrics=False))
+
+
+def run(options: Options) -> int:
+    """Runs the verb until a signal; returns the exit status. Raises Failed."""
+    only_file = options.text_file is not None and options.listen is None
+    with contextlib.ExitStack() as held:
+        sockets = [] if only_file else held.enter_context(listening(options.listen))
+        asyncio.run(attend(Exporter(options, sockets), options.argv))
+    return 0
+
+
+SHIPPED = {
+    "unit": "perftop.service", "socket": "perftop.socket", "rules": "rules.yml",
+    "dashboard": "dashboard.json",
+}  # fmt: skip
+"""Files that go with the exporter, by the name of their option."""
+
+
+HOMES = "/home", "/root", "/run/user"
+"""Directories that the service cannot see."""
+
+
+def show(name: str) -> int:
+    """Prints one of them. The service runs this installation."""
+    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
+    own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
+    program = Path(own or "/usr/bin/perftop").absolute()
+    if name == "unit" and any(program.is_relative_to(home) for home in HOMES):
+        complain(f"{program} lies in a home, which the service cannot see: install perftop "
+                 "elsewhere, for instance in /opt")  # fmt: skip
+    sys.stdout.write(place.read_text(encoding="utf-8").replace("@PERFTOP@", str(program)))
+    return 0
