@@ -127,6 +127,8 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | turbo_off | machine | gauge | 1 | 1: the kernel has switched turbo off |
 | max_perf_pct | machine | gauge | % | share of the highest clock that is allowed |
 | pressure_cpu_s, pressure_io_s, pressure_memory_s | machine | counter | s | some task waited |
+| load_1, load_5, load_15 | machine | gauge | 1 | load averages of so many minutes |
+| interrupts, context_switches | machine | counter | 1 | of all CPUs, since boot |
 | probe_cpu_s | machine | counter | s | CPU time of the probe itself |
 
 What follows from a unit, for counters in a block of scope `cpu`: more than this in a second of the

@@ -1,5 +1,6 @@
-"""Counts of the whole machine: the probe's own cost, the switches of turbo, and pressure (how long
-tasks waited for CPUs, memory or I/O, by the kernel's account)."""
+"""Counts of the whole machine: the probe's own cost, the switches of turbo, pressure (how long
+tasks waited for CPUs, memory or I/O, by the kernel's account), load averages, and how many
+interrupts and context switches there were."""
 
 from __future__ import annotations
 
@@ -15,29 +16,48 @@ from perfprobe.sources.os.polled import content, natural, put
 from perfprobe.wire import Counter, Missing
 
 PRESSURE = ("cpu", "memory", "io")
+LOADS = (1, 5, 15)
+"""Minutes over which the kernel averages the load."""
+TOTALS = {"intr": "interrupts", "ctxt": "context_switches"}
+"""Lines of /proc/stat, with the key of each."""
+MOST_CPUS = 64
+"""Most CPUs with which the text of /proc/stat is read once more for TOTALS: the kernel adds up the
+interrupts of all CPUs for it, which takes a millisecond on the largest machines."""
+STAT_BYTES = 1 << 16
 Read = Callable[[int], int | None]
+Parse = Callable[[bytes], list[int | None]]
 
 
 class Machine:
     rows = 1
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, cpus: int) -> None:
+        """`cpus`: how many the machine has."""
         self._files: list[tuple[int, Read]] = []
+        self._texts: list[tuple[int, Parse, int]] = []
+        """Files of which one read gives several values: so many."""
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
         counters += self._switches(root / files.CPUS)
+        counters += self._loads(root / "proc/loadavg")
+        if cpus <= MOST_CPUS:
+            counters += self._totals(root / "proc/stat")
         self.block = wire.Block("machine", "machine", counters)
 
     def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
         begun = stamp()
         values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
+        for fd, parse, count in self._texts:
+            text = content(fd, STAT_BYTES)
+            values += [None] * count if text is None else parse(text)
         put(frame, place, 0, (begun, stamp()), values)
 
     def close(self) -> None:
-        for fd, _ in self._files:
+        for fd in [*(fd for fd, _ in self._files), *(fd for fd, _, _ in self._texts)]:
             os.close(fd)
         self._files.clear()
+        self._texts.clear()
 
     def _pressure(self, base: Path) -> list[Counter]:
         if not all(self._opened(base / what, some) for what in PRESSURE):
@@ -63,16 +83,39 @@ class Machine:
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         return counters
 
+    def _loads(self, path: Path) -> list[Counter]:
+        if (fd := opened(path)) is None:
+            return []
+        self._texts.append((fd, loads, len(LOADS)))
+        return [
+            Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
+                    "gauge", scale=0.01)
+            for minutes in LOADS
+        ]  # fmt: skip
+
+    def _totals(self, path: Path) -> list[Counter]:
+        if (fd := opened(path)) is None:
+            return []
+        self._texts.append((fd, totals, len(TOTALS)))
+        return [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in TOTALS.values()]
+
     def _opened(self, path: Path, read: Read) -> bool:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        if content(fd) is None:  # if PSI is switched off, its files open but cannot be read
-            os.close(fd)
+        if (fd := opened(path)) is None:
             return False
         self._files.append((fd, read))
         return True
+
+
+def opened(path: Path) -> int | None:
+    """The file if it can be read: if PSI is switched off, its files open but cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if content(fd) is None:
+        os.close(fd)
+        return None
+    return fd
 
 
 def some(fd: int) -> int | None:
@@ -81,6 +124,26 @@ def some(fd: int) -> int | None:
     line = (content(fd) or b"").partition(b"\n")[0]
     name, _, total = line.rpartition(b"total=")
     return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
+
+
+def loads(text: bytes) -> list[int | None]:
+    """Hundredths of the first numbers in `0.20 0.18 0.12 1/80 11206`."""
+    found: list[int | None] = []
+    for word in (text.split() + [b""] * len(LOADS))[: len(LOADS)]:
+        whole, dot, part = word.partition(b".")
+        good = dot and whole.isdigit() and part.isdigit() and len(part) == 2 and len(whole) <= 12
+        found.append(int(whole + part) if good else None)
+    return found
+
+
+def totals(text: bytes) -> list[int | None]:
+    """The first number in each line of TOTALS. The last line may have been cut."""
+    lines = dict.fromkeys(TOTALS, b"")
+    for line in text.split(b"\n")[:-1]:
+        name, _, rest = line.partition(b" ")
+        if (key := name.decode("latin-1")) in lines:
+            lines[key] = rest.partition(b" ")[0]
+    return [natural(digits) for digits in lines.values()]
 
 
 def number(fd: int) -> int | None:

@@ -50,10 +50,10 @@ def put(
     words[place.valid + row] = valid
 
 
-def content(fd: int) -> bytes | None:
-    """The text of a small open file of the kernel; None if it cannot be read."""
+def content(fd: int, most: int = LIMIT) -> bytes | None:
+    """The text of an open file of the kernel, at most `most` bytes; None if it cannot be read."""
     try:
-        return os.pread(fd, LIMIT, 0)
+        return os.pread(fd, most, 0)
     except OSError:
         return None
 

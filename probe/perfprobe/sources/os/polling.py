@@ -18,7 +18,7 @@ class Polling:
     def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str]) -> None:
         """`served`: keys that a CPU's thread reads."""
         self._polled: list[Polled] = [
-            Machine(root),
+            Machine(root, len(rows)),
             Powercap(root, rows, served),
             Hsmp(root, rows),
         ]

@@ -76,6 +76,7 @@ class Sim:
         tables = self._schedule.tables
         self._packages = None if machine.guest else Packages(machine, tables)
         self._pressure = guest.Pressure(tables) if machine.guest else None
+        self._load = guest.Load(tables)
         blocks = [block("cpu", columns), block("stat", stat), *_blocks(machine)]
         self._watched = None if watch is None else Watched(self._schedule, watch)
         hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
@@ -167,7 +168,7 @@ class Sim:
         if self._packages is not None:
             blocks["package"] = self._of_packages(self._packages, time_ns, head)
         if whole:
-            blocks["machine"] = self._machine_row(time_ns, head)
+            blocks["machine"] = self._machine_row(time_ns, head, stage, totals)
         records = self._records(stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
@@ -219,11 +220,13 @@ class Sim:
         all_valid = np.uint64(2 ** values.shape[1] - 1)
         return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
 
-    def _machine_row(self, time_ns: int, head: bytes) -> Rows:
+    def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
         """What a real probe's main thread reads once a batch."""
         values = np.array([time.process_time_ns()], np.uint64)
         if self._pressure is not None:
-            values = np.concatenate((values, self._pressure.us(time_ns)))
+            load = self._load.at(time_ns / 1e9, stage)
+            waited = self._pressure.us(time_ns)
+            values = np.concatenate((values, waited, load, guest.totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
 
