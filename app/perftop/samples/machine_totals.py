@@ -1,4 +1,4 @@
-"""Numbers of the machine as a whole: power, temperature, pressure."""
+"""Numbers of the machine as a whole: power, temperature, pressure, load, interrupts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"}
 HIGHEST = {"temperature_c": "temperature_c"}
 SHARES = {f"pressure_{what}": f"pressure_{what}_s" for what in ("cpu", "memory", "io")}
 """Shares of the time in which some task had to wait, with the counter of each."""
+RATES = {"interrupts_hz": "interrupts", "context_switches_hz": "context_switches"}
+LOADS = {name: name for name in ("load_1", "load_5", "load_15")}
+"""Load averages of so many minutes, with the counter of each."""
 
-TRACED = tuple(SHARES)
+TRACED = *SHARES, "load_1", *RATES
 """Names of the numbers whose past is kept sample by sample."""
-NAMES = SUMS | HIGHEST | SHARES
+NAMES = SUMS | HIGHEST | SHARES | RATES | LOADS
 """All names, with the counter of each."""
 
 

@@ -69,6 +69,13 @@ def test_pressure_is_a_share() -> None:
     )
 
 
+def test_interrupts_and_switches_are_rates_and_load_is_as_told() -> None:
+    counter = Counter("interrupts", "interrupts", "1", "made")
+    assert interval({"interrupts": 50}, counter).machine["interrupts_hz"] == pytest.approx(500)
+    gauge = Counter("load_1", "load", "1", "made", kind="gauge", scale=0.01)
+    assert interval({"load_1": lambda _: 312}, gauge).machine["load_1"] == pytest.approx(3.12)
+
+
 def test_what_is_not_counted_is_not_there() -> None:
     assert seen(Machine(cores=2))[1].machine == {}
 

@@ -150,6 +150,11 @@ _MACHINE = {
     "power_w": "Power of all packages.",
     "power_limit_w": "What the power of all packages is limited to.",
     "temperature_c": "Temperature of the hottest package.",
+    "interrupts_hz": "Interrupts of all CPUs, per second.",
+    "context_switches_hz": "Context switches of all CPUs, per second.",
+    "load_1": "Load average of 1 minute, as the kernel tells it.",
+    "load_5": "Load average of 5 minutes.",
+    "load_15": "Load average of 15 minutes.",
 }
 
 
