@@ -46,7 +46,7 @@ class Episodes(Cursor):
         self._sorting = Sorting(self.ORDERS[0])
         self._plan = lines.planned(0)
         self._lines: list[Episode] = []
-        self._starts: list[int] = []
+        self._starts: list[int] = [0]
         """First line of each of the episodes at the top that have their evidence below them, and of
         the one behind them."""
         self._chosen: Episode | None = None

@@ -20,6 +20,7 @@ from perftop.tui.episodes.episode_list import Episodes
 from perftop.tui.episodes.lines import below, details, heading, line, planned, reasons, said
 from perftop.tui.screen.menu import Menu
 from perftop.tui.screen.monitor import Monitor
+from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
 MOMENTS = 20
@@ -413,3 +414,10 @@ def test_a_low_screen_has_lines_only() -> None:
         await run.pilot.press("down", "enter")
 
     at_list(act, RAMP, DROP, HALT, STEAL)
+
+
+def test_a_key_before_anything_is_shown_is_harmless() -> None:
+    empty = Episodes(Choice())
+    empty._lines = [HALT]  # listed, and not laid out yet
+    assert empty._at() == 0
+    assert empty._index(3)[1] == 0
