@@ -10,6 +10,8 @@ TINY, SHORT, LOW, ROOMY, AIRY = 8, 12, 24, 40, 50
 under it; from ROOMY on numbers may have their past, from AIRY on blocks are apart."""
 TALL = 160
 """Columns from which numbers may have their past below them."""
+LAVISH, PASTS = 60, 3
+"""Height from which the past has so many lines."""
 Line = Literal["header", "alert", "numbers", "strip", "past", ""]
 """A line at the top of the screen; '': a blank one."""
 
@@ -21,7 +23,7 @@ def head(height: int, width: int, *, strip: bool, tiles: bool, alerted: bool) ->
         return "header", "alert" if alerted else "numbers"
     under: Sequence[Line] = ("strip",) if strip else ()
     if tiles and not strip and height >= ROOMY and width >= TALL:
-        under = ("past",)
+        under = ("past",) * (PASTS if height >= LAVISH else 1)
     if height >= AIRY:
         return "header", "", "alert", "", "numbers", *under, ""
     blank: Sequence[Line] = ("",) if height >= LOW else ()

@@ -3,7 +3,7 @@ what tasks waited for, each with its own past below it where there is room."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,25 +31,27 @@ class Tile(NamedTuple):
     brief: str
     """The name where there is little room."""
     rank: int
+    """From 0, which stays where it is narrow."""
     area: str
     """Colour of its past."""
-    weight: int = 3
-    """Share of the line that it gets."""
+    unit: str = " %"
+    least: float | None = None
+    """Least top of the scale of its past, where it is mostly small; None: the scale is fixed."""
 
 
 _TILES = (
     Tile("util", "busy", "busy", 0, "user-9"),
-    Tile("user", "user", "user", 3, "user-7"),
+    Tile("user", "user", "user", 5, "user-7"),
     Tile("system", "kernel", "kernel", 4, "kernel-9"),
-    Tile("steal", "steal", "steal", 1, "steal"),
-    Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim", 4),
-    Tile("pressure_io", "for a disk", "disk", 6, "dim"),
-    Tile("pressure_memory", "for memory", "memory", 7, "dim"),
+    Tile("steal", "steal", "steal", 1, "steal", least=0.1),
+    Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim"),
+    Tile("pressure_io", "for a disk", "disk", 7, "dim", least=0.1),
+    Tile("pressure_memory", "for memory", "memory", 9, "dim", least=0.1),
+    Tile("load_1", "load", "load", 3, "dim", "", 1.0),
+    Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", " /s", 1000.0),
+    Tile("context_switches_hz", "switches", "switches", 8, "dim", " /s", 1000.0),
 )
 HOT = METRICS["steal"].stands_out
-LEAST = 0.1
-"""Least top of the scale of a number that is mostly small."""
-_SMALL = frozenset({"steal", "pressure_io", "pressure_memory"})
 
 
 def serve(session: Session) -> bool:
@@ -71,43 +73,49 @@ def _there(told: Mapping[str, float]) -> list[Tile]:
 
 def numbers(told: Mapping[str, float], size: int) -> list[Run]:
     """All in one line; the least important ones go first where it is narrow."""
-    wordy = size >= WORDY
-    pieces = [
-        (tile.rank, _number(tile, told, tile.name if wordy else tile.brief))
-        for tile in _there(told)
-    ]
+    pieces = [(tile.rank, _number(tile, told, wordy=size >= WORDY)) for tile in _there(told)]
     return [(" ", "text"), *shed(pieces, size - 2, GAP)]
 
 
-def _number(tile: Tile, told: Mapping[str, float], name: str) -> list[Run]:
+def _number(tile: Tile, told: Mapping[str, float], *, wordy: bool) -> list[Run]:
     value = told[tile.key]
+    name: Run = (f"{tile.name if wordy else tile.brief} ", "dim")
     hot = tile.key == "steal" and value >= HOT
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
-    return [(f"{name} ", "dim"), number(100 * value, 1, 5, style), (" %", "dim")]
+    if tile.key == "load_1":
+        older = [number(told[key], 2, 5, "dim") for key in _OLDER if key in told] if wordy else []
+        return [name, number(value, 2, 5, style), *older]
+    if tile.unit == " /s":
+        return [name, number(value, 0, 5, style), (tile.unit, "dim")]
+    return [name, number(100 * value, 1, 5, style), (tile.unit, "dim")]
+
+
+_OLDER = "load_5", "load_15"
 
 
 def wide(told: Mapping[str, float], size: int) -> list[Run]:
     """The numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
-    shown = _there(told)
-    for tile, room in zip(shown, _columns(shown, size), strict=True):
-        one = _number(tile, told, tile.name)
+    for tile, room in _columns(told, size):
+        one = _number(tile, told, wordy=True)
         runs += [*one, (" " * max(0, room - width(one)), "text")]
     return runs[:-1]
 
 
-def past(session: Session, interval: Interval, step_ns: int, size: int) -> list[Run]:
-    """What became of each number, below it, a cell each `step_ns`; the newest value is at the right
-    end of its column."""
-    runs: list[Run] = [(" ", "text")]
-    shown = _there(values(session, interval))
-    for tile, room in zip(shown, _columns(shown, size), strict=True):
+def past(
+    session: Session, interval: Interval, step_ns: int, size: int, rows: int = 1
+) -> list[list[Run]]:
+    """What became of each number, below it, a cell each `step_ns`, in so many lines; the newest
+    value is at the right end of its column."""
+    lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
+    for tile, room in _columns(values(session, interval), size):
         cells = max(1, room - GAP)
         found = _series(session, tile.key, history.edges(interval.time_ns, step_ns, cells))
         top = max((v for v in found if not isnan(v)), default=0.0)
-        scale = max(LEAST, top) if tile.key in _SMALL else 1.0
-        runs += [*_cells(tile, found, scale), (" " * (room - cells), "text")]
-    return runs[:-1]
+        scale = 1.0 if tile.least is None else max(tile.least, top)
+        for line, made in zip(lines, _cells(tile, found, scale, rows), strict=True):
+            line += [*made, (" " * (room - cells), "text")]
+    return [line[:-1] for line in lines]
 
 
 def _series(session: Session, key: str, edges_ns: Times) -> list[float]:
@@ -123,20 +131,34 @@ def _series(session: Session, key: str, edges_ns: Times) -> list[float]:
     return [*map(float, means)]
 
 
-def _cells(tile: Tile, values: list[float], scale: float) -> list[Run]:
-    """Cells of these values. Steal is red as far back as it has been high without a break."""
-    runs: list[Run] = []
+def _cells(tile: Tile, values: list[float], scale: float, rows: int) -> list[list[Run]]:
+    """Lines of cells of these values, from the top. Steal is red as far back as it has been high
+    without a break."""
+    lines: list[list[Run]] = [[] for _ in range(rows)]
     now = True
     for value in reversed(values):
         hot = tile.key == "steal" and value >= HOT
         now &= hot
-        eighths = 0 if isnan(value) else max(min(8, round(8 * value / scale)), int(value > 0))
-        runs.append((theme.LEVELS[eighths], "alarm" if now else "over" if hot else tile.area))
-    return runs[::-1]
+        key = "alarm" if now else "over" if hot else tile.area
+        most = 8 * rows
+        eighths = 0 if isnan(value) else max(min(most, round(most * value / scale)), value > 0)
+        for i, line in enumerate(reversed(lines)):
+            line.append((theme.LEVELS[max(0, min(8, eighths - 8 * i))], key))
+    return [line[::-1] for line in lines]
 
 
-def _columns(shown: Sequence[Tile], size: int) -> list[int]:
-    """Cells of each tile, the gap behind it included."""
-    whole, weights = size - 2 + GAP, [tile.weight for tile in shown]
-    ends = [whole * sum(weights[: i + 1]) // sum(weights) for i in range(len(weights))]
-    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+def _columns(told: Mapping[str, float], size: int) -> list[tuple[Tile, int]]:
+    """The tiles that fit, and the cells of each with the gap behind it: what its words need, and
+    an equal part of what is left."""
+    kept: list[tuple[Tile, int]] = []
+    left = size - 2 + GAP
+    for tile in sorted(_there(told), key=lambda tile: tile.rank):
+        need = width(_number(tile, told, wordy=True)) + GAP
+        if need > left:
+            break
+        kept.append((tile, need))
+        left -= need
+    kept.sort(key=lambda one: _TILES.index(one[0]))
+    ends = [left * (i + 1) // len(kept) for i in range(len(kept))]
+    more = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    return [(tile, need + each) for (tile, need), each in zip(kept, more, strict=True)]

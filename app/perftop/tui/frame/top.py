@@ -3,7 +3,7 @@ the machine's numbers and its SMT states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from textual import events
@@ -60,9 +60,12 @@ class Top(Widget):
         )
         if self.styles.height is None or self.styles.height.value != len(self._plan):
             self.styles.height = len(self._plan)
+        pasts = self._pasts(width)
         lines = [
-            told if name == "alert" else alert.Told(self._runs(name, width)) for name in self._plan
-        ]
+            told if name == "alert"
+            else alert.Told(next(pasts) if name == "past" else self._runs(name, width))
+            for name in self._plan
+        ]  # fmt: skip
         changed = [y for y in range(len(lines)) if lines[y : y + 1] != self._lines[y : y + 1]]
         if changed:
             self._lines = lines
@@ -83,10 +86,16 @@ class Top(Widget):
             return machine_line.numbers(
                 session, interval, alert.going_on(session, interval, self._status), width
             )
-        if name == "past":
-            return tiles.past(session, interval, self._status.interval_ns, width)
         show = tiles.wide if "past" in self._plan else tiles.numbers
         return show(tiles.values(session, interval), width)
+
+    def _pasts(self, width: int) -> Iterator[list[Run]]:
+        """The lines below the numbers, from the top."""
+        rows = self._plan.count("past")
+        if not rows or self._session is None or self._interval is None:
+            return iter([[]] * rows)
+        step_ns = self._status.interval_ns
+        return iter(tiles.past(self._session, self._interval, step_ns, width, rows))
 
     def _strip(self, made: alert.Told, y: int, width: int) -> Strip:
         # The header and the alert line keep their colours when the rest turns grey.

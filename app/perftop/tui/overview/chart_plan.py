@@ -21,8 +21,10 @@ _CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MOST, 2))
 """Most rows of a chart, by the most charts that may have them, on a screen of 50 lines."""
 _LOW_CAPS = ((1, 7), (2, 5), (4, 2))
 """The same on a screen of 24 lines."""
-_TALL = 44
+_TALL = 42
 """Height beyond which charts grow with the screen."""
+_GROWTH = 0.75
+"""Their part of the lines beyond it; the rest is for the panels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def plan(charts: int, height: int, width: int, *, packages: int, beside: bool) -
 def _cap(charts: int, height: int) -> int:
     table = _LOW_CAPS if height < _LOW else _CAPS
     cap = next((rows for most, rows in table if charts <= most), 0)
-    return cap * height // (_TALL - 2) if height > _TALL else cap
+    return cap + int(_GROWTH * max(0, height - _TALL)) // charts
 
 
 def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool) -> Iterator[Plan]:

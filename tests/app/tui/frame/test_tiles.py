@@ -11,6 +11,10 @@ from perftop.session.session import Session
 from perftop.tui.frame import tiles
 
 TOLD = {"util": 0.736, "user": 0.58, "system": 0.156, "steal": 0.079, "pressure_cpu": 0.412}
+MORE = TOLD | {
+    "pressure_io": 0.03, "pressure_memory": 0.0, "load_1": 3.12, "load_5": 2.64, "load_15": 1.9,
+    "interrupts_hz": 520.4, "context_switches_hz": 826.0,
+}  # fmt: skip
 
 
 def test_they_serve_where_no_clock_is_counted() -> None:
@@ -20,8 +24,9 @@ def test_they_serve_where_no_clock_is_counted() -> None:
 
 def test_numbers_fit_and_the_important_ones_stay() -> None:
     for size in range(20, 300):
-        for line in (tiles.numbers(TOLD, size), tiles.wide(TOLD, size) if size >= 160 else []):
-            assert strips.width(line) <= size
+        for told in (TOLD, MORE):
+            assert strips.width(tiles.numbers(told, size)) <= size
+            assert strips.width(tiles.wide(told, size)) <= size
     assert "waits for a CPU  41.2 %" in strips.text(tiles.numbers(TOLD, 120))
     narrow = strips.text(tiles.numbers(TOLD, 80))
     assert "waits  41.2 %" in narrow
@@ -42,7 +47,27 @@ def test_the_past_stands_below_its_number(size: int) -> None:
         session.apply(machine.frame(seq))
     interval = session.take()
     numbers = strips.text(tiles.wide(tiles.values(session, interval), size))
-    past = tiles.past(session, interval, 10**8, size)
+    (past,) = tiles.past(session, interval, 10**8, size)
     assert strips.width(past) <= size
     assert "busy" in numbers
     assert any(part in "▁▂▃▄▅▆▇█" and key.startswith("user") for part, key in past if part.strip())
+
+
+def test_load_and_interrupts_are_told_where_there_is_room() -> None:
+    assert "load  3.12 2.64 1.90 " in strips.text(tiles.wide(MORE, 240)) + " "
+    assert "interrupts   520 /s" in strips.text(tiles.wide(MORE, 240))
+    assert "switches   826 /s" in strips.text(tiles.wide(MORE, 240))
+    assert "interrupts" in strips.text(tiles.wide(MORE, 160))
+    assert "memory" not in strips.text(tiles.wide(MORE, 160))
+    assert "load  3.12" in strips.text(tiles.numbers(MORE, 80))
+
+
+def test_a_column_keeps_its_place_while_its_number_changes() -> None:
+    calm = {**MORE, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
+    rooms = [[room for _, room in tiles._columns(told, 240)] for told in (MORE, calm)]
+    assert rooms[0] == rooms[1]
+
+
+def test_a_past_of_several_lines_fills_from_below() -> None:
+    lines = tiles._cells(tiles._TILES[0], [0.5, 1.0, 0.0], 1.0, 3)
+    assert ["".join(part for part, _ in line) for line in lines] == [" █ ", "▄█ ", "██ "]

@@ -46,7 +46,7 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
 
 @pytest.mark.parametrize(
     ("count", "height", "rows"),
-    [(1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2)],
+    [(1, 41, 12), (2, 41, 10), (3, 41, 6), (4, 41, 6), (2, 18, 5), (4, 18, 2), (2, 58, 16)],
 )
 def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
     count: int, height: int, rows: int
