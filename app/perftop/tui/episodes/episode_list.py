@@ -58,6 +58,8 @@ class Episodes(Cursor):
         self._said: dict[int, list[Part]] = {}
         self._reasons: dict[int, list[str]] = {}
         """Sentence and evidence of ended episodes, which do not change, by id() of the episode."""
+        self._led = False
+        """A click on another view has selected the episode: a second one at once opens it."""
         self._refused = False
         """The user asked for the selected episode, but it is older than the history."""
 
@@ -244,8 +246,8 @@ class Episodes(Cursor):
     # --- the cursor
 
     def select(self, episode: Episode) -> None:
-        """Selects this episode, if it is in the list."""
-        self._chosen, self._refused = episode, False
+        """Selects this episode, if it is in the list, after a click on what tells of it."""
+        self._chosen, self._refused, self._led = episode, False, True
         self.lay_out()
 
     def cpu(self, y: int) -> int | None:
@@ -278,6 +280,10 @@ class Episodes(Cursor):
         self._choose(self._place() + by)
 
     def on_click(self, event: events.Click) -> None:
+        if event.chain == 2 and self._led:  # the first click was on another view
+            self.post_message(self.Opened())
+            return
+        self._led = False
         y = self.at(event.y)
         if y is not None and self._lines:
             self.choose(y)

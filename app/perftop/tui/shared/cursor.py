@@ -78,8 +78,9 @@ class Cursor(Canvas):
         episode, or something on the CPU of this number."""
         return None
 
-    def _pick(self, x: int, y: int) -> None:
-        """A click on a line of `feet`: tells of the episode there, or selects the CPU's core."""
+    def _pick(self, x: int, y: int, *, opens: bool) -> None:
+        """A click on a line of `feet`: tells of the episode there, or selects the CPU's core;
+        `opens`: it also goes there."""
         found = self.target(x, y)
         if isinstance(found, Episode):
             self.post_message(self.Told(found))
@@ -88,10 +89,12 @@ class Cursor(Canvas):
             if core is not None:
                 self.choice.cpu = core[0]
                 self.chosen()
+        if opens and found is not None:
+            self.post_message(self.Opened())
 
     def on_click(self, event: events.Click) -> None:
         if event.y >= self._first_foot:
-            self._pick(event.x, self.size.height - event.y)
+            self._pick(event.x, self.size.height - event.y, opens=event.chain == 2)
             return
         y = self.at(event.y)
         if y is not None and self.cpu(y) is not None:

@@ -60,6 +60,29 @@ def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
     play(Machine(cores=20), act, (160, 50))
 
 
+def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
+    """The second click falls on the list of episodes, on a line of another one."""
+
+    async def act(run: Run) -> None:
+        await run.intervals(20, records=TASKS)
+        assert run.app._session is not None
+        past = [Episode("steal", [cpu], S, S + S // 2, 0.1, "hypervisor") for cpu in (3, 2)]
+        run.app._session.ended.extend(past)
+        await run.intervals(1, records=TASKS)
+        _, text = grid(run)
+        y = next(i for i, line in enumerate(text) if "took 10.0 %" in line)
+        await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y), times=2)
+        await run.pilot.pause()
+        monitor = run.app.screen_stack[0]
+        assert isinstance(monitor, Monitor)
+        assert monitor.view.id == "core"
+        assert run.app.interval is not None
+        assert S <= run.app.interval.time_ns <= 2 * S
+        assert monitor.choice.cpu in {2, 3}
+
+    play(Machine(cores=20), act, (160, 50))
+
+
 def test_a_click_on_a_task_selects_its_core() -> None:
     async def act(run: Run) -> None:
         await run.intervals(5, records=TASKS)
