@@ -6,10 +6,9 @@ from __future__ import annotations
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import losses
+from perftop.tui.panels.panel import LEAST
 from perftop.tui.panels.row import Kind, PanelRow
 
-LEAST = 4
-"""Minimum lines of panels: a title and three lines."""
 THREE = 200
 """Width from which there are three panels."""
 

@@ -15,11 +15,12 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangement
-from perftop.tui.overview.below import LEAST, panels
+from perftop.tui.overview.below import panels
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.overview.recent import Recent
 from perftop.tui.overview.rule import rule
+from perftop.tui.panels.panel import LEAST
 from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor

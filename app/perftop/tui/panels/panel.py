@@ -18,6 +18,8 @@ MARGIN = 1
 """Cells left and right of a row of panels."""
 INDENT = 2
 """Cells before the names of a tall panel, for the sign of a line."""
+LEAST = 4
+"""Minimum lines of panels: a title and three lines."""
 LOW = 8
 """Minimum height at which titles of columns have a line of their own."""
 

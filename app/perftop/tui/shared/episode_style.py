@@ -31,7 +31,7 @@ def wrong(episode: Episode) -> bool:
 def severity(episode: Episode, *, over: bool = False) -> str:
     """The style for how bad it is; an episode that is over has no alarm or warning style."""
     if over:
-        return "text" if wrong(episode) else "dim"
+        return "over" if wrong(episode) else "dim"
     return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
 
 

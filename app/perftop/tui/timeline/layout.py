@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from perftop.draw.strips import fit
 from perftop.tui.shared.places import Line, Places, spans
 
-TALLEST = 8
+TALLEST = 16
 """Maximum lines of a CPU; CPUs are this tall only where few are shown."""
+BELOW, LOW = 10, 3
+"""Lines that are left for panels where each CPU has at least LOW lines even so."""
 NUMBER = 7
 """Cells of a number, including the gap to its left."""
 MOST_CPUS = 12
@@ -51,8 +53,8 @@ class TimelineLayout:
 
     @property
     def right(self) -> int:
-        """Cells to the right of the strip: values, a sign, a margin."""
-        return NUMBER * self.numbers + 2
+        """Cells to the right of the strip: values, a blank, a sign, a margin."""
+        return NUMBER * self.numbers + 3
 
 
 def planned(
@@ -68,7 +70,8 @@ def planned(
     lanes, headings = sum(counts.values()), len(lines) - len(counts)
     room -= headings
     each = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
-    tall = max(1, min(TALLEST, room // max(1, lanes))) if each else 1
+    left = room - BELOW if room - BELOW >= LOW * lanes else room
+    tall = max(1, min(TALLEST, left // max(1, lanes))) if each else 1
     core = spans([places.name(row, order) for row in counts], 4)
     cpus = 0
     if places.pairs:

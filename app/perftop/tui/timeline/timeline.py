@@ -20,6 +20,8 @@ from perftop.samples.metrics import Column
 from perftop.session.columns import doubted, measured
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.panels.panel import LEAST
+from perftop.tui.panels.row import Kind, PanelRow
 from perftop.tui.shared import canvas, time_axis
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import fields, unit_in
@@ -29,6 +31,8 @@ from perftop.tui.timeline.lanes import Lanes, marked
 from perftop.tui.timeline.layout import NUMBER, LaneLine, TimelineLayout, label, planned, titles
 
 HEADS = 2
+_TWO = 100
+"""Columns from which there are two panels below."""
 TALL = 24
 """Lines from which clock times have a line of their own, below the axis."""
 
@@ -52,6 +56,7 @@ class Past(Cursor):
     _right: int
     """`_left`: cells of labels, plus those that whole samples leave over; `_right`: of numbers."""
     _lanes: Lanes | None = None
+    _panels: PanelRow | None = None
     _now: list[float]
     """Values in the interval, by position of the CPU."""
     _doubted: list[bool]
@@ -180,9 +185,27 @@ class Past(Cursor):
         left: Run = (" " * self._left, "text")
         now: Run = (f"{clock(shown.time):>{self._right - 1}}", "text")
         if inside:
-            return [([left, *rule, now], "calm")]
+            return [([left, *rule, now], "calm"), *self._below(session, 1)]
         times: Run = (time_axis.times(axis, session.unix), "dim")
-        return [([left, *rule], "calm"), ([left, times, now], "calm")]
+        lines: list[canvas.Line] = [([left, *rule], "calm"), ([left, times, now], "calm")]
+        return lines + self._below(session, len(lines))
+
+    def _below(self, session: Session, axis: int) -> list[canvas.Line]:
+        """What fills the screen below the rows and the `axis` lines of the axis."""
+        room = self.size.height - HEADS - axis - max(1, self.count)
+        self._panels = None
+        if room < 1 + LEAST:
+            return [([], "calm")] * room
+        kinds: tuple[Kind, ...] = ("happened", "who")[: 1 + (self.size.width >= _TWO)]
+        self._panels = PanelRow(kinds, (4, 5)[: len(kinds)], self.size.width, room - 1)
+        found = self._panels.lines(session, self._interval, self.choice)
+        return [([], "calm"), *((line, "calm") for line in found)]
+
+    def target(self, x: int, y: int) -> Episode | int | None:
+        row = self._panels
+        if row is None or self._session is None or y > row.height:
+            return None
+        return row.target(self._session, self._interval, x, row.height - y)
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
@@ -298,5 +321,6 @@ class Past(Cursor):
         for episode in reversed(time_axis.mildest_first(episodes)):
             seen = time_axis.cells(self._axis, episode, self._interval.time_ns)
             if seen is not None and seen[0].stop == self._axis.width:
-                return time_axis.mark(episode, self._interval.time_ns)
-        return " ", "text"
+                sign, key = time_axis.mark(episode, self._interval.time_ns)
+                return f" {sign}", key
+        return "  ", "text"

@@ -204,8 +204,8 @@ def test_of_two_at_one_moment_the_worse_is_seen() -> None:
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in time_axis.rule(made(), order, 60 * S)]
-        assert keys[10:20] == ["text"] * 2 + ["dim"] * 8  # both are over
-        assert time_axis.begins(made(), order, 60 * S) == {10: ("▼", "text")}
+        assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both are over
+        assert time_axis.begins(made(), order, 60 * S) == {10: ("▼", "over")}
 
 
 def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
@@ -214,8 +214,8 @@ def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
     def keys(shown_s: int) -> set[str]:
         return {key for _, key in time_axis.rule(made(60), (past, now), shown_s * S)} - {"rule"}
 
-    assert keys(60) == {"alarm", "text"}
-    assert keys(30) == {"text"}
+    assert keys(60) == {"alarm", "over"}
+    assert keys(30) == {"over"}
     assert keys(15) == {"alarm"}
 
 

@@ -22,7 +22,7 @@ from perftop.session.history import History
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Place
 from perftop.tui.timeline import lanes
-from perftop.tui.timeline.timeline import Past
+from perftop.tui.timeline.timeline import TALL, Past
 
 S = 1_000_000_000
 UTIL = BY_KEY["util"]
@@ -42,7 +42,7 @@ class View:
     @property
     def feet(self) -> list[str]:
         """The line of the axis, and that of its clock times if there is one."""
-        return [text(runs) for runs, _ in self.past.feet]
+        return [text(runs) for runs, _ in self.past.feet[: 1 + (self.past.size.height >= TALL)]]
 
     @property
     def rows(self) -> list[str]:
@@ -180,7 +180,7 @@ def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
     assert set(cells[at - 20 : at - 3]) == {("▀", "heat0/heat11")}
     assert set(cells[at + 3 :]) == {("▀", "heat0")}  # the sibling goes on, alone
     assert len(cells) > at + 20
-    assert view.rows[1].rstrip().endswith("  2.0    off○")
+    assert view.rows[1].rstrip().endswith("  2.0    off ○")
 
 
 def test_unknown_is_blank_and_said() -> None:
@@ -296,7 +296,7 @@ def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     view = look(many(), act)
     at = view.feet[0].index("║")
     assert view.rows[1][at] == "║"
-    assert view.rows[1].rstrip().endswith("98.0║")  # and it goes on
+    assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
     assert not any("║" in row for row in view.rows[2:])
     assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
 
@@ -309,6 +309,25 @@ def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
     assert view.feet[0].count("║") == 1
     assert view.rows[1].count("║") == 1
     assert not view.rows[1].rstrip().endswith("║")
+
+
+def test_what_is_left_below_the_axis_tells_what_happened() -> None:
+    found: list[object] = []
+
+    async def act(view: View) -> None:
+        await told(view, Episode("involuntary-halt", [1], S // 2, S))
+        past = view.past
+        seen = view.seen()
+        first = next(y for y, line in enumerate(seen) if line.startswith(" what happened"))
+        at = next(y for y in range(first, len(seen)) if "║" in seen[y])
+        found.append(past.target(3, past.size.height - at))
+        found.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
+
+    look(two(), act)
+    episode, room, feet = found
+    assert isinstance(episode, Episode)
+    assert episode.kind == "involuntary-halt"
+    assert room == feet
 
 
 def test_what_befalls_a_package_is_told_in_its_heading_once() -> None:
@@ -354,11 +373,13 @@ def test_a_filter_leaves_what_matches_and_says_if_that_is_nothing() -> None:
             choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
             await view.again()
             found.append(view.seen())
+            counts.append(view.past.count)
 
     found: list[list[str]] = []
+    counts: list[int] = []
     look(many(), act)
     some, none = found
-    assert [line.split()[0] for line in some[3:-2] if line[:6].strip()] == ["▌"]
+    assert [line.split()[0] for line in some[3 : 2 + counts[0]] if line[:6].strip()] == ["▌"]
     assert " 3  3 " in some[3]
     assert any("no CPU matches" in line for line in none)
 
