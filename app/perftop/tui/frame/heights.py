@@ -23,7 +23,7 @@ def head(height: int, width: int, *, strip: bool, tiles: bool, alerted: bool) ->
         return "header", "alert" if alerted else "numbers"
     under: Sequence[Line] = ("strip",) if strip else ()
     if tiles and not strip and height >= ROOMY and width >= TALL:
-        under = ("past",) * (PASTS if height >= LAVISH else 1)
+        under = ["past"] * (PASTS if height >= LAVISH else 1)
     if height >= AIRY:
         return "header", "", "alert", "", "numbers", *under, ""
     blank: Sequence[Line] = ("",) if height >= LOW else ()

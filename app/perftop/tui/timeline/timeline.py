@@ -196,7 +196,8 @@ class Past(Cursor):
         self._panels = None
         if room < 1 + LEAST:
             return [([], "calm")] * room
-        kinds: tuple[Kind, ...] = ("happened", "who")[: 1 + (self.size.width >= _TWO)]
+        kinds: tuple[Kind, ...] = ("happened", "who")
+        kinds = kinds[: 1 + (self.size.width >= _TWO)]
         self._panels = PanelRow(kinds, (4, 5)[: len(kinds)], self.size.width, room - 1)
         found = self._panels.lines(session, self._interval, self.choice)
         return [([], "calm"), *((line, "calm") for line in found)]
