@@ -146,3 +146,19 @@ def following(options: argparse.Namespace, job: Job | None) -> list[str]:
     if job is None or simulated or elsewhere:
         return []
     return ["--watch-tree", str(job.pid)]
+
+
+def attached(options: argparse.Namespace, address: str) -> str:
+    """The address, if no option asks for what only a probe of our own could do."""
+    from perftop.process import socket_probe
+
+    socket_probe.path_of(address)
+    names = ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "watch")
+    named = [name for name in names if getattr(options, name) not in {None, False}]
+    named += ["source"] if options.source != "auto" else []
+    named += ["sample"] if options.sample is not None else []
+    if named:
+        option = named[0].replace("_", "-")
+        text = f"--{option} is chosen for all readers, by perftop serve"
+        raise Failed(text, USAGE)
+    return address

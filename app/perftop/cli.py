@@ -20,6 +20,7 @@ from perftop.arguments import (
     SCRAPED,
     DefaultConfig,
     Version,
+    attached,
     check_command,
     check_rest,
     check_verb,
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_record(verbs, watch)
     _add_export(verbs)
     _add_exporter(verbs, machine)
+    _add_serve(verbs, watch)
     machine_verbs.add(verbs, machine)
     parser.set_defaults(verbs=tuple(verbs.choices))
     return parser
@@ -132,7 +134,13 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
         "--sample", type=span_ns, metavar="TIME", help="how often the machine is read"
     )
     demo.set_defaults(verb=_demo)
-    for screen in (live, replay, demo):
+
+    text = "the terminal app on what `perftop serve` hands out on this machine"
+    attach = verbs.add_parser("attach", help=text)
+    attach.add_argument("attach", metavar="unix:PATH", help="where serve listens")
+    _add_interval(attach)
+    attach.set_defaults(verb=_attach)
+    for screen in (live, replay, demo, attach):
         screen.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
         screen.add_argument(
             "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
@@ -147,6 +155,7 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument("--json", action="store_true", help="one JSON object a line")
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
     stat.add_argument("--force", action="store_true", help="replace a file that is there")
+    _add_attach(stat)
     stat.set_defaults(verb=_stat, runs=True)
 
 
@@ -158,7 +167,23 @@ def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
     )
     record.add_argument("--force", action="store_true", help="replace a file that is there")
     record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    _add_attach(record)
     record.set_defaults(verb=_record, runs=True)
+
+
+def _add_attach(parser: argparse.ArgumentParser) -> None:
+    text = "read what `perftop serve` hands out there, instead of starting a probe"
+    parser.add_argument("--attach", metavar="unix:PATH", help=text)
+
+
+def _add_serve(verbs: Any, watch: argparse.ArgumentParser) -> None:
+    text = "one probe for many readers on this machine: perftop attach unix:PATH"
+    serve = verbs.add_parser("serve", parents=[watch], help=text, description=text)
+    serve.add_argument(
+        "--socket", type=Path, metavar="PATH", help="listen there; systemd may hand over a socket"
+    )
+    serve.add_argument("--group", metavar="NAME", help="its members may read, too")
+    serve.set_defaults(verb=_serve)
 
 
 def _add_export(verbs: Any) -> None:
@@ -230,6 +255,8 @@ def _stream(
 ) -> list[str]:
     """Arguments of the probe. Around a command it writes each sample at once: the command starts
     and its numbers end with samples."""
+    if (address := getattr(options, "attach", None)) is not None:
+        return [attached(options, address)]
     only = [] if options.cpus is None else ["--cpus", options.cpus]
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += following(options, job)
@@ -290,6 +317,21 @@ def _demo(options: argparse.Namespace) -> int:
         )
     live = vars(_parsed(["live", "--source", source]))
     return _live(argparse.Namespace(**(live | vars(options))))
+
+
+def _attach(options: argparse.Namespace) -> int:
+    live = vars(_parsed(["live"]))
+    return _live(argparse.Namespace(**(live | vars(options))))
+
+
+def _serve(options: argparse.Namespace) -> int:
+    _, sample_ns = _times(options, STAT_INTERVAL_NS)
+    argv = _stream(options, sample_ns, sample_ns)
+    from perftop.process import unix_socket
+    from perftop.verbs import serve
+
+    group = None if options.group is None else unix_socket.group_id(options.group)
+    return serve.run(serve.Options(argv, options.socket, group))
 
 
 @contextmanager

@@ -110,6 +110,7 @@ def _stream(options: argparse.Namespace) -> int:
         tsc_rate.begin()
     from perfprobe import serve
     from perfprobe.kernel import rights
+    from perfprobe.wire.outbox import Ended
 
     if not 0.001 <= options.sample <= 3600:
         raise ValueError(f"--sample {options.sample}: from 0.001 to 3600 seconds")
@@ -121,7 +122,7 @@ def _stream(options: argparse.Namespace) -> int:
     with (
         serve.stop_signals() as stop,
         contextlib.closing(_open(options)) as source,
-        contextlib.suppress(serve.Ended),  # it is no failure if the reader leaves
+        contextlib.suppress(Ended),  # it is no failure if the reader leaves
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))

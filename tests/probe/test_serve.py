@@ -18,7 +18,7 @@ from waiting import wait
 
 from perfprobe import serve, wire
 from perfprobe.sources.sim import source as sim
-from perfprobe.wire import Frame, Hello, Note
+from perfprobe.wire import Frame, Hello, Note, outbox
 
 BIG = bytes(200_000)
 
@@ -65,7 +65,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         try:
             serve.serve(self.source, self.stdin_r, self.out_w, self.stop_r)
-        except serve.Ended as end:
+        except outbox.Ended as end:
             self.ended = str(end)
         os.close(self.out_w)
 
@@ -97,7 +97,7 @@ def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
     os.write(stop_w, b"x")
     seen: list[wire.Message] = []
     source = Fake()
-    with pytest.raises(serve.Ended):
+    with pytest.raises(outbox.Ended):
         serve.serve(
             source, out_r, out_w, stop_r,
             begun=lambda: seen.extend(messages(os.read(out_r, 1 << 20))),
@@ -121,7 +121,7 @@ def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
     assert seqs[-1] == 300
     assert 250 < frames[-1].lost < 300
     assert len(frames) + frames[-1].lost == 300
-    assert (len(frames) - 8) * 200_000 < serve.QUEUE_BYTES + serve.PIPE_BYTES
+    assert (len(frames) - 8) * 200_000 < outbox.QUEUE_BYTES + outbox.PIPE_BYTES
 
 
 @pytest.mark.parametrize("how", ["reader", "stop"])
@@ -225,7 +225,7 @@ class Clock:
         """Poll of select.poll()."""
         self.now_ns += math.ceil(wait_ms) * 1_000_000
         if self.now_ns > self.until_ns:
-            raise serve.Ended
+            raise outbox.Ended
         self.polls += 1
         return []
 
@@ -249,7 +249,7 @@ def test_it_wakes_and_writes_once_a_batch(
 
     monkeypatch.setattr(source, "poll", watched)
     readable, writable = os.pipe()
-    with pytest.raises(serve.Ended):
+    with pytest.raises(outbox.Ended):
         serve.serve(source, readable, writable, readable)
     batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
     assert clock.polls == len(asked) == batches

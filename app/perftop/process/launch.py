@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import ssh
 from perftop.process.signals import Exits
+from perftop.process.socket_probe import SCHEME, SocketProbe
 
 if TYPE_CHECKING:
     from perftop.process.link import Link
@@ -60,6 +61,8 @@ class Probe:
         self._programs = "msr" in ssh.words(argv)
         self.told = False
         """A caller has already raised how it ended."""
+        self.place = self.host
+        """What the way to it is called; None: there is none, it runs here."""
         self.link: Link | None = None
         """The state of the way to it, while its stream is read; None: it runs here."""
         self._batch_ns: int | None = None
@@ -100,6 +103,11 @@ class Probe:
         if self.process.stdin is not None:
             with suppress(OSError, ValueError):  # it has ended, or is told to
                 self.process.stdin.write(line)
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
 
     # --- how it ended
 
@@ -156,12 +164,21 @@ class Probe:
         return self._failure() if bad else None
 
 
+Feed = Probe | SocketProbe
+
+
+def started(argv: Sequence[str]) -> Feed:
+    """The probe of this command line, or, for `unix:PATH` alone, the stream served there."""
+    served = len(argv) == 1 and argv[0].startswith(SCHEME)
+    return SocketProbe(argv[0]) if served else Probe(argv)
+
+
 @contextmanager
-def launched(argv: Sequence[str]) -> Iterator[Probe]:
+def launched(argv: Sequence[str]) -> Iterator[Feed]:
     """A probe that ends with the block. SIGTERM and SIGHUP leave the block by an exception, as
     Ctrl-C does; from its end on they are ignored."""
     with Exits() as exits:
-        probe = Probe(argv)
+        probe = started(argv)
         try:
             try:
                 exits.open()

@@ -12,8 +12,9 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.process.launch import Probe
+from perftop.process.launch import Feed, started
 from perftop.process.link import Link, LinkStream
+from perftop.process.socket_probe import SCHEME
 from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
@@ -27,7 +28,7 @@ class Stream(Protocol):
 
 
 class _ProbeStream:
-    def __init__(self, probe: Probe, count: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, probe: Feed, count: Callable[[int], None] = lambda _: None) -> None:
         """`count` is told how many bytes have come."""
         self._probe, self._count = probe, count
         self._transport: asyncio.BaseTransport | None = None
@@ -38,7 +39,7 @@ class _ProbeStream:
         while data := await self._read(stdout, decoder):
             self._count(len(data))
             messages: list[wire.Message] = []
-            failed = _decode(decoder, data, messages, self._probe.host)
+            failed = _decode(decoder, data, messages, self._probe.place)
             if messages:
                 yield messages
             if failed is not None:
@@ -49,20 +50,20 @@ class _ProbeStream:
             raise failed
 
     async def _read(self, stdout: asyncio.StreamReader, decoder: wire.Decoder) -> bytes:
-        host = self._probe.host
-        if host is None or decoder.hello is not None:
+        place = self._probe.place
+        if place is None or decoder.hello is not None:
             return await stdout.read(READ_BYTES)
         try:
             async with asyncio.timeout(HELLO_S):
                 return await stdout.read(READ_BYTES)
         except TimeoutError:
-            text = f"{host}: ssh runs, but nothing has come for {HELLO_S:.0f} s"
+            text = f"{place}: it is connected, but nothing has come for {HELLO_S:.0f} s"
             raise Broken(text, UNAVAILABLE) from None
 
     async def _reader(self) -> asyncio.StreamReader:
         reader, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
         self._transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), self._probe.process.stdout
+            lambda: asyncio.StreamReaderProtocol(reader), self._probe.stdout
         )
         return reader
 
@@ -84,7 +85,7 @@ class _ProbeStream:
 
 
 def _decode(
-    decoder: wire.Decoder, data: bytes, messages: list[wire.Message], host: str | None
+    decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
 ) -> Failed | None:
     """Add the messages that these bytes complete. Returns why nothing can come after them."""
     try:
@@ -93,21 +94,21 @@ def _decode(
                 return Failed(message.reason, message.status)
             messages.append(message)
     except wire.WireError as error:
-        if host is not None and decoder.hello is None:
-            text = f"{host}: no stream of perfprobe comes from there: {error}; "
-            mend = f"its shell's start file must print nothing: ssh {host} true"
-            return Failed(text + mend, UNAVAILABLE)
-        there = f"{host}: " if host else ""
+        if place is not None and decoder.hello is None:
+            text = f"{place}: no stream of perfprobe comes from there: {error}"
+            mend = f"; its shell's start file must print nothing: ssh {place} true"
+            return Failed(text + ("" if place.startswith(SCHEME) else mend), UNAVAILABLE)
+        there = f"{place}: " if place else ""
         text = f"{there}the probe sent what cannot be read: {error}, at byte {decoder.offset}"
         return Failed(text)
     return None
 
 
 class _FarStream(LinkStream):
-    """The stream of a probe on another machine: a new connection each time that one breaks."""
+    """The stream of a probe that is not our child: a new connection each time that one breaks."""
 
-    def __init__(self, probe: Probe, host: str, *, anew: bool) -> None:
-        super().__init__(probe, Link(host, probe), self._connected, anew=anew)
+    def __init__(self, probe: Feed, place: str, *, anew: bool) -> None:
+        super().__init__(probe, Link(place, probe), self._connected, anew=anew)
         probe.link = self.link
         self._probe = probe
         self._now = _ProbeStream(probe)
@@ -123,12 +124,12 @@ class _FarStream(LinkStream):
 
 
 @asynccontextmanager
-async def attached(probe: Probe, *, anew: bool = False) -> AsyncIterator[Stream]:
+async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
     """The stream of a launched probe. When the block is left the probe has ended. Raises Failed for
     registers that are not restored. `anew`: whether the reader takes a second hello, of a machine
     that was restarted."""
-    host = probe.host
-    stream = _FarStream(probe, host, anew=anew) if host else _ProbeStream(probe)
+    place = probe.place
+    stream = _FarStream(probe, place, anew=anew) if place else _ProbeStream(probe)
     try:
         yield stream
     except Failed as failed:
@@ -142,5 +143,5 @@ async def attached(probe: Probe, *, anew: bool = False) -> AsyncIterator[Stream]
 
 @asynccontextmanager
 async def spawn(argv: Sequence[str]) -> AsyncIterator[Stream]:
-    async with attached(Probe(argv)) as stream:
+    async with attached(started(argv)) as stream:
         yield stream

@@ -89,6 +89,9 @@ def failure(argv: Sequence[str], status: int | None, said: Sequence[str]) -> Fai
         mend = f"let sudo there run {own[3]} without a password, or use --host root@{_bare(name)}"
         return Failed(f"{name}: rights: {last}; {mend}", UNAVAILABLE)
     if status in {126, 127} or (own[0] == "sudo" and UNFOUND.search(last)):
+        if own[0] == "sudo" and status == 127:
+            text = f"{name}: no sudo there: {last}; use --host root@{_bare(name)}"
+            return Failed(text, UNAVAILABLE)
         probe = own[3] if own[0] == "sudo" else own[0]
         mend = f"ssh {name} pipx install perftop, or --remote with its path there"
         return Failed(f"{name}: no {probe} there: {last or 'not found'}; {mend}", UNAVAILABLE)

@@ -24,7 +24,7 @@ from perftop.base.text import utf8
 from perftop.base.times import when
 from perftop.draw import theme
 from perftop.process import batches
-from perftop.process.launch import Probe
+from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed
@@ -367,7 +367,7 @@ class PerfTopApp(App[None]):
         self.exit(return_code=1)
 
 
-def run(probe: Probe, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
+def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
     greeting = first_run.hint(keys.captions(config.keys))
     app = PerfTopApp(

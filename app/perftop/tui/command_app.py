@@ -22,7 +22,7 @@ from perftop.base.text import in_ascii, printable, utf8
 from perftop.base.times import length, running
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, Console
-from perftop.process.launch import Probe
+from perftop.process.launch import Feed
 from perftop.process.printout import Printout
 from perftop.process.probe_stream import attached
 from perftop.process.signals import heed
@@ -241,7 +241,7 @@ class AroundApp(PerfTopApp):
 
 
 def run(
-    probe: Probe, console: Console, interval_ns: int, config: Config, *,
+    probe: Feed, console: Console, interval_ns: int, config: Config, *,
     mouse: bool = True,
 ) -> int:  # fmt: skip
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be

@@ -6,7 +6,7 @@ from __future__ import annotations
 from perfprobe.wire.batches import most, whole
 
 MOST_BYTES = 4 << 20
-"""Upper bound of a batch's frames: half of what may wait for a slow reader (serve.QUEUE_BYTES)."""
+"""Upper bound of a batch's frames: half of what may wait for a slow reader (outbox.QUEUE_BYTES)."""
 EARLY = 2
 """Rounds at the start that are batches of their own: two make the first numbers."""
 

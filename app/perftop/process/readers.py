@@ -1,0 +1,97 @@
+"""Many readers of one stream, each behind a queue of its own: one that is slow loses frames, is
+told so by the count of lost frames in those it gets, and costs the others nothing. Readers are
+written to and never read from."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from perfprobe import wire
+from perfprobe.wire.outbox import Ended, Outbox
+
+QUEUE_BYTES = 2 << 20
+"""What may wait for one reader, beside what its socket holds."""
+MOST = 64
+STATE = ("hotplug", "taken", "given-back")
+"""Kinds of notes that hold on, so a reader that comes later needs them."""
+MOST_STATE = 4096
+"""Such notes that are kept. A machine that changes more often tells nothing by it."""
+
+
+class Readers:
+    """Used in one loop."""
+
+    def __init__(self) -> None:
+        self._outboxes: dict[socket.socket, Outbox] = {}
+        self._hello: wire.Hello | None = None
+        self._state: list[wire.Note] = []
+        self._last: tuple[wire.Message, bytes] | None = None
+        """The newest message and its bytes, which most readers share."""
+        self.came, self.gone = asyncio.Event(), asyncio.Event()
+        """One of them is set: whether there is a reader, or none."""
+        self.gone.set()
+
+    def __len__(self) -> int:
+        return len(self._outboxes)
+
+    def admit(self, peer: socket.socket) -> bool:
+        """Begins with a reader: hello first, also if it comes late. False: there are too many."""
+        if len(self) >= MOST:
+            return False
+        peer.shutdown(socket.SHUT_RD)  # what it writes is refused by the kernel
+        outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encoded)
+        self._outboxes[peer] = outbox
+        if self._hello is not None:
+            outbox.put(self._hello)
+            for note in self._state:
+                outbox.put(note)
+            self._flush(peer, outbox)
+        self.came.set()
+        self.gone.clear()
+        return True
+
+    def take(self, message: wire.Message) -> None:
+        """Hands a message of the stream to all readers."""
+        if isinstance(message, wire.Hello):
+            self._hello, self._state = message, []
+        elif isinstance(message, wire.Note) and message.kind in STATE:
+            self._state = [*self._state, message][-MOST_STATE:]
+        for peer, outbox in list(self._outboxes.items()):
+            outbox.put(message)
+            self._flush(peer, outbox)
+
+    def rested(self) -> None:
+        """The stream has ended, and the next one begins with its own hello."""
+        self._hello = None
+
+    def close(self) -> None:
+        for peer in list(self._outboxes):
+            self._forget(peer)
+
+    def _encoded(self, message: wire.Message) -> bytes:
+        if self._last is None or self._last[0] is not message:
+            self._last = message, wire.encode(message)
+        return self._last[1]
+
+    def _flush(self, peer: socket.socket, outbox: Outbox) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            outbox.flush()
+        except Ended:
+            self._forget(peer)
+            return
+        if outbox:  # it is slow
+            loop.add_writer(peer, self._flush, peer, outbox)
+        else:
+            loop.remove_writer(peer)
+
+    def _forget(self, peer: socket.socket) -> None:
+        asyncio.get_running_loop().remove_writer(peer)
+        with contextlib.suppress(KeyError):
+            del self._outboxes[peer]
+        peer.close()
+        if not self._outboxes:
+            self.came.clear()
+            self.gone.set()

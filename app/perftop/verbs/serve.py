@@ -1,0 +1,107 @@
+"""`perftop serve`: one probe for many readers on this machine. The probe itself, which may have
+more rights, neither listens nor reads: it writes to us, as it does for a single reader."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from perftop.base.errors import Failed
+from perftop.process.probe_stream import Stream, spawn
+from perftop.process.readers import Readers
+from perftop.process.signals import ENDS, heed, ignore
+from perftop.process.unix_socket import listening, may_read
+
+REST_S = 10.0
+"""Seconds without a reader after which the probe rests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    argv: list[str]
+    """Command line of the probe."""
+    path: Path | None
+    """Where to listen; None: systemd hands a socket over."""
+    group: int | None = None
+    """Its members may read, too."""
+
+
+def run(options: Options) -> int:
+    with listening(options.path, options.group) as listener:
+        asyncio.run(_serve(listener, options))
+    return 0
+
+
+async def _serve(listener: socket.socket, options: Options) -> None:
+    loop, readers = asyncio.get_running_loop(), Readers()
+    relaying = asyncio.ensure_future(_relay(readers, options.argv))
+
+    def end(_: object) -> None:
+        relaying.cancel()
+
+    heed(ENDS, end)
+    listener.setblocking(False)
+    loop.add_reader(listener, _admit, listener, readers, options.group)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await relaying
+    finally:
+        ignore()
+        loop.remove_reader(listener)
+        readers.close()
+
+
+def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None:
+    with contextlib.suppress(OSError, struct.error):  # it has gone again
+        peer, _ = listener.accept()
+        try:
+            if may_read(peer, group) and readers.admit(peer):
+                return
+        except OSError:
+            peer.close()
+            raise
+        peer.close()
+
+
+async def _relay(readers: Readers, argv: list[str]) -> None:
+    """Runs the probe while there are readers. It begins at once, so that what is wrong with it is
+    said to whoever starts us."""
+    while True:
+        async with spawn(argv) as stream:
+            watching = asyncio.ensure_future(_deserted(readers))
+            reading = asyncio.ensure_future(_read(readers, stream))
+            try:
+                done, _ = await asyncio.wait(
+                    {watching, reading}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+                if reading in done:
+                    raise Failed("the probe has ended")
+            finally:
+                for task in (watching, reading):
+                    task.cancel()
+                await asyncio.wait({watching, reading})
+        readers.rested()
+        await readers.came.wait()
+
+
+async def _deserted(readers: Readers) -> None:
+    """Waits until there has been no reader for some time."""
+    while True:
+        await readers.gone.wait()
+        try:
+            async with asyncio.timeout(REST_S):
+                await readers.came.wait()
+        except TimeoutError:
+            return
+
+
+async def _read(readers: Readers, stream: Stream) -> None:
+    async for messages in stream:
+        for message in messages:
+            readers.take(message)

@@ -1,0 +1,92 @@
+"""Encoded messages on their way to a reader that may be slow: a bounded queue, from which the
+oldest frames are dropped and counted."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from perfprobe.wire.encoding import encode
+from perfprobe.wire.messages import Bytes, Frame, Message
+
+QUEUE_BYTES = 8 << 20
+"""Limit of the queue for a slow reader; two messages are kept whatever their size."""
+PIPE_BYTES = 1 << 20
+"""A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
+MOST_PARTS = 512
+"""Messages in one write; Linux takes 1024."""
+
+
+class Ended(Exception):  # noqa: N818 - an end, not an error
+    """The reader has left or a signal came."""
+
+
+class Outbox:
+    """Encoded messages on their way to a descriptor that may be slow."""
+
+    def __init__(
+        self, fd: int, limit: int = QUEUE_BYTES, encode: Callable[[Message], bytes] = encode
+    ) -> None:
+        self.fd = fd
+        self._encode = encode
+        self.lost = 0
+        self._limit = limit
+        self._queue: deque[tuple[bool, bytes]] = deque()  # (may be dropped, bytes)
+        self._bytes = 0
+        self._sent = 0  # bytes of the first message in the queue
+        os.set_blocking(fd, False)
+        with contextlib.suppress(OSError):  # not a pipe, or above this user's limit
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that the next frame drops an older one."""
+        return self._bytes > self._limit
+
+    def put(self, message: Message) -> None:
+        droppable = isinstance(message, Frame)
+        if isinstance(message, Frame):
+            self._make_room()
+            if self.lost:
+                message = dataclasses.replace(message, lost=message.lost + self.lost)
+        data = self._encode(message)
+        self._queue.append((droppable, data))
+        self._bytes += len(data)
+
+    def _make_room(self) -> None:
+        first = 1 if self._sent else 0  # dropping a message that is half sent would tear the stream
+        while self._bytes > self._limit and len(self._queue) > first + 1:
+            victim = next((i for i in range(first, len(self._queue)) if self._queue[i][0]), None)
+            if victim is None:
+                return
+            self._bytes -= len(self._queue[victim][1])
+            del self._queue[victim]
+            self.lost += 1
+
+    def flush(self) -> None:
+        """Writes what is there, with one call unless the reader is slow."""
+        while self._queue:
+            parts: list[Bytes] = [data for _, data in islice(self._queue, MOST_PARTS)]
+            parts[0] = memoryview(parts[0])[self._sent :]
+            try:
+                self._forget(os.writev(self.fd, parts))
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise Ended(f"the reader is gone ({error.strerror})") from None
+
+    def _forget(self, written: int) -> None:
+        """Drops so many bytes from the queue."""
+        self._sent += written
+        while self._queue and self._sent >= (size := len(self._queue[0][1])):
+            self._queue.popleft()
+            self._bytes -= size
+            self._sent -= size

@@ -1,0 +1,135 @@
+"""The socket for readers on this machine: who may come in, and what lies there already."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perftop.base.errors import Failed
+from perftop.process import unix_socket
+from perftop.process.unix_socket import listening, may_read
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_it_is_ours_alone_and_goes_with_us(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(path, None):
+        assert mode(path) == 0o600
+    assert not path.exists()
+
+
+def test_a_group_may_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(path, os.getgid()):
+        assert (mode(path), path.stat().st_gid) == (0o660, os.getgid())
+    with pytest.raises(Failed, match="no such group") as caught:
+        unix_socket.group_id("no-such-group-there")
+    assert caught.value.status == 2
+
+
+def test_a_dead_socket_is_replaced_and_a_living_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with (
+        listening(path, None),
+        pytest.raises(Failed, match="somebody serves"),
+        listening(path, None),
+    ):
+        pass
+    path.write_text("precious", encoding="ascii")
+    with pytest.raises(Failed, match="is no socket"), listening(path, None):
+        pass
+    assert path.read_text(encoding="ascii") == "precious"
+
+
+def test_the_socket_of_somebody_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with listening(path, None):
+        path.unlink()
+        path.write_text("theirs", encoding="ascii")
+    assert path.read_text(encoding="ascii") == "theirs"
+
+
+class Peer:
+    """What the kernel says of the other end."""
+
+    def __init__(self, uid: int, gid: int, groups: tuple[int, ...] = ()) -> None:
+        self._uid, self._gid, self._more = uid, gid, groups
+
+    def getsockopt(self, _level: int, option: int, _size: int) -> bytes:
+        if option == socket.SO_PEERCRED:
+            return unix_socket._CREDENTIALS.pack(1, self._uid, self._gid)
+        assert option == unix_socket.SO_PEERGROUPS
+        return b"".join(group.to_bytes(4, sys.byteorder) for group in self._more)
+
+
+@pytest.mark.parametrize(
+    ("peer", "group", "may"),
+    [
+        (Peer(os.geteuid(), 5), None, True),
+        (Peer(0, 0), None, True),
+        (Peer(12345, 5), None, False),
+        (Peer(12345, 5), 5, True),
+        (Peer(12345, 6, (7, 5)), 5, True),
+        (Peer(12345, 6, (7, 8)), 5, False),
+    ],
+)
+def test_who_may_come_in(peer: Peer, group: int | None, may: bool) -> None:
+    assert may_read(peer, group) is may  # type: ignore[arg-type]
+
+
+def test_the_kernel_is_asked(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert may_read(ours, None)
+        assert set(os.getgroups()) <= {os.getgid(), *unix_socket._groups(ours)}
+
+
+ACTIVATED = """
+import os, socket, sys
+made = socket.socket({family}, {kind})
+made.bind({address!r})
+{listen}
+os.dup2(made.fileno(), 3)
+os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"] = str(os.getpid() + {other}), "{count}"
+from perftop.base.errors import Failed
+from perftop.process.unix_socket import listening
+try:
+    with listening(None, None) as found:
+        print(found.fileno(), found.get_inheritable(), "LISTEN_FDS" in os.environ)
+except Failed as failed:
+    print(failed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "3 False False"),
+        ({"other": 1}, "say where by --socket"),
+        ({"count": 2}, "2 sockets, and one is needed"),
+        ({"listen": ""}, "no listening unix stream socket"),
+        ({"kind": "socket.SOCK_DGRAM", "listen": ""}, "no listening unix stream socket"),
+        ({"family": "socket.AF_INET", "address": ("127.0.0.1", 0)}, "no listening unix stream"),
+    ],
+)
+def test_systemd_may_hand_it_over(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    usual: dict[str, object] = {
+        "family": "socket.AF_UNIX", "kind": "socket.SOCK_STREAM", "address": str(tmp_path / "s"),
+        "listen": "made.listen(5)", "other": 0, "count": 1,
+    }  # fmt: skip
+    code = ACTIVATED.format(**(usual | changes))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said in done.stdout
+    if not changes:
+        assert (tmp_path / "s").exists(), "it is systemd's"

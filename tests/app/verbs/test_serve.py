@@ -1,0 +1,251 @@
+"""`perftop serve`: one probe, many readers, and nobody can harm it or the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import made
+import pytest
+from command import here, lines
+from started import children, started
+from waiting import until, wait
+
+from perfprobe import wire
+from perftop.process import probe_stream
+from perftop.process.launch import probe_command
+from perftop.process.readers import MOST, Readers
+from perftop.process.unix_socket import listening
+from perftop.recording import file
+from perftop.verbs import serve
+
+HELLO = made.hello([made.REF])
+SOURCE = ("--source", "sim:idle,cpus=4,speed=10", "--sample", "100ms")
+
+
+def frame(seq: int) -> wire.Frame:
+    return made.frame(HELLO, seq, {"ref": [seq, seq]})
+
+
+def large(seq: int) -> wire.Frame:
+    found = frame(seq)
+    return wire.Frame(seq, found.time_ns, found.blocks, records={"x": b"x" * 200_000})
+
+
+def received(peer: socket.socket) -> list[wire.Message]:
+    """All that lies in the socket now."""
+    decoder = wire.Decoder()
+    found: list[wire.Message] = []
+    peer.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while data := peer.recv(1 << 20):
+            found += decoder.feed(data)
+    return found
+
+
+@contextlib.contextmanager
+def pair(readers: Readers) -> Iterator[socket.socket]:
+    ours, theirs = socket.socketpair()
+    assert readers.admit(ours)
+    with theirs:
+        yield theirs
+
+
+def played(script: Callable[[Readers], Awaitable[None]]) -> None:
+    async def play() -> None:
+        readers = Readers()
+        try:
+            await script(readers)
+        finally:
+            readers.close()
+
+    asyncio.run(play())
+
+
+def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
+    async def script(readers: Readers) -> None:
+        gone = wire.Note("hotplug", 5, data={"cpu": 1, "online": False})
+        for message in (HELLO, frame(0), gone, wire.Note("warning", 6, data={"text": "x"})):
+            readers.take(message)
+        with pair(readers) as late:
+            readers.take(frame(1))
+            hello, note, first = received(late)
+        assert isinstance(hello, wire.Hello)
+        assert isinstance(note, wire.Note)
+        assert note.kind == "hotplug"
+        assert isinstance(first, wire.Frame)
+        assert first.seq == 1
+
+    played(script)
+
+
+def test_a_slow_reader_loses_frames_is_told_and_costs_the_others_nothing() -> None:
+    async def script(readers: Readers) -> None:
+        readers.take(HELLO)
+        found: list[wire.Message] = []
+        with pair(readers) as slow, pair(readers) as quick:
+            decoder = wire.Decoder()
+            quick.setblocking(False)
+            for seq in range(100):
+                readers.take(large(seq))
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                    with contextlib.suppress(BlockingIOError):
+                        found += decoder.feed(quick.recv(1 << 20))
+            assert len(found) == 101
+            assert all(m.lost == 0 for m in found if isinstance(m, wire.Frame))
+            (backlog,) = (box._bytes for box in readers._outboxes.values() if box)
+            assert backlog < 3 << 20
+            got: list[wire.Message] = []
+            slow.setblocking(False)
+            hers = wire.Decoder()
+
+            def drained() -> bool:
+                with contextlib.suppress(BlockingIOError):
+                    got.extend(hers.feed(slow.recv(1 << 20)))
+                return isinstance(got[-1], wire.Frame) and got[-1].seq == 99
+
+            await until(drained, "the last frame")
+        frames = [m for m in got if isinstance(m, wire.Frame)]
+        assert frames[-1].lost == 100 - len(frames) > 0
+
+    played(script)
+
+
+def test_a_reader_that_leaves_is_forgotten_and_the_last_one_is_noticed() -> None:
+    async def script(readers: Readers) -> None:
+        readers.take(HELLO)
+        with pair(readers):
+            assert readers.came.is_set()
+        readers.take(frame(0))
+        assert (len(readers), readers.gone.is_set()) == (0, True)
+
+    played(script)
+
+
+def test_readers_are_bounded() -> None:
+    async def script(readers: Readers) -> None:
+        with contextlib.ExitStack() as stack:
+            for _ in range(MOST):
+                stack.enter_context(pair(readers))
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                assert not readers.admit(ours)
+
+    played(script)
+
+
+def test_what_a_reader_writes_goes_nowhere() -> None:
+    async def script(readers: Readers) -> None:
+        readers.take(HELLO)
+        with pair(readers) as hostile:
+            with pytest.raises(BrokenPipeError):
+                hostile.send(b"batch 5\n")
+            readers.take(frame(0))
+            assert len(received(hostile)) == 2
+
+    played(script)
+
+
+@contextlib.contextmanager
+def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    with started("serve", "--socket", str(path), *(more or SOURCE), heard=True) as process:
+        wait(lambda: path.exists() or process.poll() is not None, "the socket")
+        yield process
+
+
+def test_stat_and_record_read_what_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with server(path) as process:
+        done = here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
+        assert done.returncode == 0, done.stderr
+        (hello,) = lines(done.stdout, "hello")
+        assert len(hello["topology"]) == 4
+        assert len(lines(done.stdout, "interval")) == 2
+        kept = tmp_path / "kept"
+        done = here("record", "--attach", f"unix:{path}", "-o", str(kept), "--duration", "1s")
+        assert done.returncode == 0, done.stderr
+        with file.Recording(kept) as recording:
+            assert len(recording.hello.topology) == 4
+        (probe,) = children(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert not path.exists()
+        wait(lambda: not Path(f"/proc/{probe}").exists(), "the probe ends")
+
+
+def test_hostile_bytes_harm_neither_server_nor_readers(tmp_path: Path) -> None:
+    path, rng = tmp_path / "s", random.Random(17)
+    with server(path) as process:
+        for _ in range(50):
+            with socket.socket(socket.AF_UNIX) as hostile:
+                hostile.connect(str(path))
+                with contextlib.suppress(OSError):
+                    hostile.sendall(rng.randbytes(20_000))
+        assert here("stat", "--attach", f"unix:{path}", "-n", "1").returncode == 0
+        assert process.poll() is None
+
+
+def test_a_probe_that_cannot_start_is_told_at_once(tmp_path: Path) -> None:
+    with server(tmp_path / "s", "--source", "sim:nonsense") as process:
+        assert process.wait(20) == 2
+        assert process.stderr
+        assert b"nonsense" in process.stderr.read()
+
+
+def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "REST_S", 0.2)
+    starts: list[int] = []
+    again = probe_stream.spawn
+
+    def counted(argv: list[str]) -> Any:
+        starts.append(1)
+        return again(argv)
+
+    monkeypatch.setattr(serve, "spawn", counted)
+    path = tmp_path / "s"
+    argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
+
+    async def play() -> None:
+        with listening(path, None) as listener:
+            serving = asyncio.ensure_future(serve._serve(listener, serve.Options(argv, path)))
+            await until(lambda: not children(os.getpid()) and starts, "the probe rests")
+            for turn in (2, 3):
+                reader, writer = await asyncio.open_unix_connection(path)
+                decoder = wire.Decoder()
+                found: list[wire.Message] = []
+                while len(found) < 3:
+                    found += decoder.feed(await reader.read(1 << 16))
+                assert isinstance(found[0], wire.Hello)
+                assert len(starts) == turn
+                writer.close()
+                await until(lambda: not children(os.getpid()), "the probe rests again")
+            os.kill(os.getpid(), signal.SIGTERM)
+            await serving
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (("stat", "--attach", "unix:/nonexistent/s"), 3, "there is no such socket"),
+        (("stat", "--attach", "tcp:1"), 2, "is no address"),
+        (("stat", "--attach", "unix:/x", "--host", "n7"), 2, "--host is chosen"),
+        (("stat", "--attach", "unix:/x", "--source", "os"), 2, "--source is chosen"),
+        (("serve",), 2, "--socket"),
+        (("serve", "--socket", "/nonexistent/s"), 1, "cannot listen"),
+        (("serve", "--socket", "/x", "--group", "no-such-group"), 2, "no such group"),
+    ],
+)
+def test_mistakes_are_told(arguments: tuple[str, ...], status: int, text: str) -> None:
+    done = here(*arguments)
+    assert (done.returncode, text in done.stderr) == (status, True), done.stderr
