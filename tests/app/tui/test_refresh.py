@@ -9,7 +9,7 @@ import pytest
 from calls import counted_calls
 from painted import Told, messages, shown
 from textual import events
-from waiting import until
+from waiting import quiet, until
 
 from perfprobe import wire
 from perftop.tui.screen.messages import Refreshed
@@ -54,9 +54,10 @@ def test_what_says_the_same_is_neither_made_nor_written() -> None:
         async with shown(messages(64, SAMPLES)) as app:
             screen = app.screen_stack[0]
             assert isinstance(screen, Monitor)
+            await quiet()
             written, built = app.terminal.written, screen.view.built
             screen.on_refreshed(same(app))
-            await asyncio.sleep(0.1)
+            await quiet()
             return app.terminal.written - written, screen.view.built - built
 
     assert asyncio.run(act()) == (0, 0)

@@ -10,7 +10,7 @@ from perftop.base.times import length, running
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, width
 from perftop.output import sentences
-from perftop.output.episode_costs import grouped
+from perftop.output.episode_costs import cost, grouped, rank
 from perftop.output.episode_words import cause, pieces, where_briefly
 from perftop.tui.frame.status import Status
 from perftop.tui.shared import episode_style
@@ -83,13 +83,14 @@ def going_on(session: Session, interval: Interval | None, status: Status) -> lis
 
 
 def _last(session: Session, now_ns: int) -> Episode | None:
-    """The episode that ended last, if that is not too long ago; `now_ns` may be in the past."""
+    """The episode that ended last, if that is not too long ago, and of several that ended together
+    the costliest; `now_ns` may be in the past."""
     found = [
         e
         for e in session.episodes(now_ns - LINGERS_NS, now_ns)
-        if e.end_ns is not None and now_ns - LINGERS_NS < e.end_ns <= now_ns
+        if e.end_ns is not None and e.end_ns <= now_ns and episode_style.wrong(e)
     ]
-    return max(filter(episode_style.wrong, found), key=lambda e: e.end_ns or 0, default=None)
+    return max(found, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e)), default=None)
 
 
 def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:

@@ -167,6 +167,18 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
     assert alert.line(session, interval, Status(0), 80).mood == "calm"
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_of_what_ended_together_the_costliest_is_told(*, reverse: bool) -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    at_ns = session.now_ns
+    ended = [
+        Episode("steal", cpus, at_ns - 2 * 10**9, at_ns, 0.2, "hypervisor")
+        for cpus in ([0, 1], [0, 1, 2, 3])
+    ]
+    session.ended.extend(ended[::-1] if reverse else ended)
+    assert "CPUs 0-3" in text(session, interval, Status(0))
+
+
 def test_what_costs_nothing_does_not_linger() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
