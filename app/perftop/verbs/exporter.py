@@ -50,7 +50,7 @@ class Exporter:
         self._detail = options.detail
         self._sockets = sockets
         self._file = None if options.text_file is None else TextFile(options.text_file)
-        self._door = Door(self._render)
+        self._door = Door(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._session: Session | None = None
         self._page: Page | None = None
         self._since_ns: int | None = None
@@ -92,7 +92,8 @@ class Exporter:
                 complain(warned[-1])
         return new
 
-    def _render(self, openmetrics: bool) -> bytes | None:
+    def page(self, *, openmetrics: bool) -> bytes | None:
+        """What is handed out; None while the probe is silent."""
         page, session = self._page, self._session
         assert page is not None
         assert session is not None
@@ -141,13 +142,17 @@ HOMES = "/home", "/root", "/run/user"
 """Directories that the service cannot see."""
 
 
+def shipped(name: str) -> str:
+    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
+    return place.read_text(encoding="utf-8")
+
+
 def show(name: str) -> int:
     """Prints one of them. The service runs this installation."""
-    place = resources.files("perftop.output.exporter") / "shipped" / SHIPPED[name]
     own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(own or "/usr/bin/perftop").absolute()
     if name == "unit" and any(program.is_relative_to(home) for home in HOMES):
         complain(f"{program} lies in a home, which the service cannot see: install perftop "
                  "elsewhere, for instance in /opt")  # fmt: skip
-    sys.stdout.write(place.read_text(encoding="utf-8").replace("@PERFTOP@", str(program)))
+    sys.stdout.write(shipped(name).replace("@PERFTOP@", str(program)))
     return 0

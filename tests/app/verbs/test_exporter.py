@@ -2,74 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
+import asyncio
 import os
-import re
 import signal
 import socket
 import stat
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from command import argv, here
+from exported import messages
 from scraped import series
+from scraping import Running, exporter, started
 from started import children
 from waiting import wait
 
+from perfprobe import wire
 from perftop.output.exporter.http import OPENMETRICS, TEXT
+from perftop.verbs import exporter as verb
 
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
-READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
-
-
-class Running:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
-        assert process.stderr is not None
-        self.said = process.stderr.readline()
-        found = READY.match(self.said)
-        assert found, self.said + process.stderr.read()
-        self.kind, self.where, self.series = found[1], found[2].decode(), int(found[3])
-
-    def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
-        """Status, form and body."""
-        if self.kind == b"unix:":
-            connection = http.client.HTTPConnection("localhost", timeout=20)
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.connect(self.where)
-        else:
-            connection = http.client.HTTPConnection(self.where.partition("/")[0], timeout=20)
-        with contextlib.closing(connection):
-            connection.request("GET", path, headers={"Accept": accept})
-            found = connection.getresponse()
-            return found.status, found.getheader("Content-Type", ""), found.read()
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
-        self.process.send_signal(number)
-        return self.process.wait(30), self.process.communicate()[1]
-
-
-@contextlib.contextmanager
-def exporter(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        argv("exporter", *arguments), stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
-    with exporter(*SIM, "--listen", "127.0.0.1:0") as process:
-        running = Running(process)
+    with exporter(*SIM, "--listen", "127.0.0.1:0") as running:
         status, kind, body = running.get()
         assert (status, kind) == (200, TEXT)
         assert len(series(body, openmetrics=False)) == running.series
@@ -82,7 +41,7 @@ def test_it_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
             return now["perftop_smt_seconds_total", "0", "lp0"] > before
 
         wait(grown, "counters that grow")
-        probes = children(process.pid)
+        probes = children(running.process.pid)
         assert probes
         assert running.end(number) == (0, b"")
         assert not any(Path(f"/proc/{pid}").exists() for pid in probes)
@@ -90,8 +49,7 @@ def test_it_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
 
 def test_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "perftop.sock"
-    with exporter(*SIM, "--listen", f"unix:{path}", "--detail", "cpu") as process:
-        running = Running(process)
+    with exporter(*SIM, "--listen", f"unix:{path}", "--detail", "cpu") as running:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         found = series(running.get()[2], openmetrics=False)
         assert ("perftop_cpu_seconds_total", "3", "busy", "0") in found
@@ -104,22 +62,17 @@ def test_a_socket_is_handed_over(tmp_path: Path) -> None:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         one.listen()
-        started = (
+        code = (
             "import os, sys; os.dup2(int(sys.argv[1]), 3); "
             "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); "
             "os.execv(sys.argv[2], sys.argv[2:])"
         )
-        command = [sys.executable, "-c", started, str(one.fileno()), *argv("exporter", *SIM)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, pass_fds=[3, one.fileno()]
-                              if one.fileno() != 3 else [3]) as process:  # fmt: skip
-            try:
-                running = Running(process)
-                assert running.where.startswith(f"127.0.0.1:{one.getsockname()[1]}/")
-                assert running.get()[0] == 200
-                assert running.end()[0] == 0
-            finally:
-                if process.poll() is None:
-                    process.kill()
+        command = [sys.executable, "-c", code, str(one.fileno()), *argv("exporter", *SIM)]
+        with started(command, [one.fileno()]) as process:
+            running = Running(process)
+            assert running.where.startswith(f"127.0.0.1:{one.getsockname()[1]}/")
+            assert running.get()[0] == 200
+            assert running.end()[0] == 0
 
 
 def test_a_port_in_use_ends_it_at_once_with_1() -> None:
@@ -141,32 +94,37 @@ def test_a_source_that_is_not_there_ends_it_with_3(tmp_path: Path) -> None:
 
 
 def test_a_probe_that_dies_ends_it_with_1(tmp_path: Path) -> None:
-    with exporter(*SIM, "--listen", f"unix:{tmp_path / 's'}") as process:
-        Running(process)
-        os.kill(children(process.pid)[0], signal.SIGKILL)
-        assert process.wait(30) == 1
+    with exporter(*SIM, "--listen", f"unix:{tmp_path / 's'}") as running:
+        os.kill(children(running.process.pid)[0], signal.SIGKILL)
+        assert running.process.wait(30) == 1
 
 
-def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(tmp_path: Path) -> None:
-    """Five samples, ten seconds at least, without a word: the page is not handed out."""
-    from perftop.verbs import exporter as verb
-
+def test_a_probe_that_is_silent_is_not_taken_for_a_machine_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After some samples without a word the page is not handed out any more."""
     assert verb.STALE_S >= 10
-    with exporter(*SIM, "--listen", f"unix:{tmp_path / 's'}") as process:
-        running = Running(process)
-        (probe,) = children(process.pid)
-        os.kill(probe, signal.SIGSTOP)
-        try:
-            wait(lambda: running.get()[0] == 503, "it says that it knows nothing")
-        finally:
-            os.kill(probe, signal.SIGCONT)
-        wait(lambda: running.get()[0] == 200, "it knows again")
+
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield messages("steady,cpus=4", 2)
+
+    async def heard() -> tuple[bytes | None, bytes | None]:
+        one = verb.Exporter(verb.Options([]), [])
+        await one.consume(stream())
+        before = one.page(openmetrics=True)
+        monkeypatch.setattr(verb, "STALE_S", -1.0)
+        monkeypatch.setattr(verb, "STALE_SAMPLES", -1)
+        return before, one.page(openmetrics=True)
+
+    before, after = asyncio.run(heard())
+    assert before is not None
+    assert after is None
 
 
 def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
     """It listens nowhere then, and nothing is left at the end."""
     path = tmp_path / "perftop.prom"
-    with exporter(*SIM, "--textfile", str(path)) as process:
+    with started(argv("exporter", *SIM, "--textfile", str(path))) as process:
         wait(path.exists, "the file")
         found = series(path.read_bytes(), openmetrics=False)
         assert found["perftop_series",] == len(found)

@@ -1,0 +1,234 @@
+"""What goes with the exporter, checked by the programs that it is for; those that are not installed
+are told by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import argv
+from exported import messages
+from scraped import fed, shown
+
+from perftop.output.exporter.page import DETAILS, Detail
+from perftop.verbs.exporter import SHIPPED, shipped
+
+WORDS = re.compile(r"\bperftop_[a-z_]+")
+INTERVAL = "$__rate_interval"
+LIMIT = 2.0
+"""Exposure of the service, by systemd's own measure of 0 to 10."""
+
+
+def program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def run(*command: str | Path, status: int = 0, **more: Any) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **more)
+    assert done.returncode == status, done.stdout + done.stderr
+    return str(done.stdout + done.stderr)
+
+
+def expressions() -> Iterator[str]:
+    """Those of the board's panels."""
+    for panel in json.loads(shipped("dashboard"))["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"]
+
+
+def samples() -> set[str]:
+    """All names of samples that the exporter can tell."""
+    told = [*shown(fed(messages("turbo-drop,cpus=4", 20))[1]),
+            *shown(fed(messages("guest", 1))[1])]  # fmt: skip
+    return {name for name, *_ in told}
+
+
+# --- Prometheus
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("spec", ["turbo-drop,cpus=8", "guest"])
+def test_promtool_finds_nothing_wrong_with_the_page(spec: str, detail: Detail) -> None:
+    tool = program("promtool")
+    text = fed(messages(spec, 20), detail)[1].text(openmetrics=False).decode()
+    assert run(tool, "check", "metrics", input=text) == ""
+
+
+def test_promtool_takes_the_rules(tmp_path: Path) -> None:
+    tool = program("promtool")
+    path = tmp_path / "rules.yml"
+    path.write_text(shipped("rules"))
+    assert "15 rules found" in run(tool, "check", "rules", path)
+
+
+CASES = """
+rule_files: [rules.yml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'perftop_below_ceiling_seconds_total{instance="a",package="0",cause="power-pl1"}'
+        values: '0+7x120'
+      - series: 'perftop_below_ceiling_seconds_total{instance="b",package="0",cause="power-pl1"}'
+        values: '0+5x120'
+      - series: 'perftop_below_ceiling_seconds_total{instance="c",package="1",cause="policy"}'
+        values: '0+60x120'
+      - series: 'perftop_smt_seconds_total{instance="a",package="0",state="both"}'
+        values: '0+30x120'
+      - series: 'perftop_smt_seconds_total{instance="a",package="1",state="neither"}'
+        values: '0+90x120'
+      - series: 'perftop_cycles_total{instance="a",package="0",ring="all"}'
+        values: '0+3000x120'
+      - series: 'perftop_cycles_total{instance="a",package="0",ring="kernel"}'
+        values: '0+900x120'
+      - series: 'perftop_reference_cycles_total{instance="a",package="0",ring="all"}'
+        values: '0+2000x120'
+      - series: 'perftop_tsc_hertz{instance="a"}'
+        values: '2000000000x120'
+      - series: 'perftop_cpu_seconds_total{instance="a",package="0",mode="busy"}'
+        values: '0+50x120'
+      - series: 'perftop_cpu_seconds_total{instance="a",package="0",mode="steal"}'
+        values: '0+10x120'
+    promql_expr_test:
+      - expr: instance:perftop_smt:ratio_rate5m
+        eval_time: 30m
+        exp_samples:
+          - {labels: 'instance:perftop_smt:ratio_rate5m{instance="a",state="both"}', value: 0.25}
+          - {labels: 'instance:perftop_smt:ratio_rate5m{instance="a",state="neither"}', value: 0.75}
+      - expr: instance:perftop_clock_hertz:rate5m
+        eval_time: 30m
+        exp_samples:
+          - {labels: 'instance:perftop_clock_hertz:rate5m{instance="a"}', value: 3000000000}
+      - expr: round(instance:perftop_below_ceiling:ratio_rate5m{cause="policy"}, 0.001)
+        eval_time: 30m
+        exp_samples:
+          - {labels: '{instance="c",cause="policy"}', value: 1}
+    alert_rule_test:
+      - alertname: PerftopBelowCeiling
+        eval_time: 90m
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, package: 0, cause: power-pl1}
+            exp_annotations:
+              summary: Package 0 of a runs below its ceiling.
+              description: >-
+                In 11.67% of the last hour its clock was below what turbo allows. Cause: power-pl1.
+      - alertname: PerftopSteal
+        eval_time: 90m
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a, mode: steal}
+            exp_annotations:
+              summary: The hypervisor of a runs others in place of its CPUs.
+              description: For 16.67% of the time of all CPUs.
+      - alertname: PerftopInvoluntaryHalts
+        eval_time: 90m
+        exp_alerts: []
+"""
+
+
+def test_the_alert_is_for_a_package_below_its_ceiling_for_a_tenth_of_an_hour(
+    tmp_path: Path,
+) -> None:
+    """Seven seconds a minute are 11.7 %; five are not enough; what somebody set is no alarm."""
+    tool = program("promtool")
+    (tmp_path / "rules.yml").write_text(shipped("rules"))
+    (tmp_path / "cases.yml").write_text(CASES)
+    assert "SUCCESS" in run(tool, "test", "rules", "cases.yml", cwd=tmp_path)
+
+
+def test_rules_and_board_ask_for_what_there_is() -> None:
+    there = samples()
+    text = [shipped("rules").replace("instance:perftop_", "instance:"), *expressions()]
+    asked = {word for each in text for word in WORDS.findall(each)}
+    assert len(asked) > 10
+    assert asked <= there
+
+
+# --- Grafana
+
+
+def test_promtool_takes_every_expression_of_the_board(tmp_path: Path) -> None:
+    tool = program("promtool")
+    rules = [
+        {"record": f"a:b{i}", "expr": expression.replace(INTERVAL, "5m").replace("$instance", ".*")}
+        for i, expression in enumerate(expressions())
+    ]
+    assert not [rule for rule in rules if "$" in rule["expr"]]
+    path = tmp_path / "board.yml"
+    path.write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in run(tool, "check", "rules", path)
+
+
+def test_the_board_is_whole() -> None:
+    """Every panel has its place, its source and a span of rates that fits any scrape interval."""
+    board = json.loads(shipped("dashboard"))
+    assert {board["title"], board["uid"]} == {"perftop"}
+    variables = {each["name"] for each in board["templating"]["list"]}
+    assert variables == {"datasource", "instance"}
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["title"]
+        x, y, w, h = (panel["gridPos"][key] for key in "xywh")
+        cells = {(column, row) for column in range(x, x + w) for row in range(y, y + h)}
+        assert x + w <= 24
+        assert not taken & cells
+        taken |= cells
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    for expression in expressions():
+        assert 'instance=~"$instance"' in expression
+        assert expression.count("rate(") == expression.count(f"[{INTERVAL}]")
+
+
+# --- systemd
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """A directory with both, as they are printed. The service runs a program that exists."""
+    for name in ("unit", "socket"):
+        text = run(*argv("exporter", f"--print-{name}"))
+        path = tmp_path / SHIPPED[name]
+        start = re.compile(r"^ExecStart=\S+/perftop exporter$", re.MULTILINE)
+        assert start.search(text) or name != "unit"
+        path.write_text(start.sub("ExecStart=/bin/true exporter", text))
+    return tmp_path
+
+
+def test_systemd_takes_the_units(units: Path) -> None:
+    tool = program("systemd-analyze")
+    assert run(tool, "verify", units / "perftop.service", units / "perftop.socket") == ""
+
+
+def test_the_service_is_hardened(units: Path) -> None:
+    tool = program("systemd-analyze")
+    said = run(tool, "security", "--offline=true", units / "perftop.service")
+    (level,) = re.findall(r"Overall exposure level for perftop\.service: ([0-9.]+)", said)
+    assert float(level) <= LIMIT
+
+
+def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
+    text = shipped("unit")
+    for name in ("AmbientCapabilities", "CapabilityBoundingSet"):
+        assert f"\n{name}=CAP_PERFMON CAP_BPF\n" in text
+    assert "\nDynamicUser=yes\n" in text
+
+
+# --- all of them are in the package
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_it_is_printed_as_it_lies_in_the_package(name: str) -> None:
+    printed = run(*argv("exporter", f"--print-{name}"))
+    ours = shipped(name).split("@PERFTOP@")
+    assert all(part in printed for part in ours)

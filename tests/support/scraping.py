@@ -1,0 +1,66 @@
+"""The exporter as a program, and a client of it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+
+from command import argv
+
+READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
+
+
+class Running:
+    """An exporter that listens."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        found = READY.match(said)
+        assert found, said + process.stderr.read()
+        self.kind, self.where, self.series = found[1], found[2].decode(), int(found[3])
+
+    def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
+        """Status, form and body."""
+        address = "localhost" if self.kind == b"unix:" else self.where.partition("/")[0]
+        connection = http.client.HTTPConnection(address, timeout=20)
+        if self.kind == b"unix:":
+            connection.sock = socket.socket(socket.AF_UNIX)
+            connection.sock.connect(self.where)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers={"Accept": accept})
+            found = connection.getresponse()
+            return found.status, found.getheader("Content-Type", ""), found.read()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
+        """Status, and what it said last."""
+        self.process.send_signal(number)
+        return self.process.wait(30), self.process.communicate()[1]
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], pass_fds: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program; killed at the end if need be."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, pass_fds=pass_fds
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@contextlib.contextmanager
+def exporter(*arguments: str) -> Iterator[Running]:
+    with started(argv("exporter", *arguments)) as process:
+        yield Running(process)
