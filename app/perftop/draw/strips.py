@@ -112,6 +112,11 @@ def number(value: float, digits: int, width: int, key: str = "text") -> Run:
     return f"{value:>{width}.{digits}f}", key
 
 
+def at_rest(width: int) -> Run:
+    """In place of a number per running time of a CPU that hardly ran."""
+    return f"{theme.NEITHER:>{width}}", "faint"
+
+
 def doubted(run: Run) -> Run:
     """The number with the sign of doubt before it, in place of a blank at its left."""
     value = run[0].lstrip()

@@ -41,6 +41,15 @@ def measured(column: Column, session: Session, interval: Interval) -> Floats:
     return spread(session, interval.split.states[:, STATES.index(column.key)])
 
 
+def shown(column: Column, session: Session, interval: Interval) -> Floats:
+    """As `measured`; NaN also where a CPU at rest has a number per running time."""
+    values = measured(column, session, interval)
+    if not column.of_running:
+        return values
+    found: Floats = np.where(interval.resting, np.nan, values)
+    return found
+
+
 def spread(session: Session, by_core: Floats) -> Floats:
     """What cores have, by position of their CPUs; NaN where none is known, and for all if a core
     has come since."""
@@ -105,9 +114,9 @@ class Tabular:
         return keys | ({_SMI.key} & counters.keys())
 
     def values(self, key: str, interval: Interval) -> Floats:
-        """By position of the CPU; NaN where unknown."""
+        """By position of the CPU; NaN where unknown or not shown."""
         if key in METRICS or key in STATES:
-            return measured(BY_KEY[key], self._session, interval)
+            return shown(BY_KEY[key], self._session, interval)
         if key == _CEILING.key:
             return spread(self._session, interval.ceiling_hz)
         count = interval.counts.get(key)

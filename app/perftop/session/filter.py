@@ -19,7 +19,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
-from perftop.session.columns import BY_KEY, measured
+from perftop.session.columns import BY_KEY, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -223,7 +223,7 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
     def test(session: Session, interval: Interval | None) -> Bools:
         if interval is None:
             return np.zeros(len(session.topology), bool)
-        values = measured(column, session, interval)
+        values = shown(column, session, interval)
         found: Bools = ~np.isnan(values) & (compare(values, level) != negated)
         return found
 

@@ -15,6 +15,7 @@ from perftop.samples.doubt import Codes, Doubt, listed
 from perftop.samples.evaluation import Values
 from perftop.samples.lost import KEY
 from perftop.samples.metrics import COUNTS, INDEX
+from perftop.samples.rest import resting
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import Split
@@ -41,6 +42,8 @@ class Interval:
     counted: Floats | None
     """Share of the time for which perf counted; None: all of it, or not perf."""
     online: Bools
+    resting: Bools
+    """CPUs whose numbers per running time are not shown; they hardly ran."""
     doubts: Codes
     """(CPUs, counters): the newest reason why a counter was left out of a sample."""
     keys: tuple[str, ...]
@@ -118,8 +121,12 @@ class Span:
         parts[:, INDEX[KEY]] = self._lost
         return Values(*parts)
 
-    def interval(self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look) -> Interval:
-        """What the sums say; `sieve` knows who is online at the end."""
+    def interval(
+        self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look,
+        rested: Bools | None = None,
+    ) -> Interval:  # fmt: skip
+        """What the sums say; `sieve` knows who is online at the end. `rested`: who was at rest
+        before."""
         counters = sieve.counters
         values, split, ceilings = self._known(sieve)
         counts = {
@@ -143,6 +150,7 @@ class Span:
             packages=machine_totals.by_package(sieve.counters, self.delta),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
+            resting=resting(values["util"], rested),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             samples=self.samples,

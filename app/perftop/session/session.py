@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from perfprobe import wire
+from perftop.base.arrays import Bools
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
@@ -98,6 +99,8 @@ class Session:
         self.frames = 0
         self.sample: Sample | None = None
         """Of the newest frame; None: that one was only a baseline."""
+        self._rested: Bools | None = None
+        """Who was at rest in the last interval."""
         self.look = Look()
         """The latest record of who runs where."""
         self._look_ns = 0
@@ -232,7 +235,9 @@ class Session:
         """The interval since the last call, and the start of the next."""
         span, self._span = self._span, nothing(self.sieve, self.now_ns)
         self._seq += 1
-        return self._interval(span)
+        interval = self._interval(span)
+        self._rested = interval.resting
+        return interval
 
     @property
     def span_ns(self) -> int:
@@ -258,7 +263,8 @@ class Session:
     def _interval(self, span: Span) -> Interval:
         now_ns = self.now_ns
         look = self.look if now_ns - self._look_ns <= TASKS_NS else Look()
-        return span.interval(self.sieve, now_ns, self.unix(now_ns), self._seq, look)
+        unix = self.unix(now_ns)
+        return span.interval(self.sieve, now_ns, unix, self._seq, look, self._rested)
 
     def _frame(self, frame: wire.Frame, sample: Sample | None) -> None:
         since_ns, self.now_ns = self.now_ns, frame.time_ns

@@ -9,7 +9,7 @@ from math import isnan, nan
 
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw import strips, theme
-from perftop.draw.strips import QUIET, Run, fit, foreign, width
+from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
@@ -113,6 +113,9 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
     scale, digits = metric.scale(scene.unit, brief=True)
     cells = []
     for rows, value in _told(scene, *values.now(scene.interval, scene.place, key)):
+        if metric.of_running and scene.interval.resting[list(rows)].all():
+            cells.append([at_rest(VALUE - 1), (" ", "text")])
+            continue
         style = _style(scene, key, value)
         cells.append(_cell(scene, key, rows, value, f"{value * scale:.{digits}f}", style))
         if key == "busy_hz" and _dropped(scene, value):

@@ -10,8 +10,8 @@ import numpy as np
 
 from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
-from perftop.draw.strips import Run, doubted, fit, foreign, shed, spread, task, width
-from perftop.samples.metrics import INDEX
+from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, shed, spread, task, width
+from perftop.samples.metrics import INDEX, METRICS
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
@@ -25,7 +25,7 @@ Piece = tuple[int, list[Run]]
 """Rank (the highest is left out first) and text."""
 TOLD = 52
 """Columns reserved for the outlier, so that nothing moves when one appears."""
-SIGNS = 34
+SIGNS = 42
 """Columns for the meaning of the signs."""
 NARROW = 100
 """Minimum columns for a full ramp; below it every other step is shown."""
@@ -61,7 +61,8 @@ def legend(
     how = next((way for way in ways if width(way) <= room), ways[-1])
     left: list[Run] = [(" ", "text"), *how, ("  ", "text"), *ramp]
     if size - width(left) - TOLD >= SIGNS:
-        left += [("   – ", "faint"), ("unknown  ", "dim"), (theme.SUSPECT, "dim"),
+        idle = "idle or " if heat.field.of_running else ""
+        left += [("   – ", "faint"), (f"{idle}unknown  ", "dim"), (theme.SUSPECT, "dim"),
                  (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim")]  # fmt: skip
     room = size - width(left) - 3
     right = outlier(heat, places, room)
@@ -198,6 +199,8 @@ def _value(heat: Heat, row: int, wide: int, interval: Interval) -> Run:
     value = heat.values[row]
     if not interval.online[row]:
         return f"{'off':>{wide}}", "dim"
+    if interval.resting[row] and heat.field.of_running:
+        return at_rest(wide)
     if isnan(value):
         return f"{MISSING:>{wide}}", "faint"
     told: Run = f"{heat.text(value):>{wide}}", "bright"
@@ -209,6 +212,7 @@ def _numbers(session: Session, interval: Interval, place: Place, heat: Heat) -> 
     rows = list(place.rows)
 
     trouble = heat.troubles.of(rows) if heat.troubles else None
+    chosen = session.evaluator.chosen
     values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
 
     def told(key: str, i: int, text: str) -> Run:
@@ -217,18 +221,22 @@ def _numbers(session: Session, interval: Interval, place: Place, heat: Heat) -> 
         lost = trouble is not None and (rows[i], key) in trouble.lost
         return text, "alarm" if lost else "text"
 
+    def one(key: str, i: int, wide: int, text: str) -> Run:
+        if interval.resting[rows[i]] and METRICS[key].of_running:
+            return at_rest(wide)
+        return told(key, i, f"{MISSING if isnan(values[key][i]) else text:>{wide}}")
+
     def each(key: str, scale: float, digits: int) -> Iterator[Run]:
         for i, value in enumerate(values[key]):
-            shown = MISSING if isnan(value) else f"{value * scale:.{digits}f}"
-            yield told(key, i, " " * bool(i) + f"{shown:>{4 + (digits < 2)}}")
+            yield one(key, i, 4 + (digits < 2) + bool(i), f"{value * scale:.{digits}f}")
 
     lead = int(busiest(np.array(values["util"]), np.array(values["busy_hz"])))
     if heat.field.key != "util" and not all(map(isnan, values["util"])):
         yield 6, [("busy ", "dim"), *each("util", 100.0, 1), (" %", "dim")]
-    if not isnan(hz := values["busy_hz"][lead]):
+    if chosen["busy_hz"]:
         ceiling = float(interval.ceiling_hz[place.at])
         of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (heat.hz(ceiling), "text")]
-        clock = told("busy_hz", lead, heat.hz(hz))
+        clock = one("busy_hz", lead, 4, heat.hz(values["busy_hz"][lead]))
         yield 2, [("clock ", "dim"), clock, *of, (f" {heat.clock.name}", "dim")]
     split = interval.split
     both = float(split.states[place.at][3])
@@ -237,7 +245,7 @@ def _numbers(session: Session, interval: Interval, place: Place, heat: Heat) -> 
     elif split.method[place.at] == "bounds" and not isnan(low := float(split.low[place.at][3])):
         high = float(split.high[place.at][3])
         yield 4, [("both ", "dim"), (f"{100 * low:.0f}–{100 * high:.0f}", "text"), (" %", "dim")]
-    if heat.field.key != "ipc" and not all(map(isnan, values["ipc"])):
+    if heat.field.key != "ipc" and chosen["ipc"]:
         yield 3, [("IPC ", "dim"), *each("ipc", 1.0, 2)]
 
 
@@ -248,6 +256,8 @@ def _against(session: Session, interval: Interval, place: Place, heat: Heat) -> 
             yield f"{theme.SUSPECT} {foreign(reason)}"
     for row in place.rows:
         if interval.online[row] and isnan(heat.values[row]):
+            if interval.resting[row] and heat.field.of_running:
+                continue
             bounds = interval.split.method[place.at] == "bounds"
             why = Reasons(session).in_short(heat.field.key, row, bounds=bounds)
             yield f"{MISSING}: {foreign(why)}"

@@ -11,7 +11,7 @@ import numpy as np
 from perftop.base.format import MISSING, ClockUnit, clock_unit
 from perftop.draw.heat_ramp import OFF
 from perftop.samples.metrics import Column
-from perftop.session.columns import doubted, measured
+from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
@@ -78,7 +78,7 @@ class HeatReader:
         known = fields(session)
         at = next((i for i, f in enumerate(known) if f.key == choice.metric), 0)
         field = known[at]
-        values = np.where(interval.online, measured(field, session, interval), nan)
+        values = np.where(interval.online, shown(field, session, interval), nan)
         held = before.scale if before is not None and before.field == field else None
         fitted = scale(field, values[session.shown], held)
         levels = np.where(interval.online, fitted.levels(values), OFF)

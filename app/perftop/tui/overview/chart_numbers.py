@@ -8,7 +8,7 @@ from math import isnan, nan
 
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.strips import Run, doubted, fit, merged, width
+from perftop.draw.strips import Run, at_rest, doubted, fit, merged, width
 
 BLOCK = 17
 """Cells of names and numbers before a chart."""
@@ -226,8 +226,10 @@ RIGHT = 9
 
 def _told(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
     """A number left of the mark behind it; empty if unknown."""
+    if isnan(value) and key == "faint":
+        return "", "text"
     if isnan(value):
-        return (f"{'–':>5}", "faint") if key != "faint" else ("", "text")
+        return at_rest(5) if key == "dim" else (f"{'–':>5}", "faint")
     return f"{value:>5.{digits}f}", "alarm" if lost else key
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 
 import numpy as np
 
@@ -119,14 +119,18 @@ class Moment:
         loser = next((e for e in own if lost(e) == "IPC"), None)
         lowered = losing(unit, own)
         rated = row if lowered is None else unit.rows[lowered]
+        hz, ipc = (
+            nan if interval.resting[at] else float(interval.values[key][at])
+            for key, at in (("busy_hz", row), ("ipc", rated))
+        )
         tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
         return Numbers(
             self._name(unit, states=states), ",".join(map(str, unit.cpus)) if states else "",
             shares, names, self._unsure(unit, shares), _sign(worst),
-            [name for _, name in tasks], float(interval.values["busy_hz"][row]),
+            [name for _, name in tasks], hz,
             float(self._sheet.ceiling[unit.at]),
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            float(interval.values["ipc"][rated]), _sign(loser), online, self._off(unit),
+            ipc, _sign(loser), online, self._off(unit),
             self._busy(row) < AWAKE, chosen, self._clock,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 from perftop.base.arrays import Ints
 from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.draw import bars, theme
-from perftop.draw.strips import QUIET, Run, doubted, fit, foreign, number
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
 from perftop.session.columns import BY_KEY
 from perftop.tui.overview.layout import BEFORE
@@ -20,9 +20,6 @@ from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import IDLE, LEAD, Row, Sheet
 from perftop.tui.shared.trouble import Trouble, Troubles
-
-_OF_WORK = frozenset({"ipc", "kernel_cycles", "net_hz", "turbo_ceiling_hz"})
-"""Numbers that mean nothing of a CPU that does next to nothing."""
 
 
 @dataclass(slots=True)
@@ -137,9 +134,8 @@ def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: l
 
 def _value(p: Picture, row: Row, slot: Placed, thread: int, trouble: Trouble | None) -> Run:
     key, value, column = slot.key, row.numbers[slot.key][thread], BY_KEY[slot.key]
-    resting = row.idle if slot.arg == LEAD else row.numbers["util"][thread] < IDLE
-    if resting and (isnan(value) or key in _OF_WORK):
-        return f"{theme.NEITHER:>{slot.width}}", "faint"
+    if row.resting[thread] and column.of_running:
+        return at_rest(slot.width)
     scale, digits = column.scale(p.clock, brief=True)
     told = number(value * scale, digits, slot.width, _style(p, row, slot, thread, value, trouble))
     return doubted(told) if (thread, key) in row.doubted else told

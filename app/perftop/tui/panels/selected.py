@@ -6,7 +6,7 @@ from math import isnan, nan
 
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, doubted, fit, foreign
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.session import columns
@@ -128,6 +128,8 @@ def _cell(
     row = session.position[cpu]
     if not interval.online[row]:
         return f"{'off':>{size}}", "dim"
+    if key in METRICS and METRICS[key].of_running and interval.resting[row]:
+        return at_rest(size)
     if key == "ipc_alone":
         value, scale, digits = _alone(session, interval, cpu), 1.0, 2
     else:

@@ -47,6 +47,8 @@ class Row:
     at: int
     """Which row it is."""
     online: list[bool]
+    resting: list[bool]
+    """By CPU, whether its numbers per running time are not shown."""
     doubted: frozenset[tuple[int, str]]
     """Numbers of which a counter is doubted: index of the CPU, and key."""
     states: list[float]
@@ -173,6 +175,7 @@ class Reader:
         found = zip(
             wanted,
             at.tolist(),
+            interval.resting[cpus].tolist(),
             self._doubts(interval, rows),
             *(column.tolist() for column in columns),
             strict=True,
@@ -180,14 +183,16 @@ class Reader:
         return [self._row(split.method, *values) for values in found]
 
     def _row(
-        self, methods: list[str | None], i: int, core: int, doubted: frozenset[tuple[int, str]],
-        online: list[bool], states: list[float], low: list[float], ceiling: float,
-        numbers: list[list[float]], lead: int, idle: bool,
+        self, methods: list[str | None], i: int, core: int, resting: list[bool],
+        doubted: frozenset[tuple[int, str]], online: list[bool], states: list[float],
+        low: list[float], ceiling: float, numbers: list[list[float]], lead: int, idle: bool,
     ) -> Row:  # fmt: skip
         n = len(self._places[i].rows)  # rows of cores with fewer threads than others are padded
         by_key = {key: values[:n] for key, values in zip(NUMBERS, numbers, strict=True)}
         by_key["turbo_ceiling_hz"] = [ceiling] * n
-        return Row(i, online[:n], doubted, states, low, methods[core], by_key, lead, idle)
+        return Row(
+            i, online[:n], resting[:n], doubted, states, low, methods[core], by_key, lead, idle
+        )
 
     def _doubts(self, interval: Interval, rows: Ints) -> list[frozenset[tuple[int, str]]]:
         """The doubted numbers of these rows."""

@@ -53,6 +53,10 @@ class Page:
     """Like `values`: a counter of the value is doubted."""
     awake: Sequence[bool] = ()
     """Whether each CPU is busy enough for its clock and IPC to mean something."""
+    idle: Sequence[bool] = ()
+    """Whether it does so little that its line recedes."""
+    resting: Sequence[bool] = ()
+    """Whether its numbers per running time are not shown."""
 
 
 def slot(column: Column, clock: ClockUnit) -> Placed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, doubted, fit, foreign, number
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
 from perftop.session.columns import BY_KEY
 from perftop.tui.shared.placed_column import Placed
@@ -65,15 +65,20 @@ def _values(
         if slot.left:
             yield "  " + fit(foreign(task), slot.width - 2), "dim"
             continue
+        if page.resting[i] and BY_KEY[slot.key].of_running:
+            yield at_rest(slot.width)
+            continue
         value = page.values[slot.key][i]
         lost = trouble is not None and (i, slot.key) in trouble.lost
-        key = "alarm" if lost else _key(slot, value, awake)
+        key = "alarm" if lost else _key(slot, value, awake, idle=page.idle[i])
         told = number(value * slot.scale, slot.digits, slot.width, key)
         yield doubted(told) if page.doubted[slot.key][i] else told
 
 
-def _key(slot: Placed, value: float, awake: bool) -> str:
+def _key(slot: Placed, value: float, awake: bool, *, idle: bool) -> str:
     column = BY_KEY[slot.key]
+    if idle and not value >= column.stands_out:
+        return "faint"
     if slot.key in METRICS and (column.of_running or column.unit == "Hz"):
         return "text" if awake else "dim"
     if column.unit == "Hz":

@@ -19,7 +19,7 @@ from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.sheet import AWAKE, Reader
+from perftop.tui.shared.sheet import AWAKE, IDLE, Reader
 from perftop.tui.shared.trouble import Troubles
 from perftop.tui.table import layout, lines
 
@@ -128,6 +128,8 @@ class Table(Cursor):
             slot.key: doubted(slot.key, self._session, interval).tolist() for slot in slots
         }
         page.awake = (~(interval.values["util"] < AWAKE)).tolist()
+        page.idle = (interval.values["util"] < IDLE).tolist()
+        page.resting = interval.resting.tolist()
         self._lines = [*self._arranged(tabular), *self._strays]
         self.count = len(self._lines)
         first = tabular.first

@@ -17,7 +17,7 @@ from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET, Run, fit, number, shed
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import Column
-from perftop.session.columns import doubted, measured
+from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.panel import LEAST
@@ -128,7 +128,7 @@ class Past(Cursor):
         self._left = plan.label + room - self._axis.width
         places = self.places.places
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
-        now = measured(self._field, session, interval)
+        now = shown(self._field, session, interval)
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
         self._lanes, self._now = lanes, now.tolist()
         self._doubted = doubted(self._field.key, session, interval).tolist()
@@ -310,6 +310,8 @@ class Past(Cursor):
             value = self._now[row]
             if not interval.online[row] and isnan(value):
                 runs.append((f"{'off':>{NUMBER}}", "dim"))
+            elif interval.resting[row] and self._field.of_running:
+                runs.append(strips.at_rest(NUMBER))
             else:
                 quiet = self._field.unit == "ratio" and value < QUIET
                 told = number(value * per, digits, NUMBER, "dim" if quiet else "text")

@@ -141,7 +141,7 @@ def test_unknown_off_and_doubtful_are_told_from_nothing() -> None:
         await run.pilot.press("right", "right")
         assert "lp0   off" in text(run)[-1]
         await run.pilot.press("left", "v")
-        assert "n/a: it did not run" in text(run)[-1]
+        assert f"lp0    {theme.NEITHER}  lp1    {theme.NEITHER} GHz" in text(run)[-1]
         assert "–" in text(run)[3]
 
     play(m, act, (160, 30))

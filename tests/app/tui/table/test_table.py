@@ -78,6 +78,8 @@ def drawn(
         interval.online.tolist(),
         {slot.key: columns.doubted(slot.key, session, interval).tolist() for slot in slots},
         [True] * len(session.topology),
+        [False] * len(session.topology),
+        interval.resting.tolist(),
     )
     return layout.plan(layout.names(page), slots, 0, width), page
 
@@ -123,10 +125,11 @@ def test_what_nobody_counts_has_no_column() -> None:
     assert "both" not in row(Machine(cores=2, threads=4), 0)
 
 
-def test_unknown_is_no_number() -> None:
-    m = Machine(does={1: Does(0.0)})
-    found = row(m, 1)
-    assert (found["util"], found["busy_hz"], found["ipc"]) == ("0.0", "n/a", "n/a")
+def test_unknown_is_no_number_and_a_cpu_at_rest_has_no_clock() -> None:
+    m = Machine(does={1: Does(0.0), 2: Does(0.005)})
+    for cpu in (1, 2):
+        found = row(m, cpu)
+        assert (found["busy_hz"], found["ipc"], found["kernel_cycles"]) == (theme.NEITHER,) * 3
     assert row(Machine(ceiling_hz=None), 0).get("turbo_ceiling_hz") is None
 
 

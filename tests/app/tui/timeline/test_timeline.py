@@ -183,13 +183,13 @@ def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
     assert view.rows[1].rstrip().endswith("  2.0    off ○")
 
 
-def test_unknown_is_blank_and_said() -> None:
+def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
     async def act(view: View) -> None:
         view.past.choice.metric = "busy_hz"
         await view.again()
 
     view = look(Machine(cores=24, does={24: Does(0.0)}), act)
-    assert view.rows[1].split()[-2:] == ["3.00", "n/a"]
+    assert view.rows[1].split()[-2:] == ["3.00", "·"]
     assert view.strip(1)[-1][0] == "▀"
     assert "/" not in view.strip(1)[-1][1]
 
