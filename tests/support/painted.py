@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.color import ColorSystem
+from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
+from waiting import quiet, until
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
@@ -27,6 +29,7 @@ class Terminal(HeadlessDriver):
     """Textual renders for it as for any terminal. A new app gets the size of `Terminal.size`."""
 
     size = (160, 50)
+    _size: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "size": Terminal.size})
@@ -49,6 +52,10 @@ class Terminal(HeadlessDriver):
             for sign in found[3] or "":
                 self._cells[y, x] = sign
                 x += 1
+
+    def resize(self, size: tuple[int, int]) -> None:
+        Terminal.size = self._size = size
+        self.process_message(events.Resize(Size(*size), Size(*size)))
 
     def lines(self) -> list[str]:
         columns, lines = Terminal.size
@@ -100,11 +107,15 @@ async def shown(feed: list[wire.Message]) -> AsyncIterator[Told]:
     """The app, once it has shown these messages."""
     told = Told()
     run = asyncio.ensure_future(told.run_async())
-    while not told._up:  # noqa: ASYNC110 - nothing announces it
-        await asyncio.sleep(0.02)
-    for message in feed:
-        told._take([message])
-    await asyncio.sleep(0.3)
+    await until(lambda: told._up, "the app is up")
+    told._take(feed)
+    await drawn(told)
     yield told
     told.exit()
     await run
+
+
+async def drawn(told: Told) -> None:
+    """Wait until the terminal shows what was told."""
+    await quiet()
+    await until(lambda: told.terminal.lines() == told.composed(), "all is drawn")

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import cache
 from typing import Any
 
 import pytest
-from painted import SAMPLE_NS, Terminal, shown
+from painted import SAMPLE_NS, Terminal, Told, drawn, shown
 from textual import events
 from waiting import until
 
@@ -27,6 +28,7 @@ SAID = {
     "involuntary-halt": ("halt",),
 }
 """By kind, words of which one tells the cause."""
+Looks = dict[tuple[int, int], list[str]]
 SPECS = (
     "turbo-drop,cpus=8",
     "turbo-drop,cpus=64,packages=2",
@@ -49,30 +51,50 @@ def scripted(spec: str) -> dict[str, Any]:
     )
 
 
-def until_s(spec: str, seconds: float) -> list[wire.Message]:
+def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], list[wire.Message]]:
+    """What the machine says up to one moment, and from there to another."""
     source = open_sim(f"sim:{spec},speed=max", SAMPLE_NS)
-    found: list[wire.Message] = [source.hello]
-    end_ns = source.hello.raw_ns + seconds * 1e9
-    while not (found[1:] and isinstance(last := found[-1], wire.Frame) and last.time_ns > end_ns):
-        found += source.poll()
+    half_ns, end_ns = (source.hello.raw_ns + s * 1e9 for s in (half_s, end_s))
+    half: list[wire.Message] = [source.hello]
+    rest: list[wire.Message] = []
+    last_ns = source.hello.raw_ns
+    while last_ns <= end_ns:
+        for message in source.poll():
+            last_ns = message.time_ns
+            (half if last_ns <= half_ns else rest).append(message)
     source.close()
-    return [m for m in found if not isinstance(m, wire.Frame | wire.Note) or m.time_ns <= end_ns]
+    return half, rest
 
 
-def seen(spec: str, seconds: float, size: tuple[int, int], key: str = "") -> list[str]:
-    """The lines of the screen."""
+@cache
+def seen(spec: str) -> tuple[Looks, Looks]:
+    """The lines of the screen by its size: while the episode runs, and when it is over the list of
+    episodes. They are of one app, whose terminal changes its size."""
+    episode = scripted(spec)
+    begin, end = episode["start"], episode["end"]
+    half, rest = played(spec, (begin + end) / 2 + 0.5, end + 3)
 
-    async def look() -> list[str]:
-        Terminal.size = size
-        async with shown(until_s(spec, seconds)) as app:
-            if key:
-                app.post_message(events.Key(key, None))
-                view = {"5": "episodes"}[key]
-                await until(lambda: getattr(app.screen, "view").id == view, "the view")  # noqa: B009
-                await asyncio.sleep(0.2)
-            return app.composed()
+    async def looks(app: Told) -> Looks:
+        found = {}
+        for size in SIZES:
+            app.terminal.resize(size)
+            await drawn(app)
+            found[size] = app.composed()
+        return found
 
-    return asyncio.run(look())
+    async def look() -> tuple[Looks, Looks]:
+        async with shown(half) as app:
+            running = await looks(app)
+            app._take(rest)
+            app.post_message(events.Key("5", None))
+            await until(lambda: getattr(app.screen, "view").id == "episodes", "the view")  # noqa: B009
+            return running, await looks(app)
+
+    before = Terminal.size
+    try:
+        return asyncio.run(look())
+    finally:
+        Terminal.size = before
 
 
 def answers(line: str, episode: dict[str, Any]) -> list[str]:
@@ -96,7 +118,7 @@ def answers(line: str, episode: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_runs_is_answered_without_a_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
-    lines = seen(spec, (episode["start"] + episode["end"]) / 2 + 0.5, size)
+    lines = seen(spec)[0][size]
     alert = " ".join(lines[1:3])
     assert not answers(alert, episode), "\n".join(lines)
 
@@ -105,5 +127,5 @@ def test_what_runs_is_answered_without_a_key(spec: str, size: tuple[int, int]) -
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_is_over_is_answered_with_one_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
-    lines = seen(spec, episode["end"] + 3, size, "5")
+    lines = seen(spec)[1][size]
     assert any(not answers(line, episode) for line in lines[3:]), "\n".join(lines)

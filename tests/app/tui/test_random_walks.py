@@ -11,7 +11,7 @@ from painted import messages
 from taped import written
 from walking import live, replay
 
-FRAMES, STEPS = 1500, 80
+FRAMES, STEPS = 600, 80
 SEEDS = [
     *range(4),
     *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60)),

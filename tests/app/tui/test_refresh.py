@@ -109,7 +109,7 @@ def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
             await until(
                 lambda: any("in the corner" in it for it in app.terminal.lines()), "a toast"
             )
-            await asyncio.sleep(0.5)  # no layout is pending
+            await quiet()  # no layout is pending
             assert not at_once(app, feed[-1])
             await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
             assert any("in the corner" in line for line in app.terminal.lines())
@@ -128,7 +128,7 @@ def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> None:
             ):
                 for key in keys:
                     app.post_message(events.Key(key, None))
-                await asyncio.sleep(0.1)
+                await quiet()
                 app._take([message])
                 await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 

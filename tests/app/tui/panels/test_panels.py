@@ -41,7 +41,7 @@ def crowd(count: int) -> tuple[Session, Interval]:
 
 
 @pytest.mark.parametrize("name", PANELS)
-@pytest.mark.parametrize("count", [0, 1, 7, 1000])
+@pytest.mark.parametrize("count", [0, 1, 7, 200])
 def test_every_panel_has_exactly_the_size_that_was_asked_for(name: str, count: int) -> None:
     session, interval = crowd(count)
     for width in (*range(20, 130, 3), 160, 200, 240, 300):
