@@ -96,13 +96,18 @@ class KeyLine(Told):
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
         self._pieces: list[Piece] = []
+        self._of: object = None
+        """What the pieces were made of."""
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
     ) -> None:
         """`labels`: words for the keys whose effect changes, by id."""
-        named = _LABELS | dict(labels)
         width = self.size.width
+        of = view, hints, dict(labels), width, replay
+        if of == self._of:
+            return
+        self._of, named = of, _LABELS | dict(labels)
         self._pieces = keyline(view, hints, self._captions, named, width, replay=replay)
         self.tell([(piece.text, piece.style) for piece in self._pieces])
 
