@@ -56,10 +56,11 @@ class Trail:
         """Raw ns of the end of each sample."""
         return self._ends[: self.count]
 
-    def parts(self, metric: int) -> Singles:
-        """Numerators and denominators, (2, samples, CPUs), of the metric kept at this place."""
+    def parts(self, metrics: Sequence[int]) -> Singles:
+        """Numerators and denominators, (2, metrics, samples, CPUs), of those kept at these
+        places."""
         self.settle()
-        return self._parts[:, metric, : self.count]
+        return self._parts[:, metrics, : self.count]
 
     def of_machine(self, counter: int) -> Singles:
         """(samples, 2): how far the counter kept at this place moved, and in how many ticks."""

@@ -88,6 +88,10 @@ def test_a_bin_is_the_sum_of_its_samples_divided_once() -> None:
     assert history.field("util", [1], bins(0, 4, 4)).tolist() == [[pytest.approx(0.375)]]
     # A clock is cycles over running time: a sample that slept has no say.
     assert history.field("busy_hz", [1], bins(2, 4, 2)).tolist() == [[pytest.approx(2e9)]]
+    three = history.fields(["busy_hz", "nonsense", "util"], [1, 0], bins(0, 4, 2))
+    assert np.isnan(three[:, 1]).all()
+    for at, key in ((0, "busy_hz"), (2, "util")):
+        np.testing.assert_equal(three[:, at], history.field(key, [1, 0], bins(0, 4, 2)))
 
 
 def test_a_sample_belongs_to_the_bin_in_which_it_ends() -> None:

@@ -12,10 +12,12 @@ import numpy as np
 from perftop.draw import theme
 from perftop.draw.strips import Run, number, shed, width
 from perftop.samples.metrics import METRICS
-from perftop.session import history
 from perftop.tui.frame.machine_line import extent
+from perftop.tui.shared.column_ring import Lookup, Ring
 
 if TYPE_CHECKING:
+    from perftop.base.arrays import Floats
+    from perftop.session.history import History
     from perftop.session.interval import Interval
     from perftop.session.sample_history import Times
     from perftop.session.session import Session
@@ -102,33 +104,48 @@ def wide(told: Mapping[str, float], size: int) -> list[Run]:
     return runs[:-1]
 
 
-def past(
-    session: Session, interval: Interval, step_ns: int, size: int, rows: int = 1
-) -> list[list[Run]]:
-    """What became of each number, below it, a cell each `step_ns`, in so many lines; the newest
-    value is at the right end of its column."""
-    lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
-    for tile, room in _columns(values(session, interval), size):
-        cells = max(1, room - GAP)
-        found = _series(session, tile.key, history.edges(interval.time_ns, step_ns, cells))
-        top = max((v for v in found if not isnan(v)), default=0.0)
-        scale = 1.0 if tile.least is None else max(tile.least, top)
-        for line, made in zip(lines, _cells(tile, found, scale, rows), strict=True):
-            line += [*made, (" " * (room - cells), "text")]
-    return [line[:-1] for line in lines]
+class Past:
+    """What became of each number of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
+        others = {tile.key: _of_machine(tile.key) for tile in _TILES if tile.key not in METRICS}
+        self._ring = Ring({"cpus": self._means, **others})
+
+    def lines(self, interval: Interval, step_ns: int, size: int, rows: int = 1) -> list[list[Run]]:
+        """Below each number a cell each `step_ns`, in so many lines; the newest value is at the
+        right end of its column."""
+        lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
+        end_ns, history = -(-interval.time_ns // step_ns) * step_ns, self._session.history
+        if history is not None:
+            self._ring.read(history, end_ns, step_ns, size, interval.time_ns)
+        for tile, room in _columns(values(self._session, interval), size):
+            cells = max(1, room - GAP)
+            found = [nan] * cells if history is None else self._of(tile.key)[-cells:].tolist()
+            top = max((v for v in found if not isnan(v)), default=0.0)
+            scale = 1.0 if tile.least is None else max(tile.least, top)
+            for line, made in zip(lines, _cells(tile, found, scale, rows), strict=True):
+                line += [*made, (" " * (room - cells), "text")]
+        return [line[:-1] for line in lines]
+
+    def _of(self, key: str) -> Floats:
+        """By bin; NaN where it is not known."""
+        if key in METRICS:
+            return self._ring["cpus"][:, self._metrics.index(key)]
+        return self._ring[key]
+
+    def _means(self, history: History, edges_ns: Times) -> Floats:
+        """(bins, metrics): over the CPUs that the user asked for."""
+        fields = history.fields(self._metrics, self._session.shown, edges_ns)
+        known = np.isfinite(fields)
+        with np.errstate(invalid="ignore"):
+            means: Floats = np.where(known, fields, 0.0).sum(2) / known.sum(2)
+        return means
 
 
-def _series(session: Session, key: str, edges_ns: Times) -> list[float]:
-    """A number of the machine over each of these spans; NaN where it is not known."""
-    if session.history is None:
-        return [nan] * (len(edges_ns) - 1)
-    if key not in METRICS:
-        return [*map(float, session.history.machine(key, edges_ns))]
-    field = session.history.field(key, session.shown, edges_ns)
-    known = np.isfinite(field)
-    with np.errstate(invalid="ignore"):
-        means = np.where(known, field, 0.0).sum(1) / known.sum(1)
-    return [*map(float, means)]
+def _of_machine(key: str) -> Lookup:
+    return lambda history, edges_ns: history.machine(key, edges_ns)
 
 
 def _cells(tile: Tile, values: list[float], scale: float, rows: int) -> list[list[Run]]:

@@ -36,6 +36,8 @@ class Top(Widget):
         self._ascii, self._episodes = ascii_, episodes
         self._session: Session | None = None
         self._interval: Interval | None = None
+        self._past: tuple[Session, tiles.Past] | None = None
+        """Of the session that was shown last."""
         self._status = Status(0)
         self._plan: Sequence[heights.Line] = ()
         self._lines: list[alert.Told] = []
@@ -92,10 +94,12 @@ class Top(Widget):
     def _pasts(self, width: int) -> Iterator[list[Run]]:
         """The lines below the numbers, from the top."""
         rows = self._plan.count("past")
-        if not rows or self._session is None or self._interval is None:
+        session, interval = self._session, self._interval
+        if not rows or session is None or interval is None:
             return iter([[]] * rows)
-        step_ns = self._status.interval_ns
-        return iter(tiles.past(self._session, self._interval, step_ns, width, rows))
+        if self._past is None or self._past[0] is not session:
+            self._past = session, tiles.Past(session)
+        return iter(self._past[1].lines(interval, self._status.interval_ns, width, rows))
 
     def _strip(self, made: alert.Told, y: int, width: int) -> Strip:
         # The header and the alert line keep their colours when the rest turns grey.

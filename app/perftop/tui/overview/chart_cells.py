@@ -17,6 +17,7 @@ from perftop.session.session import Session
 from perftop.tui.overview import chart_past
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_units import Unit, busier, losing, lost
+from perftop.tui.shared.column_ring import Lookup
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.sheet import AWAKE
 
@@ -49,7 +50,7 @@ class Drawing:
         self._pairs = [i for i, unit in enumerate(units) if unit.pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
-        lookups = chart_past.chosen(session, keys, rows)
+        lookups: dict[str, Lookup] = {}
         if counted:
             lookups["ceiling"] = chart_past.ceiling(cores)
         if self._pairs:
@@ -57,8 +58,8 @@ class Drawing:
             lookups["states"] = chart_past.states(pairs)
             if session.sieve.splitter.counted() is None:
                 lookups["bounds"] = chart_past.bounds(pairs)
-        self._keys = lookups.keys()
-        self.past = Past(session, lookups)
+        self._bounded = "bounds" in lookups
+        self.past = Past(session, keys, rows, lookups)
         self._top = 1.0
 
     def draw(
@@ -82,12 +83,6 @@ class Drawing:
                 self._rates(drawn, episodes, rate_rows, look)
         return drawn
 
-    def _of_cpus(self, key: str) -> Floats:
-        """(CPUs, columns): a metric; NaN where this stream has none."""
-        if key in self._keys:
-            return self.past.of(key)
-        return np.full((sum(map(len, self._of)), self.past.span.columns), np.nan)
-
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
     ) -> areas.Cells:
@@ -95,7 +90,7 @@ class Drawing:
         than the ticks of the account."""
         at = [self._of[i][0] for i in which]
         busy, user, kernel, steal = (
-            self._of_cpus(key)[at] for key in ("util", "user", "system", "steal")
+            self.past.of(key)[at] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
@@ -107,7 +102,7 @@ class Drawing:
         """The states of cores; where they are unknown, what the utilisation of both allows."""
         _, lp0, lp1, both = self.past.of("states").swapaxes(0, 1)
         open_ = np.zeros_like(both)
-        if "bounds" in self._keys:
+        if self._bounded:
             bounds = self.past.of("bounds").swapaxes(0, 1)
             unknown = np.isnan(both)
             open_ = np.where(unknown, bounds[7] - bounds[3], 0.0)
@@ -170,7 +165,7 @@ class Drawing:
         lost_by = (losing(unit, running) for unit in self._units)
         of = [mine if at is None else mine[at : at + 1]
               for mine, at in zip(self._of, lost_by, strict=True)]  # fmt: skip
-        values = busier(self._of_cpus("ipc"), self.past.of("util"), of)
+        values = busier(self.past.of("ipc"), self.past.of("util"), of)
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
         how = self._marked(every, episodes, "IPC", curves.AWAKE, curves.LOST)

@@ -47,7 +47,7 @@ def test_the_past_stands_below_its_number(size: int) -> None:
         session.apply(machine.frame(seq))
     interval = session.take()
     numbers = strips.text(tiles.wide(tiles.values(session, interval), size))
-    (past,) = tiles.past(session, interval, 10**8, size)
+    (past,) = tiles.Past(session).lines(interval, 10**8, size)
     assert strips.width(past) <= size
     assert "busy" in numbers
     assert any(part in "▁▂▃▄▅▆▇█" and key.startswith("user") for part, key in past if part.strip())

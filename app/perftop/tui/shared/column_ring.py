@@ -1,0 +1,65 @@
+"""What pictures show of the past: a value for each of some bins of time, up to now. Bins that are
+over do not change, so at each refresh only the newest are looked up. Imports numpy, as the session
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.session.history import History, edges
+from perftop.session.sample_history import Times
+
+Lookup = Callable[[History, Times], Floats]
+"""Values of some bins, given by their edges; the first axis is that of the bins."""
+
+
+class Ring:
+    """The values of some lookups in the same bins, by key."""
+
+    def __init__(self, lookups: Mapping[str, Lookup]) -> None:
+        self._lookups = lookups
+        self._held: dict[str, Floats] = {}
+        self._of: tuple[int, int, int] | None = None
+        """Length and number of the bins that are held, and the newest moment in them."""
+        self._begin_ns = 0
+        """When the history began that they were read from."""
+
+    def __getitem__(self, key: str) -> Floats:
+        """(bins, ...); NaN where nothing is known."""
+        return self._held[key]
+
+    def read(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> None:
+        """Moves on to the bins up to `end_ns`, the end of the one that holds the moment `now_ns`:
+        a multiple of their length."""
+        moved = self._moved(history, end_ns, bin_ns, bins, now_ns)
+        self._of, self._begin_ns = (bin_ns, bins, now_ns), history.begin_ns or 0
+        if not moved:
+            return
+        at = edges(end_ns, bin_ns, moved)
+        at[-1] = now_ns
+        for key, lookup in self._lookups.items():
+            found = lookup(history, at)
+            if moved < bins:
+                found = np.concatenate([self._held[key][: bins - moved], found])
+            self._held[key] = found
+
+    def _moved(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> int:
+        """How many bins must be looked up. Those that stay are moved to the front."""
+        if self._of is None or self._of[:2] != (bin_ns, bins):
+            return bins
+        if (history.begin_ns or 0) < self._begin_ns:  # an older part was put before it
+            return bins
+        before_ns = self._of[2]
+        held_end_ns = -(-before_ns // bin_ns) * bin_ns
+        ahead = (end_ns - held_end_ns) // bin_ns
+        # The newest bin that is held may have been looked up before it was over.
+        if not 0 <= ahead < bins or now_ns < before_ns:
+            return bins
+        moved = ahead + (before_ns < held_end_ns)
+        for key, values in self._held.items():
+            self._held[key] = values[ahead:]
+        return min(moved, bins)
