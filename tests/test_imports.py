@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "session/fleet": "base samples detect session wire",
     "recording": "base samples session wire",
     "output": "base process samples session wire",
+    "output/why": "base samples session output wire",
     "output/export": "base process samples session output wire",
     "output/exporter": "base samples session output wire",
     "tui/shared": "base samples session output draw",

@@ -37,7 +37,11 @@ SCRAPED = (
     "A scrape gets what is known already and measures nothing. No name and no command line of any "
     "process is told. A longer --sample (1s by default) costs less."
 )
-RUN = ("live", "stat", "record")
+EXPLAINED = (
+    "-- CMD [ARG …] runs a command and tells what it lost, on stderr; the exit status is the "
+    "command's. Otherwise it is 0, whether something was found or not."
+)
+RUN = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
 SHORTEST_NS = 1_000_000
 """Minimum interval; below 1 ms the measurement is mostly of the probe's own wake-ups."""

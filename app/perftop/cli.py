@@ -15,6 +15,7 @@ from perfprobe import stream_options
 from perftop.arguments import (
     COMMAND,
     COST,
+    EXPLAINED,
     PANE,
     RECORDED,
     SCRAPED,
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_export(verbs)
     _add_exporter(verbs, machine)
     _add_serve(verbs, watch)
+    _add_why(verbs, watch)
     machine_verbs.add(verbs, machine)
     parser.set_defaults(verbs=tuple(verbs.choices))
     return parser
@@ -233,6 +235,17 @@ def _add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
             help=f"print {text}",
         )  # fmt: skip
     exporter.set_defaults(verb=_exporter)
+
+
+def _add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
+    text = "what cost most of the time that could have been had, with evidence"
+    why = verbs.add_parser("why", parents=[watch], help=text, epilog=EXPLAINED)
+    why.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="a recording, or - for stdin"
+    )
+    why.add_argument("--duration", type=span_ns, metavar="TIME", help="how long; default: 10s")
+    why.add_argument("--json", action="store_true", help="one JSON object")
+    why.set_defaults(verb=_why, runs=True)
 
 
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -376,6 +389,23 @@ def _stat(options: argparse.Namespace) -> int:
                 intervals=job is None or options.interval is not None,
             )
         )
+
+
+def _why(options: argparse.Namespace) -> int:
+    from perftop.verbs import why
+
+    if options.file is not None:
+        if options.command is not None:
+            raise Failed("a recording or a command, not both", USAGE)
+        return why.run(why.Options([], json=options.json, file=options.file))
+    _, sample_ns = _times(options, STAT_INTERVAL_NS)
+    with held(options) as job:
+        from perftop.process import batches
+
+        duration_ns = options.duration or why.LONGEST_NS
+        batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
+        argv = _stream(options, sample_ns, batch_ns, job)
+        return why.run(why.Options(argv, duration_ns, options.json, job))
 
 
 def _record(options: argparse.Namespace) -> int:

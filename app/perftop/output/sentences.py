@@ -123,7 +123,7 @@ _NEIGHBOURS: dict[str, tuple[str, ...]] = {
     "hypervisor": _STOLEN,
 }
 """Phrases of kind neighbour, by cause."""
-_CAUSES = {
+CAUSES = {
     "power-pl1": "Power limit PL1", "power-pl2": "Power limit PL2",
     "current": "The current limit", "thermal": "Heat", "prochot": "The PROCHOT signal",
     "vr": "The voltage regulator", "hwp": "The power-saving setting (HWP)",
@@ -254,8 +254,8 @@ def _cause(episode: Episode) -> str:
     if episode.cause == "policy" and isinstance(cap, Cap):
         return _CAPS.get(cap.by, f"The limit {cap.by}")
     if episode.cause == "license" and isinstance(simd, Level):
-        return f"{_CAUSES['license']} (level {simd.number})"
-    return _CAUSES.get(episode.cause, UNKNOWN)
+        return f"{CAUSES['license']} (level {simd.number})"
+    return CAUSES.get(episode.cause, UNKNOWN)
 
 
 def _people(evidence: Mapping[str, Any], names: Sequence[str], size: int) -> dict[str, Part]:

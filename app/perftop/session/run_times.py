@@ -20,6 +20,7 @@ MOST_THREADS = 1 << 14
 """Threads of the job that are remembered, those looked at last."""
 MOST_TASKS = 4096
 """Tasks that are remembered, those seen last. A process counts once on each CPU."""
+WAITS = 0.05
 FIRST_NS = 1_500_000_000
 """Longest time that the first look is taken to be about."""
 
@@ -64,6 +65,8 @@ class RunTimes:
         self._look_ns = 0
         self.waits_told = False
         """Whether the stream has told of waiting."""
+        self.waiting_s = 0.0
+        """Seconds of looks in which a task waited for WAITS of the time or more."""
 
     def of_job(self, watching: Watching, time_ns: int) -> tuple[Floats, Floats]:
         """Seconds that the job ran and waited by the frame of that time, since the last look at
@@ -95,7 +98,7 @@ class RunTimes:
         the stream."""
         begun_ns = max(self._look_ns or since_ns, time_ns - FIRST_NS if not self._look_ns else 0)
         self._look_ns, span_s = time_ns, max(0, time_ns - begun_ns) / 1e9
-        waited_s = np.zeros(len(self._position))
+        waited_s, much = np.zeros(len(self._position)), False
         for cpu, at in self._position.items():
             for ran in look.on(str(cpu)):
                 wait = ran.wait if isfinite(ran.wait) else 0.0
@@ -105,6 +108,8 @@ class RunTimes:
                 self.tasks[key] = times
                 times.add(cpu, ran.task.share * span_s, wait * span_s)
                 waited_s[at] += wait * span_s
+                much |= wait >= WAITS
+        self.waiting_s += span_s if much else 0.0
         _trim(self.tasks, MOST_TASKS)
         return waited_s
 

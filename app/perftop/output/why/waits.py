@@ -1,0 +1,196 @@
+"""Who waited for a CPU, behind whom, and what may be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perftop.base.format import many, rough
+from perftop.base.text import ranges, safe
+from perftop.output.episode_words import where_briefly
+from perftop.session.run_times import Times
+from perftop.session.session import Session
+
+MOST_NAME = 15
+NOTICED = 0.05
+"""Minimum share of waiting of a task that is counted as one that waits."""
+BEHIND = 0.1
+"""Minimum of what a stranger ran on the CPUs where others waited, as a share of their waiting."""
+CROWD = 0.5
+"""The same as a share of what those ran that waited, where these are more than their CPUs."""
+SPARE = 0.5
+"""A CPU that wanted less than this share of the time had room for one more task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The tasks that waited most, together, and what they waited for."""
+
+    said: str
+    by: str
+    evidence: list[str]
+    hint: str
+    cpus: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """The threads of the job, or the processes of one name."""
+
+    name: str
+    what: str
+    """What each of them is: thread or task."""
+    members: Mapping[Any, Times]
+    pids: set[int]
+
+    @property
+    def waiting(self) -> dict[Any, Times]:
+        """Those that waited noticeably; else the one that waited most."""
+        found = {k: one for k, one in self.members.items() if one.wait_s > NOTICED * one.wanted_s}
+        most = max(self.members, key=lambda key: self.members[key].wait_s, default=None)
+        if not found and most is not None and self.members[most].wait_s:
+            return {most: self.members[most]}
+        return found
+
+    @property
+    def whole(self) -> Times:
+        return _sum(self.name, self.members.values())
+
+
+def queue(session: Session, job: str | None) -> Queue | None:
+    """`job`: name of the watched job; None: of all tasks those of one name that waited most. None:
+    nobody waited."""
+    times = session.run_times
+    if job is not None:
+        crowd = _Crowd(job, "thread", times.threads, {pid for pid, _ in times.threads})
+    else:
+        crowd = _most(times.tasks)
+    waiting = crowd.waiting
+    if not waiting:
+        return None
+    cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
+    strangers = _strangers(times.tasks, cpus, crowd, len(waiting))
+    place = where_briefly(session.topology, cpus, cpus[0])
+    who = _crowd(crowd, len(waiting))
+    if strangers:
+        pid, comm = strangers[0]
+        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+        verb = "waits" if len(waiting) == 1 else "wait"
+        said = f"{who} {verb} behind {safe(comm, MOST_NAME)}[{pid}]{more} on {place}"
+        by = safe(comm, MOST_NAME)
+    else:
+        said = f"{who} wait for each other on {place}"
+        by = "its own threads"
+    by = by if job is not None else crowd.name
+    hint = _hint(session, crowd.pids, strangers, cpus)
+    return Queue(said, by, _evidence(crowd, waiting, times.tasks, job), hint, cpus)
+
+
+def _evidence(
+    crowd: _Crowd, waiting: Mapping[Any, Times], tasks: Mapping[Any, Times], job: str | None
+) -> list[str]:
+    whole = crowd.whole
+    they = "they" if len(waiting) > 1 else "it"
+    found = [f"{they} waited {whole.wait_s:.2f} of {whole.wanted_s:.1f} s"]
+    if len(waiting) > 1:
+        slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
+        found.append(f"the slowest {rough(slowest)} of its time")
+    everyone = _sum("", tasks.values())
+    if job is None and everyone.wait_s > 1.1 * whole.wait_s:
+        found.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
+    return found
+
+
+def _most(tasks: Mapping[tuple[int, str, int], Times]) -> _Crowd:
+    """The processes of the name that waited most."""
+    waits: dict[str, float] = {}
+    for (_, comm, _), one in tasks.items():
+        waits[comm] = waits.get(comm, 0.0) + one.wait_s
+    name = max(waits, key=lambda comm: waits[comm], default="")
+    pids = {pid for pid, comm, _ in tasks if comm == name}
+    members = {
+        pid: _sum(name, (one for key, one in tasks.items() if key[:2] == (pid, name)))
+        for pid in pids
+    }
+    return _Crowd(safe(name, MOST_NAME), "task", members, pids)
+
+
+def _sum(name: str, times: Iterable[Times]) -> Times:
+    whole = Times(name)
+    for one in times:
+        whole.run_s += one.run_s
+        whole.wait_s += one.wait_s
+        for cpu, wanted_s in one.by_cpu.items():
+            whole.by_cpu[cpu] = whole.by_cpu.get(cpu, 0.0) + wanted_s
+    return whole
+
+
+def _strangers(
+    tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], crowd: _Crowd, waiting: int
+) -> list[tuple[int, str]]:
+    """Those that ran where others waited, the one that ran longest first; none if those that waited
+    were mostly in each other's way."""
+    ran: dict[tuple[int, str], float] = {}
+    for (pid, comm, cpu), one in tasks.items():
+        if cpu in cpus and pid not in crowd.pids:
+            ran[pid, comm] = ran.get((pid, comm), 0.0) + one.run_s
+    whole = crowd.whole
+    if waiting > len(cpus) and sum(ran.values()) < CROWD * whole.run_s:
+        return []
+    found = sorted(ran, key=lambda who: -ran[who])
+    return [who for who in found if ran[who] >= BEHIND * whole.wait_s]
+
+
+def _crowd(crowd: _Crowd, waiting: int) -> str:
+    all_ = len(crowd.members)
+    if all_ == 1:
+        return crowd.name
+    of = many(all_, crowd.what)
+    return f"{waiting} of {of} of {crowd.name}" if waiting < all_ else f"{of} of {crowd.name}"
+
+
+def _hint(
+    session: Session,
+    pids: set[int],
+    strangers: list[tuple[int, str]],
+    cpus: list[int],
+) -> str:
+    """One command or sentence; '' where we know nothing better."""
+    spare = _spare(session)
+    held = _held(session, pids, spare)
+    if held is not None:
+        pid, affinity = held
+        return f"taskset -acp {ranges([*cpus, *spare])} {pid}   (it may only use CPU {affinity})"
+    if strangers:
+        return f"chrt --idle --all-tasks --pid 0 {strangers[0][0]}"
+    if not spare:
+        return f"no more than {many(len(session.shown), 'thread')} at a time, one for each CPU"
+    return ""
+
+
+def _spare(session: Session) -> list[int]:
+    """CPUs that had room."""
+    util = session.whole().values["util"]
+    return [session.topology[at].cpu for at in session.shown
+            if session.online[at] and util[at] < SPARE]  # fmt: skip
+
+
+def _held(session: Session, pids: set[int], spare: list[int]) -> tuple[int, str] | None:
+    """A process that is kept off all CPUs that had room, and the CPUs that it may use."""
+    for pid in sorted(pids):
+        affinity = session.details.get(str(pid), {}).get("affinity")
+        if isinstance(affinity, str) and spare and _apart(affinity, spare):
+            return pid, safe(affinity, MOST_NAME)
+    return None
+
+
+def _apart(affinity: str, cpus: list[int]) -> bool:
+    """Whether a list as 0-3,8 has none of these CPUs; False if it is none."""
+    allowed: set[int] = set()
+    for part in affinity.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or len(part) > 12:
+            return False
+        allowed |= {cpu for cpu in cpus if int(first) <= cpu <= int(last or first)}
+    return not allowed

@@ -1,0 +1,146 @@
+"""`perftop why`: what cost most of the time that could have been had, in a dozen lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from perfprobe import wire
+from perftop.base.errors import DAMAGED, complain
+from perftop.base.text import printable, utf8
+from perftop.base.times import length
+from perftop.output import stat_json
+from perftop.output.live_measurement import Measurement
+from perftop.output.run_summary import run_line
+from perftop.output.why import json_line, text
+from perftop.output.why.report import report
+from perftop.process.command_window import Bracket
+from perftop.process.job import Job
+from perftop.process.probe_stream import Stream
+from perftop.recording.source import opened
+from perftop.session.session import MOST_TOGETHER, Session
+from perftop.verbs.run_headless import attend
+
+LONGEST_NS = 10_000_000_000
+"""How long we look without a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    argv: list[str]
+    """Command line of the probe; empty: a recording is read."""
+    duration_ns: int = LONGEST_NS
+    json: bool = False
+    job: Job | None = None
+    """The command to look at, waiting for its start; None: none. Stdout then belongs to it."""
+    file: Path | None = None
+
+
+class Why:
+    """One look; what was found is written at the end."""
+
+    def __init__(self, options: Options, out: TextIO) -> None:
+        self._options, self._out = options, out
+        self._session: Session | None = None
+        self._measurement = Measurement(options.job)
+        err = sys.stderr
+        self._waits = options.job is None and bool(options.argv) and err is not None and (
+            err.isatty())  # fmt: skip
+
+    @property
+    def bracket(self) -> Bracket | None:
+        return self._measurement.bracket
+
+    async def consume(self, stream: Stream) -> None:
+        """Reads until the time is up, the job has ended, or the stream ends."""
+        async for messages in stream:
+            if self.take(messages):
+                return
+
+    def take(self, messages: list[wire.Message]) -> bool:
+        """Takes messages; returns whether the last one wanted was among them."""
+        if isinstance(messages[0], wire.Hello):
+            self._begin(messages[0])
+            messages = messages[1:]
+        session, measurement = self._session, self._measurement
+        if session is None:
+            return False
+        for message in session.play([m for m in messages if not measurement.early(m)]):
+            if isinstance(message, wire.Frame) and self._over(session, message):
+                return True
+        return False
+
+    def _begin(self, hello: wire.Hello) -> None:
+        self._session = Session(hello)
+        self._measurement.early(hello)
+        if self._options.job is not None:
+            self._session.run_times.root = self._options.job.pid
+        if self._waits:
+            span = length(self._options.duration_ns)
+            print(f"looking for {span} …\r", end="", file=sys.stderr, flush=True)
+
+    def _over(self, session: Session, frame: wire.Frame) -> bool:
+        if self._measurement.over(session, frame):
+            return True
+        first_ns, options = self._measurement.first_ns, self._options
+        timed = bool(options.argv) and options.job is None and first_ns is not None
+        slack_ns = session.hello.sample_ns // 2
+        return timed and frame.time_ns - (first_ns or 0) >= options.duration_ns - slack_ns
+
+    def finish(self) -> None:
+        """Writes what was found."""
+        session, first_ns, bracket = self._session, self._measurement.first_ns, self.bracket
+        if self._waits:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
+        if session is None or first_ns is None or session.frames < 2:
+            return
+        if bracket is not None and (bracket.run is None or bracket.run.failed is not None):
+            return
+        job, past = self._options.job, self._options.file is not None
+        ours = job is not None and session.neighbours.watching.name == str(job.pid)
+        name = None if job is None or not ours else Path(job.argv[0]).name
+        found = report(session, first_ns, name, past=past)
+        if self._options.json:
+            run = None if bracket is None else run_line(session, bracket)
+            self._print([stat_json.text(json_line.line(session, found, run))])
+            return
+        tty = self._out.isatty() and os.environ.get("TERM") != "dumb"
+        colour = tty and not os.environ.get("NO_COLOR")
+        self._print(text.lines(session, found, colour=colour, unicode=utf8()))
+
+    def _print(self, lines: list[str]) -> None:
+        self._out.write("".join(f"{line}\n" for line in lines))
+        self._out.flush()
+
+
+def run(options: Options) -> int:
+    """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
+    closed."""
+    with contextlib.ExitStack() as files:
+        out = sys.stdout if options.job is None else sys.stderr
+        if out is None:  # it was closed; the command must run nevertheless
+            out = files.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+        why = Why(options, out)
+        if options.file is not None:
+            return _read(why, options.file)
+        return asyncio.run(attend(why, options.argv))
+
+
+def _read(why: Why, path: Path) -> int:
+    """Looks through a recording."""
+    with opened(None if str(path) == "-" else path) as source:
+        why.take([source.hello])
+        messages = source.messages(lambda _: None)
+        while some := list(islice(messages, MOST_TOGETHER)):
+            why.take(some)
+    why.finish()
+    if source.damage is not None:
+        complain(printable(f"{path}: {source.damage}"))
+        return DAMAGED
+    return 0

@@ -1,0 +1,55 @@
+"""`perftop why` as a user runs it: where its answer goes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=10"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perftop", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_look_at_the_machine() -> None:
+    done = run("why", *QUICK, "--duration", "20s")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "power limit PL1" in done.stdout.splitlines()[0]
+    assert "\x1b" not in done.stdout
+
+
+def test_a_recording_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "recording"
+    made = run("record", *QUICK, "--duration", "20s", "-o", str(path))
+    assert made.returncode == 0, made.stderr
+    done = run("why", str(path), "--json")
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, done.stdout.splitlines())
+    first = line["causes"][0]
+    assert (first["kind"], first["cause"], first["running"]) == ("turbo-drop", "power-pl1", False)
+    assert line["seen"]["elapsed_s"] == pytest.approx(20, abs=1)
+
+
+@pytest.mark.parametrize("how", [[], ["--json"]])
+def test_a_command_has_its_own_output_and_status(how: list[str]) -> None:
+    done = run("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "mine\n"
+    if how:
+        line = json.loads(done.stderr)
+        assert line["run"]["status"] == 3
+    else:
+        assert "seen" in done.stderr
+
+
+def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:
+    done = run("why", str(tmp_path), "--", "true")
+    assert done.returncode == 2
+    assert "not both" in done.stderr
