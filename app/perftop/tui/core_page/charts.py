@@ -19,16 +19,11 @@ from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.trouble import number
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that
 noise does not glow."""
-_LOST = {
-    "ipc": ("neighbour",),
-    "steal": ("steal", "neighbour"),
-    "involuntary": ("involuntary-halt",),
-}
-"""Kinds of episodes that a metric suffers from."""
 _ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": charts.RATES}
 CEILING_STEP_HZ = 50e6
 """Minimum change of the ceiling shown as a step: half a turbo step, as a column is a mean."""
@@ -109,7 +104,7 @@ class Charts:
         if np.isfinite(ceiling).any():  # its line is the first
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, curves.AWAKE, curves.ASLEEP)
-        how[self._alarmed()] = curves.LOST
+        how[self._alarmed("busy_hz")] = curves.LOST
         ends = np.array([low]), np.array([high])
         cells = curves.clock(_dots(busy), _dots(ceiling), _dots(how), ends, lines, self._look)
         for episode in climbs:
@@ -121,13 +116,13 @@ class Charts:
             labels[-1] = f"< {labels[-1]}"
         return labels, cells.lines()[0]
 
-    def _alarmed(self, kind: str = "") -> Bools:
-        """Columns in which an episode ran that is an alarm now; `kind`: only of this kind."""
+    def _alarmed(self, key: str) -> Bools:
+        """Columns in which an episode ran that is an alarm now and makes this number worse."""
         found = np.zeros(self.time.bins, bool)
         now_ns = self.scene.interval.time_ns
         for episode in self.scene.episodes:
             seen = time_axis.cells(self.time, episode, now_ns)
-            if seen and episode.kind == (kind or episode.kind):
+            if seen and number(episode) == key:
                 over = not going(episode, now_ns)
                 found[seen[0].start : seen[0].stop] |= (
                     time_axis.mark(episode, now_ns)[1] == "alarm" and not over
@@ -176,8 +171,7 @@ class Charts:
         labels: list[str] = []
         cells: list[list[Run]] = []
         lost = np.full(self.time.bins, curves.AWAKE)
-        for kind in _LOST.get(key, ()):
-            lost[self._alarmed(kind)] = curves.LOST
+        lost[self._alarmed(key)] = curves.LOST
         how, tops = _dots(lost), np.array([top])
         for i, each in enumerate(values):
             drawn = curves.rate(_dots(each), how, tops, tall, self._look)

@@ -23,6 +23,7 @@ from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE, DROP
+from perftop.tui.shared.trouble import number
 
 _BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),
@@ -50,13 +51,14 @@ class Scene:
     awake: bool
     """The core is busy enough for its clock to mean something."""
 
-    @property
-    def alarmed(self) -> bool:
-        """An episode that is an alarm runs on these CPUs at this moment."""
+    def lost(self, key: str, rows: Sequence[int]) -> bool:
+        """An episode that is an alarm makes this number worse now, on one of these CPUs."""
+        mine = {self.session.topology[row].cpu for row in rows}
         return any(
-            time_axis.mark(e)[1] == "alarm" and going(e, self.interval.time_ns)
+            number(e) == key and not mine.isdisjoint(e.cpus)
+            and time_axis.mark(e)[1] == "alarm" and going(e, self.interval.time_ns)
             for e in self.episodes
-        )
+        )  # fmt: skip
 
     @property
     def ceiling_hz(self) -> float:
@@ -116,7 +118,7 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
         if metric.of_running and scene.interval.resting[list(rows)].all():
             cells.append([at_rest(VALUE - 1), (" ", "text")])
             continue
-        style = _style(scene, key, value)
+        style = "alarm" if scene.lost(key, rows) else _style(scene, key, value)
         cells.append(_cell(scene, key, rows, value, f"{value * scale:.{digits}f}", style))
         if key == "busy_hz" and _dropped(scene, value):
             cells[-1][-1] = (theme.DROPPED, style)
@@ -151,8 +153,7 @@ def _cell(
 def _style(scene: Scene, key: str, value: float) -> str:
     metric = METRICS[key]
     if metric.unit == "Hz":
-        wrong = key == "busy_hz" and scene.alarmed
-        return "dim" if not scene.awake else "alarm" if wrong else "text"
+        return "text" if scene.awake else "dim"
     if metric.unit != "ratio":
         return "text"
     return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"

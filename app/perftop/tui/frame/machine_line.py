@@ -17,8 +17,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared import episode_style
-from perftop.tui.shared.trouble import LOST
+from perftop.tui.shared import episode_style, trouble
 
 ROOMY = 110
 """Columns from which the shares beside the bar have a decimal."""
@@ -63,12 +62,6 @@ def has_states(session: Session) -> bool:
     return bool(len(extent(session).pairs))
 
 
-_SIGNS = {
-    "busy_hz": ("turbo-drop", "license", "neighbour"), "ipc": ("neighbour",),
-    "steal": ("steal", "neighbour"),
-    "involuntary": ("involuntary-halt",), "temperature_c": ("throttle",),
-}  # fmt: skip
-"""Kinds of episodes that lose each metric."""
 COVERS = 0.5
 """Minimum share of the CPUs on which an episode runs that reddens a number of the machine."""
 GAP, NARROW_GAP = 4, 2
@@ -77,18 +70,22 @@ GAP, NARROW_GAP = 4, 2
 
 def lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
     """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
+    by_key: dict[str, list[Episode]] = {}
+    for episode in running:
+        for key in _loses(episode):
+            by_key.setdefault(key, []).append(episode)
     found: dict[str, str] = {}
-    for key, kinds in _SIGNS.items():
-        mine = [e for e in running if e.kind in kinds and _takes(e, key)]
-        cpus = {cpu for e in mine for cpu in e.cpus}
-        if cpus and len(cpus) >= COVERS * len(session.shown):
+    for key, mine in by_key.items():
+        if len({cpu for e in mine for cpu in e.cpus}) >= COVERS * len(session.shown):
             found[key] = episode_style.sign(mine[0])
     return found
 
 
-def _takes(episode: Episode, key: str) -> bool:
-    """Whether a neighbour takes this metric."""
-    return episode.kind != "neighbour" or LOST.get(episode.cause) == key
+def _loses(episode: Episode) -> Iterable[str]:
+    """Keys of the numbers that the episode makes red; heat is a number of its own."""
+    yield from filter(None, (trouble.number(episode),))
+    if episode.kind == "throttle":
+        yield "temperature_c"
 
 
 def numbers(

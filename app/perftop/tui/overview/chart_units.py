@@ -22,10 +22,8 @@ from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, Sheet, busiest
-from perftop.tui.shared.trouble import LOST
+from perftop.tui.shared.trouble import OF_CPU, number
 
-_LOST = LOST | {"throttle": "busy_hz"}
-"""As LOST; no chart shows halts, but heat that stops a clock is seen in the clock's."""
 _NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
 """Numbers that have charts."""
 _KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
@@ -34,8 +32,7 @@ _STATES = ("neither", "lp0", "lp1", "both")
 
 def lost(episode: Episode) -> str:
     """Name of the number that the episode makes worse; '' if no chart shows it."""
-    key = _LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
-    return _NAMES.get(key, "")
+    return _NAMES.get(number(episode), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +83,8 @@ class Moment:
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
         """Whether the episode befalls most of a package and not single units: it is told once."""
+        if episode.kind in OF_CPU:
+            return False
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
         mine = {unit.package for unit in hit}
         return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in mine for unit in units)

@@ -27,7 +27,7 @@ LOST = {
     "sibling": "ipc", "package": "busy_hz", "hypervisor": "steal", "scheduler": "runs",
 }  # fmt: skip
 """The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
-_OF_CPU = frozenset({"neighbour", "steal"})
+OF_CPU = frozenset({"neighbour", "steal"})
 """Kinds that each CPU suffers for itself; the others can befall a whole package."""
 LEAST_HZ = 5e6
 """Minimum loss of clock that is a loss; SIMD levels may cost nothing."""
@@ -107,7 +107,7 @@ class Troubles:
                 continue
             for package in set(self._package[rows].tolist()):
                 self._on[package].append(episode)
-            if episode.kind not in _OF_CPU:
+            if episode.kind not in OF_CPU:
                 self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     def _judge(self, interval: Interval) -> None:

@@ -29,7 +29,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
             machine.does[cpu] = Does(1.0, 2.5e9 if 20 < seq <= 40 else 3.2e9)
 
     session, interval = lived(Walk(cores=1), script)
-    episode = Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, cause="power-pl1")
+    episode = Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, 0.7e9, "power-pl1")
     session.ended[:] = [episode]
     session.detector.running.clear()
     assert not _where(charts(session, interval), RED)  # it is over

@@ -112,6 +112,19 @@ def test_what_is_wrong_is_told_with_its_evidence() -> None:
     ]
 
 
+def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu() -> None:
+    session, interval = lived(busy(Machine(cores=1), 1.0, 1.0))
+    session.detector.running[:] = [Episode("neighbour", [0], SECOND, None, 0.3, "sibling")]
+
+    def red(label: str) -> list[bool]:
+        found = next(x for x in runs(session, interval, cpu=0) if label in strips.text(x))
+        at = next(i for i, (text, _) in enumerate(found) if text.startswith(label))
+        return [key == "alarm" for text, key in found[at + 1 :] if "." in text]
+
+    assert red("IPC") == [True, False]
+    assert red("clock") == [False, False]
+
+
 def test_what_there_is_no_room_for_is_counted() -> None:
     session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
     session.detector.running += [Episode("smi", [0], i * SECOND, cause="x" * 90) for i in range(3)]
