@@ -17,17 +17,21 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import fleets
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.process.probe_stream import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
+from perftop.session.fleet.fleet import Fleet
 from perftop.tui.app import PerfTopApp
+from perftop.tui.fleet_app import FleetApp
 from perftop.tui.replay_app import ReplayApp
 
 HERE = Path(__file__).parent
@@ -52,6 +56,8 @@ class Picture:
     no_color: bool = False
     replayed: bool = False
     """From a file, at what the keys lead to."""
+    fleet: Callable[[], Fleet] | None = None
+    """Many machines, in place of the scenario."""
 
 
 PICTURES = [
@@ -79,6 +85,8 @@ PICTURES = [
         ("space", "n", "n", "n", "3", "v"),
         replayed=True,
     ),
+    Picture("fleet", "over ssh", 0, (160, 50), ("down", "down"), fleet=fleets.small),
+    Picture("fleet-400", "prometheus http://mon:9090", 0, (160, 50), ("2", "n"), fleet=fleets.many),
 ]
 
 
@@ -140,7 +148,20 @@ async def draw_replay(picture: Picture) -> str:
                 return app.export_screenshot(title="perftop")
 
 
+async def draw_fleet(picture: Picture) -> str:
+    assert picture.fleet is not None
+    source = fleets.Made(picture.fleet(), picture.scenario, ("0.03 % there", "frames lost 0"))
+    app = FleetApp(source, cpu_clock=lambda: 0.0)
+    async with app.run_test(size=picture.size) as pilot:
+        await pilot.pause()
+        await pilot.press(*picture.keys)
+        await pilot.pause()
+        return app.export_screenshot(title="perftop")
+
+
 async def draw(picture: Picture) -> str:
+    if picture.fleet is not None:
+        return await draw_fleet(picture)
     if picture.replayed:
         return await draw_replay(picture)
     messages = capture(picture)

@@ -38,8 +38,10 @@ MAY_IMPORT = {
     **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
     "tui/fleet": SHOWN,
     "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
-    "tui": "base process session recording output draw tui/shared tui/frame tui/screen wire",
+    "tui": "base process session recording output draw tui/shared tui/frame tui/screen tui/fleet"
+    " wire",
     "verbs/ramp": "base draw",
+    "verbs/fleet": "base process session recording output wire",
     "verbs": "base process samples session recording output verbs/ramp wire"
     " perfprobe.stream_options",
     "perftop": "base process tui verbs perfprobe.stream_options",

@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_screens(verbs, watch)
     _add_stat(verbs, watch)
     _add_record(verbs, watch)
+    _add_fleet(verbs)
     _add_export(verbs)
     _add_exporter(verbs, machine)
     _add_serve(verbs, watch)
@@ -186,6 +187,26 @@ def _add_serve(verbs: Any, watch: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--group", metavar="NAME", help="its members may read, too")
     serve.set_defaults(verb=_serve)
+
+
+def _add_fleet(verbs: Any) -> None:
+    text = "many machines, a row each, the one that loses most first; Enter opens one"
+    fleet = verbs.add_parser("fleet", help="many machines, a row each", description=text)
+    fleet.add_argument(
+        "hosts", nargs="*", metavar="[USER@]HOST", help="over ssh, at most 64; sim:… simulates one"
+    )
+    fleet.add_argument(
+        "--hosts", type=Path, dest="hosts_file", metavar="FILE", help="a name a line"
+    )
+    fleet.add_argument("--remote", metavar="PATH", help=machine_verbs.REMOTE)
+    _add_interval(fleet, STAT_INTERVAL_NS)
+    fleet.add_argument("--json", action="store_true", help="one JSON object a line, no screen")
+    fleet.add_argument("-n", "--count", type=count, metavar="N", help="with --json: so many spans")
+    fleet.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
+    fleet.add_argument(
+        "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
+    )
+    fleet.set_defaults(verb=_fleet)
 
 
 def _add_export(verbs: Any) -> None:
@@ -364,6 +385,22 @@ def _replay(options: argparse.Namespace) -> int:
 
     settings = config.load(options.config)
     return replay_app.run(options.file, options.interval, settings, mouse=not options.no_mouse)
+
+
+def _fleet(options: argparse.Namespace) -> int:
+    from perftop.verbs.fleet import command
+    from perftop.verbs.fleet.live import LiveSource
+
+    screen = sys.stdin.isatty() and sys.stdout.isatty()
+    if not (options.json or screen):
+        raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
+    hosts = command.names(options.hosts, options.hosts_file)
+    source = LiveSource(hosts, options.interval / 1e9, remote=options.remote)
+    if options.json:
+        return command.lines(source, options.count)
+    from perftop.tui import config, fleet_app
+
+    return fleet_app.run(source, config.load(options.config), mouse=not options.no_mouse)
 
 
 def _stat(options: argparse.Namespace) -> int:

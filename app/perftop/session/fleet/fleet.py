@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite, nan
 
 from perftop.samples.episode import KINDS
@@ -183,6 +184,7 @@ def value(machine: Machine, order: str, now: float) -> float:
     return machine.rank(order) if order in FIELDS else nan
 
 
+@lru_cache(maxsize=8192)
 def natural(name: str) -> tuple[object, ...]:
     """Sort key that puts n9 before n10. Texts and numbers alternate, so keys can be compared."""
     parts: list[object] = []
@@ -212,6 +214,9 @@ def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
     such parts they are one group."""
     found: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural(m.name)):
-        stem = machine.name.partition(".")[0].rstrip("0123456789")
-        found.setdefault(stem.rstrip("-_") or machine.name, []).append(machine)
+        stem = machine.name.partition("@")[2] or machine.name
+        stem = stem.partition(".")[0].rstrip("0123456789")
+        inner = stem.rstrip("abcdefghijklmnopqrstuvwxyz-_")  # k07n of k07n12: rack 7, node 12
+        rack = inner if inner[-1:].isdigit() else stem.rstrip("-_")
+        found.setdefault(rack or machine.name, []).append(machine)
     return found

@@ -19,6 +19,12 @@ PAST_S = 600.0
 """How far a machine's past reaches."""
 POINTS = 600
 """Most entries of a machine's past; some 15 KB."""
+FRESH_S = 5.0
+"""How often the newest part of a series is made anew."""
+HELD = 1.6
+"""Spacings of the points for which one holds; a longer gap is told."""
+MOST_SERIES = 8
+"""Series kept of a machine."""
 TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
 """Numbers of which the past is kept."""
 MOST_EPISODES = 200
@@ -58,6 +64,10 @@ class Past:
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=POINTS))
     points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+    _made: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
+        default_factory=dict
+    )
+    """Series that were asked for, with the moments they are of; a few of each machine."""
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
@@ -65,17 +75,50 @@ class Past:
 
     def series(self, key: str, cells: int, now: float, span_s: float = PAST_S) -> list[float]:
         """Means of `cells` equal parts of the last `span_s`, the newest last; NaN where nothing is
-        known."""
-        at, step, first = TRACED.index(key), span_s / cells, now - span_s
+        known. Parts begin at whole multiples of their length, so that a mean once shown stays; the
+        series is made anew every FRESH_S."""
+        step = span_s / cells
+        stamp = int(now // step), int(now // FRESH_S)
+        held = self._made.get((key, cells, span_s))
+        if held is not None and held[0] == stamp:
+            return held[1]
+        found = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
+        if len(self._made) >= MOST_SERIES:
+            self._made.clear()
+        self._made[key, cells, span_s] = stamp, found
+        return found
+
+    def _series(self, at: int, cells: int, step: float, end: float) -> list[float]:
         sums, counts = [0.0] * cells, [0] * cells
         for time, point in zip(reversed(self.times), reversed(self.points), strict=True):
-            cell = min(cells - 1, int((time - first) / step)) if time > first else -1
+            cell = cells - 1 - int((end - time) / step)
             if cell < 0:
                 break
-            if isfinite(point[at]):
+            if isfinite(point[at]) and time <= end:
                 sums[cell] += point[at]
                 counts[cell] += 1
-        return [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
+        means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
+        spacing = self._spacing()
+        if self.times and not counts[-1] and end - self.times[-1] <= step + HELD * spacing:
+            means[-1] = means[-2] if cells > 1 else nan  # nothing of this part has come yet
+        return _held(means, spacing / step)
+
+    def _spacing(self) -> float:
+        """Mean time between two points."""
+        count = len(self.times) - 1
+        return (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
+
+
+def _held(means: list[float], spacing: float) -> list[float]:
+    """The same; parts that only lie between two points have the value of the earlier one."""
+    most, since = int(spacing * HELD), 0
+    last = nan
+    for i, value in enumerate(means):
+        if isfinite(value):
+            last, since = value, 0
+        elif (since := since + 1) <= most:
+            means[i] = last
+    return means
 
 
 @dataclass(slots=True)

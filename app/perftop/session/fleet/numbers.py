@@ -62,8 +62,8 @@ def read(session: Session, interval: Interval) -> Numbers:
     rows = session.shown
     found = dict(NOTHING)
     values = interval.values
-    for key, metric in (("busy", "util"), ("clock_hz", "busy_hz"), ("involuntary",) * 2,
-                        ("steal",) * 2):  # fmt: skip
+    for key, metric in (("busy", "util"), ("clock_hz", "busy_hz"), ("lost", "lost_ratio"),
+                        ("involuntary",) * 2, ("steal",) * 2):  # fmt: skip
         found[key] = values.over(metric, rows)
     cores = session.shown_cores()
     work = np.array([_work(session, interval, core) for core in cores])
@@ -81,7 +81,6 @@ def read(session: Session, interval: Interval) -> Numbers:
         found |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
     found["power_w"] = interval.machine.get("power_w", nan)
     found["power_limit_w"] = interval.machine.get("power_limit_w", nan)
-    found["lost"] = lost(found)
     return found
 
 
@@ -94,8 +93,8 @@ def _work(session: Session, interval: Interval, core: int) -> tuple[float, float
 
 
 def lost(found: Numbers) -> float:
-    """Share of the time that working CPUs did not get. A clock below its ceiling, involuntary halts
-    and steal exclude each other, so no moment counts twice. NaN if none of them is known."""
+    """What a machine loses, from its means alone, where no samples are at hand: steal, involuntary
+    halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
     busy, clock, ceiling = found["busy"], found["clock_hz"], found["ceiling_hz"]
     halted = [found[key] for key in ("involuntary", "steal") if isfinite(found[key])]
     slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan

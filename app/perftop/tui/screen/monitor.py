@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,6 +30,9 @@ from perftop.tui.shared.order import called
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
+
+ASIDE = "PERFTOP_FLEET"
+"""Set in the environment of a perftop that a fleet has opened: Esc leads back there."""
 
 
 class Monitor(Paned):
@@ -165,6 +169,8 @@ class Monitor(Paned):
             await self.action_view(self._before)
         elif self.choice.filter is not None:
             self.action_clear()
+        elif os.environ.get(ASIDE):
+            await self.app.action_quit()
 
     # --- the prompt: filter, jump, mark
 

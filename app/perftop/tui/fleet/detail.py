@@ -1,0 +1,91 @@
+"""The selected machine below the heat map: its numbers in a line, and its clock over time."""
+
+from __future__ import annotations
+
+from math import isfinite, nan
+
+import numpy as np
+
+from perftop.base.times import clock
+from perftop.draw import braille, theme
+from perftop.draw.strips import Run, fit, foreign, shed
+from perftop.session.fleet.machine import PAST_S, Machine
+from perftop.session.fleet.numbers import FIELDS
+from perftop.tui.fleet import look as words
+from perftop.tui.fleet.look import BLANK, TOLD, UNITS, Line, Look, amount
+
+_SHOWN = (("lost", "lost"), ("busy", "busy"), ("clock_hz", ""), ("below", "below"),
+          ("both", "both"), ("involuntary", "inv"), ("steal", "steal"),
+          ("power_w", ""))  # fmt: skip
+_OF = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
+
+
+def numbers(look: Look, machine: Machine) -> Line:
+    """Its numbers on one line."""
+    pieces: list[tuple[int, list[Run]]] = [(0, [(f" {foreign(machine.name)}", "bright")])]
+    if not machine.answers:
+        why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()
+        return [*pieces[0][1], ("  ", "text"), (why, "alarm")], "chosen"
+    for rank, (key, name) in enumerate(_SHOWN, 1):
+        value = machine.numbers[key]
+        if not isfinite(value):
+            continue
+        loud = key == "lost" and value >= TOLD
+        unit = UNITS[FIELDS[key].unit]
+        other = amount(_OF[key], machine.numbers[_OF[key]]) if key in _OF else "n/a"
+        behind = f" of {other} {unit}" if other != "n/a" else f" {unit}"
+        runs: list[Run] = [(f"{name} " if name else "", "dim"),
+                           (amount(key, value), "alarm" if loud else "text"),
+                           (behind, "dim")]  # fmt: skip
+        if key == "below" and machine.cause[0]:
+            runs.append((f": {words.told(*machine.cause)}", "dim"))
+        pieces.append((rank, runs))
+    age: list[Run] = [("age ", "dim"), (words.span(look.now - machine.heard), "text")]
+    return shed([*pieces, (2, age)], look.width - 1, 2), "chosen"
+
+
+def chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
+    """Its clock under the ceiling over its past; of a machine without a clock, what it lost."""
+    ceilings = machine.past.series("ceiling_hz", width - 6, look.now)
+    has_clock = any(isfinite(hz) for hz in machine.past.series("clock_hz", 8, look.now))
+    key = "clock_hz" if has_clock else "lost"
+    values = np.array(machine.past.series(key, 2 * (width - 6), look.now))
+    tall = max(1, height - 3)
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return [([(" no past yet", "faint")], "calm"), *[BLANK] * (height - 1)]
+    high = max([hz for hz in ceilings if isfinite(hz)] + [float(known.max())])
+    low = min(float(known.min()) * 0.98, high * 0.9) if has_clock else 0.0
+    high = high if high > low else low + 1.0
+    name = "clock, and the ceiling that turbo allows" if has_clock else "lost"
+    unit = "GHz" if has_clock else "%"
+    title = f" {unit:<5}{name} · {foreign(machine.name)}"
+    lines: list[Line] = [([(fit(title, width), "dim")], "calm")]
+    dots = braille.line(values, low, high, braille.TALL * tall, thick=2)
+    codes = braille.codes(dots)
+    lost = _below(values, ceilings) if has_clock else [False] * (width - 6)
+    for y in range(tall):
+        edge = high if not y else low if y == tall - 1 else nan
+        label = amount(key, edge) if isfinite(edge) else ""
+        runs: list[Run] = [(f"{label:>5} ", "faint")]
+        for x, code in enumerate(codes[y].tolist()):
+            sign = chr(code)
+            if sign == " " and not y and has_clock and isfinite(ceilings[x]):
+                runs.append((theme.LIMIT, "dim"))
+            else:
+                runs.append((sign, "alarm" if lost[x] else "clock"))
+        lines.append((runs, "calm"))
+    marks = [clock(look.now - PAST_S * part, 60) for part in (1, 0.5, 0)]
+    gap = max(1, (width - 6 - 15) // 2)
+    axis = f"      {marks[0]}{' ' * gap}{marks[1]}{' ' * gap}{marks[2]}"
+    rule: Line = ([("      ", "text"), (theme.RULE * (width - 6), "rule")], "calm")
+    return [*lines, rule, ([(axis, "faint")], "calm")][:height]
+
+
+def _below(values: object, ceilings: list[float]) -> list[bool]:
+    """The cells in which the clock is clearly below its ceiling."""
+    pairs = np.asarray(values, float).reshape(-1, 2)
+    with np.errstate(invalid="ignore"):
+        low = np.fmin(pairs[:, 0], pairs[:, 1])
+        found: list[bool] = (low < 0.95 * np.array(ceilings)).tolist()
+    return found

@@ -1,0 +1,208 @@
+"""A cell a machine: racks are columns where names tell them, else machines follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+from perftop.draw import theme
+from perftop.draw.strips import Run, fit, foreign, number, spread
+from perftop.session.fleet.fleet import natural, racks
+from perftop.session.fleet.machine import Machine
+from perftop.session.fleet.numbers import FIELDS, mean
+from perftop.tui.fleet import look as words
+from perftop.tui.fleet.look import BLANK, TOLD, Line, Look, amount
+
+SIZES = (6, 4, 3, 2, 1)
+"""Cells of a machine in width, the widest that fits; numbers need 4."""
+LABEL = 6
+"""Cells of the labels at the left."""
+WIDE = 150
+"""Columns from which what is shown is told in a sentence."""
+FEET = 3
+"""Lines of means below racks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
+    """Title and machines of each column, from the top; None: a gap."""
+    labels: tuple[str, ...]
+    """Of the rows."""
+    size: int
+    racked: bool
+
+    def place(self, name: str) -> tuple[int, int]:
+        """Column and row of a machine."""
+        for x, (_, machines) in enumerate(self.columns):
+            for y, machine in enumerate(machines):
+                if machine is not None and machine.name == name:
+                    return x, y
+        return 0, 0
+
+    def beside(self, name: str, dx: int, dy: int) -> str:
+        """The nearest machine in a direction; the same one at an edge."""
+        x, y = self.place(name)
+        while True:
+            x, y = x + dx, y + dy
+            if not (0 <= x < len(self.columns) and 0 <= y < len(self.labels)):
+                return name
+            column = self.columns[x][1]
+            found = column[y] if y < len(column) else None
+            if found is not None:
+                return found.name
+            if dx:  # a short rack: go on along the row
+                continue
+
+
+def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
+    """The grid with the widest cells that fit."""
+    room = width - LABEL - 1
+    by_rack = racks(machines)
+    rows = _labels(by_rack)
+    fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
+    for size in SIZES[:3] if fits else ():
+        if len(by_rack) * (size + 1) <= room:
+            columns = tuple((rack, _column(mine, rows)) for rack, mine in by_rack.items())
+            return Grid(columns, tuple(rows), size, racked=True)
+    ordered = sorted(machines, key=lambda m: natural(m.name))
+    for size in SIZES:
+        across = max(1, room // (size + 1))
+        tall = max(1, ceil(len(ordered) / across))
+        if tall <= height or size == SIZES[-1]:
+            break
+    tall = min(max(tall, min(height, 8)), max(1, height))
+    pieces = [ordered[at : at + tall] for at in range(0, len(ordered), tall)][:across]
+    columns = tuple(("", tuple(piece)) for piece in pieces)
+    return Grid(columns, ("",) * tall, size, racked=False)
+
+
+def _number(machine: Machine) -> str:
+    """The last number of its name."""
+    stem = machine.name.partition(".")[0]
+    return stem[len(stem.rstrip("0123456789")) :]
+
+
+def _labels(by_rack: Mapping[str, Sequence[Machine]]) -> list[str]:
+    """The numbers that machines of all racks have, each a row."""
+    found = {_number(machine) for mine in by_rack.values() for machine in mine}
+    return sorted(found, key=natural)
+
+
+def _column(mine: Sequence[Machine], rows: Sequence[str]) -> tuple[Machine | None, ...]:
+    there = {_number(machine): machine for machine in mine}
+    return tuple(there.get(row) for row in rows)
+
+
+def heat(look: Look, height: int) -> list[Line]:
+    """Exactly `height` lines."""
+    made = grid(look.rows, look.width, height - 3 - FEET)
+    lines = _legend(look)
+    if made.racked:
+        lines.append((_titles(look, made), "calm"))
+    inks = theme.letters("perftop-dark")
+    for y in range(len(made.labels)):
+        lines.append((_row(look, made, y, inks), "calm"))
+    if made.racked and made.size >= 4:
+        lines += _feet(made)
+    return [*lines, *[BLANK] * height][:height]
+
+
+def _legend(look: Look) -> list[Line]:
+    """What the cells show, the ramp, and how many machines are on each of its steps."""
+    entry = FIELDS[look.shown]
+    top = words.scale(look, look.shown)
+    unit = words.UNITS[entry.unit]
+    name: Run = (f"{entry.label} {unit}", "bright")
+    left: list[Run] = [(" ", "text"), name, (f"  {entry.help}  ", "dim"), ("v", "key")]
+    left.append((" another number", "dim"))
+    if look.width < WIDE:
+        left = [left[0], left[1], ("  v", "key"), (" another number", "dim")]
+    low = "0" if look.shown not in {"clock_hz", "ceiling_hz"} else amount(look.shown, top / 2)
+    wide = 4 if look.width >= WIDE else 2
+    ramp: list[Run] = [(f"{low} ", "dim")]
+    ramp += [(theme.BOTH * wide, f"heat{step}") for step in range(theme.HEAT)]
+    sign = "≥" if entry.unit == "ratio" and top < 1 else ""
+    ramp.append((f" {sign}{amount(look.shown, top)} {unit} ", "dim"))
+    lines: list[Line] = [(spread(left, ramp, look.width), "calm")]
+    counts = [0] * theme.HEAT
+    for machine in look.rows:
+        if (step := words.level(machine.numbers[look.shown], look.shown, top)) >= 0:
+            counts[step] += 1
+    if wide == 4:
+        tail = " " * len(ramp[-1][0])
+        told = "".join(f"{count or '':>{wide}}" for count in counts)
+        lines.append((spread([], [("machines ", "faint"), (told, "dim"), (tail, "text")],
+                             look.width), "calm"))  # fmt: skip
+    return lines
+
+
+def _titles(look: Look, made: Grid) -> list[Run]:
+    x, _ = made.place(look.chosen)
+    runs: list[Run] = [(" " * (LABEL + 1), "text")]
+    for at, (title, _) in enumerate(made.columns):
+        text = foreign(title)[-made.size :]
+        runs.append((f"{text:^{made.size}} ", "key" if at == x else "dim"))
+    return runs
+
+
+def _row(look: Look, made: Grid, y: int, inks: Sequence[str]) -> list[Run]:
+    _, here = made.place(look.chosen)
+    runs: list[Run] = [
+        (f"{made.labels[y]:>{LABEL}} ", "key" if y == here and made.racked else "faint")
+    ]
+    for _, machines in made.columns:
+        machine = machines[y] if y < len(machines) else None
+        if machine is None:
+            runs.append((" " * (made.size + 1), "text"))
+        else:
+            runs += _cell(look, machine, made.size, inks)
+    return runs
+
+
+def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
+    """Its sign and number on its step of the ramp; quiet ones are plain."""
+    gap: Run = (" ", "text")
+    if machine.name == look.chosen:
+        gap = (theme.CURSOR[1], "mark")
+    sign, style = words.worst_sign(machine)
+    if not machine.answers:
+        rest = "···" if size >= 6 else ""
+        return [(f"{sign:^{size}}" if not rest else f" {sign} {rest}"[:size], style), gap]
+    value = machine.numbers[look.shown]
+    step = words.level(value, look.shown, words.scale(look, look.shown))
+    if step < 0:
+        return [(fit(f"{sign if sign != ' ' else theme.MISSING[:size]}", size), "faint"), gap]
+    ink = inks[step]
+    if size < 4:
+        return [(f"{sign:^{size}}", ink), gap] if sign != " " else [(" " * size, ink), gap]
+    told = sign != " " and (look.shown != "lost" or value >= TOLD)
+    whole = {"ratio": 100.0, "Hz": 1e-9, "W": 1.0}[FIELDS[look.shown].unit] * value
+    text = f"{whole:.1f}" if FIELDS[look.shown].unit == "Hz" else f"{whole:.0f}"
+    shown = f" {sign}{text if told else '':>{size - 3}} "[:size]
+    return [(fit(shown, size), ink), gap]
+
+
+def _feet(made: Grid) -> list[Line]:
+    """Means of each rack, and the sum of its power."""
+    lines: list[Line] = []
+    means = [mean([m.numbers for m in column if m is not None and m.answers])
+             for _, column in made.columns]  # fmt: skip
+    for key, label in (("lost", "lost"), ("busy", "busy")):
+        runs: list[Run] = [(f" {label:<{LABEL}}", "dim")]
+        for each in means:
+            digits = 1 if key == "lost" else 0
+            text, style = number(100 * each[key], digits, made.size - 1)
+            loud = key == "lost" and each[key] >= TOLD
+            runs += [
+                (text, "bright" if loud else "faint" if key == "lost" else style),
+                ("  ", "text"),
+            ]
+        lines.append((runs, "calm"))
+    runs = [(f" {'kW':<{LABEL}}", "dim")]
+    for _, column in made.columns:
+        watts = [v for m in column if m is not None and isfinite(v := m.numbers["power_w"])]
+        text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, made.size - 1)
+        runs += [(text, "dim"), ("  ", "text")]
+    return [*lines, (runs, "calm")]

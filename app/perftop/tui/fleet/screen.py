@@ -1,0 +1,198 @@
+"""The widget that draws the fleet: keeps what was chosen, and paints the lines that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from perftop.draw.ansi_strip import ink, line
+from perftop.session.fleet.fleet import ORDERS, Sight
+from perftop.session.fleet.machine import TRACED
+from perftop.session.fleet.numbers import FIELDS
+from perftop.tui.fleet import rows
+from perftop.tui.fleet.fleet_keys import KEYS
+from perftop.tui.fleet.look import Line, Look
+from perftop.tui.fleet.page import grid_of, halves, key_at, page
+from perftop.tui.shared.direct import repaint
+
+MOST_FILTER = 60
+"""Characters of a filter."""
+_CAPTIONS = tuple((key.caption, key.label, key.id) for key in KEYS if key.label)
+
+
+class FleetScreen(Widget, can_focus=True):
+    class Pressed(Message):
+        """A key of the last line was clicked."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, fill: Callable[[Look], None], look: Look, *, ascii_: bool) -> None:
+        """`fill`: puts what is newest into the look before it is drawn."""
+        super().__init__(id="fleet")
+        self.look = look
+        self._fill = fill
+        look.ascii = ascii_
+        self._touched = False
+        """The user has selected a machine; before that it is the worst that answers."""
+        self._lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+
+    def update(self) -> None:
+        """Draw what is new."""
+        look = self.look
+        look.width, look.height = self.size
+        if look.width < 1 or look.height < 1:
+            return
+        self._fill(look)
+        look.rows = look.fleet.rows(look.sight, look.now)
+        if not self._touched or look.chosen not in look.fleet.machines:
+            first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
+            look.chosen = first.name if first is not None else ""
+        look.keys = _CAPTIONS
+        look.mouse.clear()
+        fresh = page(look)
+        held = self._lines
+        same = len(held) == len(fresh)
+        changed = [y for y in range(len(fresh)) if not same or fresh[y] != held[y]]
+        self._lines = fresh
+        for y in changed:
+            self._strips.pop(y, None)
+        repaint(self, changed, look.width)
+
+    def text(self) -> list[str]:
+        return ["".join(text for text, _ in runs).rstrip() for runs, _ in self._lines]
+
+    def render_line(self, y: int) -> Strip:
+        if y not in self._strips:
+            runs, mood = self._lines[y] if y < len(self._lines) else ([], "calm")
+            wide = self.size.width
+            self._strips[y] = line(runs, ink(self.app, mood), wide, ascii_=self.look.ascii)
+        return self._strips[y]
+
+    def on_resize(self) -> None:
+        self.anew()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self.is_mounted:
+            self.anew()
+
+    def anew(self) -> None:
+        self._lines, self._strips = [], {}
+        self.update()
+
+    # --- what keys do
+
+    def view(self, name: str) -> None:
+        self.look.view = name
+        self.anew()
+
+    def move(self, dx: int, dy: int) -> None:
+        """Select another machine."""
+        look = self.look
+        self._touched = True
+        if look.view == "heat":
+            chosen = look.chosen
+            for _ in range(abs(dx) + abs(dy)):
+                step = (dx > 0) - (dx < 0), (dy > 0) - (dy < 0)
+                chosen = grid_of(look, look.fleet).beside(chosen, *step)
+            look.chosen = chosen
+        else:
+            self.choose(self._at() + dy)
+        self.update()
+
+    def _at(self) -> int:
+        names = [machine.name for machine in self.look.rows]
+        return names.index(self.look.chosen) if self.look.chosen in names else 0
+
+    def choose(self, at: int) -> None:
+        look = self.look
+        self._touched = True
+        if look.rows:
+            look.chosen = look.rows[max(0, min(len(look.rows) - 1, at))].name
+        self.update()
+
+    def next(self, by: int) -> None:
+        """Select the next machine on which an episode runs."""
+        look, at = self.look, self._at()
+        every = len(look.rows)
+        around: Iterable[int] = ((at + by * step) % every for step in range(1, every + 1))
+        for i in around:
+            if any(event.wrong for event in look.rows[i].running):
+                self.choose(i)
+                return
+
+    def sort(self, by: int) -> None:
+        self.order(ORDERS[(ORDERS.index(self.look.sight.order) + by) % len(ORDERS)])
+
+    def order(self, name: str) -> None:
+        """Sort by this; by the same again: the other way round."""
+        sight = self.look.sight
+        reverse = not sight.reverse if name == sight.order else False
+        self.look.sight = Sight(name, reverse, sight.filter)
+        self.update()
+
+    def number(self, by: int) -> None:
+        look = self.look
+        keys = TRACED if look.view == "time" else tuple(FIELDS)
+        at = keys.index(look.shown) if look.shown in keys else 0
+        look.shown = keys[(at + by) % len(keys)]
+        self.update()
+
+    def narrow(self, text: str) -> None:
+        sight = self.look.sight
+        self.look.sight = Sight(sight.order, sight.reverse, text[:MOST_FILTER])
+        self.update()
+
+    # --- the filter that is typed
+
+    def typed(self, event: events.Key) -> bool:
+        """Takes a key while a filter is typed; returns whether it did."""
+        look = self.look
+        if look.typing is None:
+            return False
+        if event.key == "enter":
+            look.typing = None
+        elif event.key == "escape":
+            look.typing = None
+            self.narrow("")
+        elif event.key == "backspace":
+            look.typing = look.typing[:-1]
+            self.narrow(look.typing)
+        elif event.character is not None and event.is_printable:
+            look.typing = (look.typing + event.character)[:MOST_FILTER]
+            self.narrow(look.typing)
+        else:
+            return False
+        self.anew()
+        return True
+
+    # --- the mouse
+
+    def on_click(self, event: events.Click) -> None:
+        look = self.look
+        if event.y == look.height - 1:
+            if key := key_at(look, event.x):
+                self.post_message(self.Pressed(key))
+            return
+        if (name := look.mouse.get(event.y)) is None:
+            return
+        if name:
+            look.chosen, self._touched = name, True
+            if event.chain > 1:
+                self.post_message(self.Pressed("open"))
+        elif order := rows.order_at(rows.table(look, halves(look)[0]), event.x):
+            self.order(order)
+        self.update()
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(0, 3)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(0, -3)

@@ -1,0 +1,263 @@
+"""The terminal app of many machines: feeds a fleet from its source, and draws it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from textual import events, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.screen import Screen
+
+from perftop.base import errors
+from perftop.base.errors import Failed
+from perftop.base.text import safe, utf8
+from perftop.base.times import duration
+from perftop.draw import theme
+from perftop.process.signals import ENDS, heed
+from perftop.session.fleet.fleet import Fleet
+from perftop.tui.app import drawing_on_stdout
+from perftop.tui.config import Config
+from perftop.tui.fleet.fleet_keys import KEYS
+from perftop.tui.fleet.look import Look
+from perftop.tui.fleet.screen import FleetScreen
+from perftop.tui.screen.monitor import ASIDE
+from perftop.tui.shared.direct import Direct
+from perftop.tui.terminal import Terminal
+
+REFRESH_S = 1.0
+MOST_PROBLEM = 200
+"""Characters of what a source has to say."""
+
+
+class Source(Protocol):
+    """Where the fleet's numbers come from."""
+
+    fleet: Fleet
+    what: str
+    """For the first line: over ssh, from this server."""
+    every_s: float
+    problem: str
+    """Why there is nothing new; '' if there is."""
+
+    @property
+    def now(self) -> float:
+        """The moment shown, in Unix seconds of the viewer, or of the recording."""
+
+    @property
+    def moment(self) -> str:
+        """Where in the past that is; '' at its newest."""
+
+    def facts(self) -> Sequence[str]:
+        """What it costs, piece by piece."""
+
+    async def run(self) -> None:
+        """Feed the fleet until cancelled. Raises Failed if there can be nothing to show."""
+
+    def travel(self, by: int, /) -> bool:
+        """Go so many steps on in time. False: it has no past."""
+
+    def pause(self) -> None:
+        """Stand still, or go on."""
+
+
+class FleetApp(App[None]):
+    TITLE = "perftop fleet"
+    CSS_PATH = "perftop.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(key.keys, key.action, key.label or key.id, id=key.id, show=False)
+            for key in KEYS
+        ),
+        Binding("ctrl+c", "quit", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "suspend", show=False, priority=True),
+    ]
+
+    def __init__(
+        self, source: Source, config: Config | None = None, *, ascii_: bool = False,
+        opener: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        cpu_clock: Callable[[], float] = time.process_time,
+    ) -> None:  # fmt: skip
+        """`opener`: shows one machine by a perftop with these arguments, and returns at its end."""
+        super().__init__()
+        self.source = source
+        self.failure: Failed | None = None
+        self._opener = opener or self._beside
+        self._cpu_clock, self._began = cpu_clock, time.monotonic()
+        self._cpu_s = cpu_clock()
+        self._share = 0.0
+        self._crashed = False
+        for shade in theme.THEMES:
+            self.register_theme(shade)
+        names = theme.names(no_color=self.no_color)
+        wanted = (config or Config()).theme
+        self.theme = wanted if wanted in names else names[0]
+        self.animation_level = "none"
+        look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what)
+        self.page = FleetScreen(self._fill, look, ascii_=ascii_)
+
+    def get_default_screen(self) -> Screen[Any]:
+        return Direct()
+
+    def get_driver_class(self) -> type[Driver]:
+        usual = super().get_driver_class()
+        return Terminal if usual is LinuxDriver else usual
+
+    def compose(self) -> ComposeResult:
+        yield self.page
+
+    def on_load(self) -> None:
+        heed(ENDS, self._signalled, self._hurry)
+
+    def on_ready(self) -> None:
+        self.page.focus()
+        self.set_interval(REFRESH_S, self._refresh)
+        self._feed()
+        self._refresh()
+
+    def _hurry(self) -> None:
+        if isinstance(self._driver, Terminal):
+            self._driver.hurry()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self.exit(return_code=128 + number)
+
+    @work(exclusive=True)
+    async def _feed(self) -> None:
+        try:
+            await self.source.run()
+        except Failed as failed:
+            self.failure = failed
+            self.exit(return_code=failed.status)
+
+    def _refresh(self) -> None:
+        spent, now = self._cpu_clock(), time.monotonic()
+        if now > self._began:
+            share = (spent - self._cpu_s) / (now - self._began)
+            self._share += (share - self._share) * 0.2 if self._share else share
+        self._cpu_s, self._began = spent, now
+        if not self.page.look.paused or self.source.moment:
+            self.page.update()
+
+    def _fill(self, look: Look) -> None:
+        source = self.source
+        look.now, look.problem = source.now, safe(source.problem, MOST_PROBLEM)
+        look.every_s, look.what = source.every_s, source.what
+        own = f"own {100 * self._share:.1f} % here"
+        look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
+        look.paused = source.moment or ("paused" if look.paused == "paused" else "")
+
+    # --- keys
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and self.page.typed(event):
+            return
+        await super().on_event(event)
+
+    async def on_fleet_screen_pressed(self, message: FleetScreen.Pressed) -> None:
+        key = next(key for key in KEYS if key.id == message.key)
+        await self.run_action(key.action)
+
+    def action_view(self, name: str) -> None:
+        self.page.view("rows" if name == self.page.look.view == "help" else name)
+
+    def action_move(self, dx: int, dy: int) -> None:
+        self.page.move(dx, dy)
+
+    def action_aside(self, by: int) -> None:
+        """A step in time, or a cell in the heat map; there, shift steps in time."""
+        if self.page.look.view == "heat":
+            self.page.move(by, 0)
+        else:
+            self.action_travel(by)
+
+    def action_travel(self, by: int) -> None:
+        if self.source.travel(by):
+            self.page.update()
+
+    def action_pause(self) -> None:
+        look = self.page.look
+        self.source.pause()
+        if not self.source.moment:
+            look.paused = "" if look.paused else "paused"
+        self.page.update()
+
+    def action_next(self, by: int) -> None:
+        self.page.next(by)
+
+    def action_sort(self, by: int) -> None:
+        self.page.sort(by)
+
+    def action_reverse(self) -> None:
+        self.page.order(self.page.look.sight.order)
+
+    def action_number(self, by: int) -> None:
+        self.page.number(by)
+
+    def action_first(self) -> None:
+        self.page.choose(0)
+
+    def action_last(self) -> None:
+        self.page.choose(len(self.page.look.rows))
+
+    def action_filter(self) -> None:
+        self.page.look.typing = self.page.look.sight.filter
+        self.page.anew()
+
+    async def action_back(self) -> None:
+        if self.page.look.view == "help":
+            self.page.view("rows")
+        else:
+            self.page.narrow("")
+
+    def action_theme(self) -> None:
+        names = theme.names(no_color=self.no_color)
+        self.theme = names[(names.index(self.theme) + 1) % len(names)]
+
+    @work(exclusive=True, group="open")
+    async def action_open(self) -> None:
+        machine = self.page.look.selected
+        if machine is not None and machine.opens:
+            await self._opener(machine.opens)
+            self.page.anew()
+
+    async def _beside(self, arguments: Sequence[str]) -> None:
+        """A perftop of its own on this terminal. The fleet goes on listening meanwhile."""
+        command = [sys.executable, "-P", "-m", "perftop", *arguments]
+        with self.suspend():
+            child = await asyncio.create_subprocess_exec(*command, env=os.environ | {ASIDE: "1"})
+            try:
+                status = await child.wait()
+            except asyncio.CancelledError:
+                child.terminate()
+                raise
+            if status not in {0, 130}:  # its message stands on the terminal
+                await asyncio.to_thread(input, "\nenter: back to the fleet ")
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Handles a bug in perftop: keeps a report, restores the terminal, says where it is."""
+        if self.is_headless:  # tests need the exception itself
+            super()._handle_exception(error)
+            return
+        if not self._crashed:  # later errors follow from the first
+            self._crashed, self.failure = True, Failed(errors.report(error))
+        self.exit(return_code=1)
+
+
+def run(source: Source, config: Config, *, mouse: bool = True) -> int:
+    """Runs the app; returns the exit status. Raises Failed if the source or the app failed."""
+    app = FleetApp(source, config, ascii_=not utf8())
+    with drawing_on_stdout():
+        app.run(mouse=mouse)
+    if app.failure is not None and app.failure.status:
+        raise app.failure
+    return app.return_code or 0

@@ -1,0 +1,92 @@
+"""Machines over ssh as a source of the fleet: a probe on each, read side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import isfinite
+
+from perfprobe import wire
+from perftop.base.errors import USAGE, Failed
+from perftop.process import launch, ssh
+from perftop.process.probe_stream import spawn
+from perftop.process.side_by_side import Link, listen
+from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet.live_machine import LiveMachine
+from perftop.session.fleet.machine import Machine
+
+MOST_HOSTS = 64
+"""More are Prometheus's business."""
+SIMULATED = "sim:"
+"""A name that begins so is a simulated machine here, to try the screen."""
+
+
+class LiveSource:
+    """Hosts by their names as ssh takes them."""
+
+    problem = ""
+    moment = ""
+
+    def __init__(
+        self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        """Raises Failed for names that are none, and for too many."""
+        hosts = list(dict.fromkeys(hosts))
+        if len(hosts) > MOST_HOSTS:
+            text = (
+                f"{len(hosts)} machines: at most {MOST_HOSTS} over ssh; for more: --prometheus URL"
+            )
+            raise Failed(text, USAGE)
+        self.every_s, self._clock = every_s, clock
+        self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
+        self._ears = [_Ear(host, every_s, remote, clock) for host in hosts]
+        self.fleet = Fleet([ear.machine for ear in self._ears])
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    def facts(self) -> list[str]:
+        shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
+        lost = sum(m.frames_lost for m in self.fleet.answering)
+        found = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
+        return [*found, f"frames lost {lost}"]
+
+    async def run(self) -> None:
+        await listen([Link(partial(spawn, ear.argv), ear, self.every_s) for ear in self._ears])
+
+    def travel(self, _: int) -> bool:
+        return False
+
+    def pause(self) -> None:
+        """The screen stands still by itself."""
+
+
+class _Ear:
+    """What one machine says goes into its row."""
+
+    def __init__(
+        self, host: str, every_s: float, remote: str | None, clock: Callable[[], float]
+    ) -> None:
+        simulated = host.startswith(SIMULATED)
+        source = host if simulated else "auto"
+        arguments = ["stream", "--source", source, "--sample", f"{every_s:g}"]
+        if simulated:
+            self.argv = launch.probe_command(*arguments)
+            opens = ["live", "--source", host]
+        else:
+            self.argv = ssh.command(host, arguments, remote=remote or ssh.REMOTE)
+            opens = ["live", "--host", host]
+            opens += [] if remote is None else ["--remote", remote]
+        self.machine = Machine(host, tuple(opens))
+        self._live = LiveMachine(self.machine)
+        self._clock = clock
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        self._live.take(messages, self._clock())
+
+    def fail(self, why: str, retry_s: float) -> None:
+        now = self._clock()
+        self.machine.fall_silent(now, why, now + retry_s)

@@ -1,0 +1,157 @@
+"""Made-up fleets for the pictures: racks of nodes with one story each, always the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet.machine import Event, Machine
+from perftop.session.fleet.numbers import NOTHING, Numbers, lost
+
+NOW = 1_700_000_065.0
+"""The moment of the pictures, in Unix seconds."""
+PAST_S = 600
+MODEL = "Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is wrong with a machine: a kind and a cause, since when, and what that costs."""
+
+    kind: str = ""
+    cause: str = ""
+    since_s: float = 0.0
+    slow: float = 0.0
+    """Share of the ceiling that its clock misses."""
+    involuntary: float = 0.0002
+    steal: float = 0.0
+
+
+LIMITED = Story("turbo-drop", "power-pl1", 671, 0.24)
+HOT = Story("turbo-drop", "thermal", 226, 0.34, 0.043)
+MODULATED = Story("involuntary-halt", "modulation", 325, 0.02, 0.21)
+STOLEN = Story("steal", "hypervisor", 45, steal=0.11)
+SIBLING = Story("neighbour", "sibling", 4)
+CALM = Story()
+
+
+class Made:
+    """A source of the app that stands still."""
+
+    every_s = 1.0
+    problem = moment = ""
+    now = NOW
+
+    def __init__(self, fleet: Fleet, what: str, facts: Sequence[str] = ()) -> None:
+        self.fleet, self.what, self._facts = fleet, what, facts
+
+    def facts(self) -> Sequence[str]:
+        return self._facts
+
+    async def run(self) -> None:
+        """Nothing new comes."""
+
+    def travel(self, _: int) -> bool:
+        return False
+
+    def pause(self) -> None:
+        """It stands still."""
+
+
+def _numbers(rng: random.Random, story: Story, load: float, *, guest: bool) -> Numbers:
+    busy = min(0.999, max(0.01, rng.gauss(load, 0.01)))
+    found = dict(NOTHING) | {"busy": busy, "steal": max(0.0, rng.gauss(story.steal, 0.004))}
+    if story.steal == 0:
+        found["steal"] = 0.0
+    if not guest:
+        ceiling = 3.1e9 if load > 0.7 else 3.3e9
+        slow = story.slow * (0.5 + 0.5 * load) if story.slow else 0.003
+        clock = ceiling * (1 - max(0.0, rng.gauss(slow, 0.004)))
+        both = busy * 0.62
+        watts = 205 if story.cause == "power-pl1" else 250
+        found |= {
+            "clock_hz": clock, "ceiling_hz": ceiling, "both": both, "lp0": 0.27 * busy,
+            "lp1": 0.06 * busy, "neither": 1 - both - 0.33 * busy, "power_limit_w": watts,
+            "below": load if story.slow > 0.05 else max(0, rng.gauss(0.004, 0.002)),
+            "involuntary": max(0.0, rng.gauss(story.involuntary, 0.0003)),
+            "power_w": watts * (0.99 if story.slow > 0.1 else 0.55 + 0.38 * busy),
+        }  # fmt: skip
+    return found | {"lost": lost(found)}
+
+
+def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False) -> Machine:
+    made = Machine(name, ("live", "--host", name))
+    rng = random.Random(name)  # noqa: S311 - the same each time
+    made.model, made.cpus, made.cores = MODEL, 64, 32
+    made.version, made.tasks, made.probe_share = "1.4", "lmp × 63.4 CPUs", 0.0003
+    if guest:
+        made.model, made.cpus, made.cores, made.guest = "AMD EPYC 7763", 4, 4, True
+        made.absent, made.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
+    for second in range(PAST_S, -1, -5):
+        told = story if second < story.since_s else CALM
+        share = load if second % 150 else load * 0.8
+        time, numbers = NOW - second - rng.random() * 0.8, _numbers(rng, told, share, guest=guest)
+        if second > 10:
+            made.past.add(time, numbers)
+        else:
+            made.hear(time, numbers)
+    if story.kind:
+        start = NOW - story.since_s - rng.random() * 8
+        depth = story.slow * 3.1e9 if story.kind == "turbo-drop" else max(
+            story.involuntary, story.steal, 0.3 * (story is SIBLING))  # fmt: skip
+        made.running = [Event(name, story.kind, story.cause, start, None, depth, 1.0)]
+    return made
+
+
+def _gone(name: str, since_s: float) -> Machine:
+    made = machine(name, LIMITED)
+    made.silent_since = NOW - since_s
+    made.fall_silent(NOW, f"{name}: connection: timed out", NOW + 24)
+    return made
+
+
+def small() -> Fleet:
+    """Twelve machines: eight nodes of one rack, two database hosts, two guests."""
+    nodes = [machine(f"node{i:02}", LIMITED if i in {3, 4, 5, 6} else CALM) for i in range(1, 8)]
+    nodes[0] = machine("node01", HOT)
+    others = [
+        _gone("node08", 153),
+        machine("db1", SIBLING, load=0.62),
+        machine("db2", CALM, load=0.4),
+        machine("ci-1", STOLEN, load=0.86, guest=True),
+        machine("ci-2", CALM, load=0.31, guest=True),
+    ]
+    ended = Event("node07", "turbo-drop", "current", NOW - 190, NOW - 187, 3e8, 0.5)
+    nodes[6].ended.append(ended)
+    return Fleet([*nodes, *others])
+
+
+def many() -> Fleet:
+    """Four hundred machines in twenty racks."""
+    return racks(20, 20)
+
+
+def racks(count: int, each: int) -> Fleet:
+    """Racks of nodes: a power limit on two of them, heat on one machine, halts in a third rack."""
+    made: list[Machine] = []
+    for rack in range(1, count + 1):
+        for node in range(1, each + 1):
+            name = f"k{rack:02}n{node:02}"
+            story, load = CALM, 0.97
+            if rack in {7, 8} and node <= 16:
+                story, load = LIMITED, 0.98 if node % 5 else 0.55
+            elif (rack, node) == (6, 3):
+                story = HOT
+            elif rack == 15 and node <= 9:
+                story = MODULATED
+            elif rack == 2 and node in {6, 7}:
+                story = STOLEN
+            elif (rack, node) in {(5, 9), (10, 17), (19, 2)}:
+                story = SIBLING
+            elif rack == 13 and node in {5, 6, 7, 8}:
+                made.append(_gone(name, 140))
+                continue
+            made.append(machine(name, story, load=load))
+    return Fleet(made)

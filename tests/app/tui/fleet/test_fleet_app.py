@@ -1,0 +1,194 @@
+"""The fleet's screen on made-up machines: what stands where, keys, sizes, and opening one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from math import nan
+
+import fleets
+import pytest
+from textual.pilot import Pilot
+
+from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet.machine import Machine
+from perftop.session.fleet.numbers import NOTHING
+from perftop.tui.fleet.fleet_keys import KEYS
+from perftop.tui.fleet_app import FleetApp
+
+SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
+SMALL, MANY = fleets.small(), fleets.racks(20, 20)
+"""Shared by tests that only look."""
+Steps = Callable[[FleetApp, Pilot[None]], Awaitable[None]]
+
+
+def seen(
+    fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (),
+    then: Steps | None = None, *, ascii_: bool = False,
+) -> list[str]:  # fmt: skip
+    """The lines on the screen after these keys."""
+
+    async def scenario() -> list[str]:
+        app = FleetApp(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0, ascii_=ascii_)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            for key in keys:
+                await pilot.press(key)
+            await pilot.pause()
+            if then is not None:
+                await then(app, pilot)
+            page = app.page
+            return [page.render_line(y).text.rstrip() for y in range(size[1])]
+
+    return asyncio.run(scenario())
+
+
+def line(lines: Sequence[str], text: str) -> int:
+    return next(y for y, each in enumerate(lines) if text in each)
+
+
+def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> None:
+    lines = seen(fleets.small())
+    first = line(lines, "name ")
+    assert "node08" in lines[first + 1]
+    assert "no answer" in lines[first + 1]
+    assert "timed out" in lines[first + 1]
+    assert "node01" in lines[first + 2]
+
+
+def test_a_shared_cause_is_told_once_above_the_rows() -> None:
+    lines = seen(fleets.small(), (80, 24))
+    assert "power limit PL1 on 4 of 12 since" in lines[2]
+    wide = seen(fleets.racks(20, 20))
+    assert "PL1 on 32 of 400" in wide[2]
+    assert "k07 and k08" in wide[2]
+    assert "4 of 400 do not answer" in wide[3]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "question_mark"])
+def test_every_view_fits_every_size(size: tuple[int, int], view: str) -> None:
+    """No line is longer than the screen, and no view is empty."""
+
+    async def check(app: FleetApp, _: Pilot[None]) -> None:
+        for runs, _mood in app.page._lines:
+            assert sum(len(text) for text, _key in runs) <= size[0]
+
+    for fleet in (SMALL, fleets.racks(8, 8), MANY):
+        lines = seen(fleet, size, [view], check)
+        assert "quit" in lines[-1]
+        assert sum(bool(text) for text in lines) >= 8
+
+
+def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
+    lines = seen(fleets.racks(8, 8), (120, 30))
+    told = lines[line(lines, "more rows")]
+    hidden = int(told.split()[0])
+    assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
+    assert hidden >= told.count("▄") > 20
+
+
+def test_the_selected_row_stays_in_sight() -> None:
+    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+        for _ in range(3):
+            await pilot.press("pagedown")
+        chosen = app.page.look.chosen
+        assert chosen == app.page.look.rows[60].name
+        assert any(chosen in text for text in app.page.text())
+
+    seen(fleets.racks(8, 8), (120, 30), then=check)
+
+
+def test_a_filter_is_typed_and_taken_back() -> None:
+    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"ci")
+        assert [m.name for m in app.page.look.rows] == ["ci-1", "ci-2"]
+        await pilot.press("enter", "down")
+        assert app.page.look.chosen == "ci-2"
+        await pilot.press("escape")
+        assert len(app.page.look.rows) == 12
+
+    seen(fleets.small(), then=check)
+
+
+def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
+    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+        await pilot.press("s")
+        assert app.page.look.sight.order == "name"
+        titles = app.page.text()[line(app.page.text(), "name")]
+        await pilot.click(app.page, offset=(titles.index("steal"), line(app.page.text(), "name")))
+        assert app.page.look.sight.order == "steal"
+        assert app.page.look.rows[1].name == "ci-1"
+
+    seen(fleets.small(), then=check)
+
+
+def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
+    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+        app.page.look.chosen = "k07n03"
+        await pilot.press("right", "down", "left", "left")
+        assert app.page.look.chosen == "k06n04"
+
+    lines = seen(fleets.racks(20, 20), (160, 50), ["2"], check)
+    assert [text for text in lines if "k01" in text and "k20" in text]
+    hot = next(text for text in lines if text.lstrip().startswith("03 "))
+    assert "▼ 35" in hot
+
+
+def test_next_goes_to_machines_with_an_episode() -> None:
+    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+        app.page.look.chosen = "node07"
+        await pilot.press("n")
+        machine = app.page.look.selected
+        assert machine is not None
+        assert machine.running
+
+    seen(fleets.small(), then=check)
+
+
+def test_enter_opens_the_selected_machine() -> None:
+    opened: list[Sequence[str]] = []
+
+    async def opener(arguments: Sequence[str]) -> None:
+        opened.append(arguments)
+
+    async def scenario() -> None:
+        app = FleetApp(fleets.Made(fleets.small(), "over ssh"), opener=opener)
+        async with app.run_test(size=(120, 30)) as pilot:
+            await pilot.pause()
+            await pilot.press("down", "enter")
+            await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
+            assert opened == [("live", "--host", app.page.look.chosen)]
+
+    asyncio.run(scenario())
+
+
+def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> None:
+    bad = Machine("evil\x1b[2J\u202e")
+    bad.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
+    worse = fleets.machine("task", fleets.HOT)
+    worse.tasks = worse.model = worse.absent = "\x1b[31mred\x9b"
+    worse.numbers = NOTHING
+    for view in ("1", "2", "3", "4"):
+        for text in seen(Fleet([bad, worse]), (160, 50), [view]):
+            assert text.isprintable()
+
+
+def test_ascii_has_no_other_characters() -> None:
+    for view in ("1", "2", "3", "4"):
+        assert all(text.isascii() for text in seen(fleets.small(), keys=[view], ascii_=True))
+
+
+def test_unknown_numbers_are_told_as_such() -> None:
+    lines = seen(fleets.small())
+    row = next(text for text in lines if "ci-2" in text)
+    assert row.count("n/a") >= 4
+    assert "no PMU" in row
+
+
+def test_no_two_keys_clash_and_each_has_its_action() -> None:
+    names = [name for key in KEYS for name in key.keys.split(",")]
+    assert len(names) == len(set(names))
+    for key in KEYS:
+        name = key.action.partition("(")[0]
+        assert hasattr(FleetApp, f"action_{name}"), name
