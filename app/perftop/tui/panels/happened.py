@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from perftop.base.times import clock, length
 from perftop.draw.strips import Run, fit, foreign
-from perftop.output.episode_costs import group, grouped
+from perftop.output.episode_costs import STOLEN, group, grouped
 from perftop.output.episode_words import cause, evidence, where_briefly
 from perftop.output.sentences import losers, lost, sentence
 from perftop.samples.episode import Episode
@@ -161,9 +161,11 @@ def _brief(session: Session, alike: Sequence[Episode], room: int) -> str:
         return foreign(str(worst.evidence.get("label", "")))
     cpus = {cpu for episode in alike for cpu in episode.cpus}
     place = where_briefly(session.topology, cpus, worst.cpus[0] if worst.cpus else None)
-    much = " ".join(part for part in (worst.kind, lost(worst)) if part)
-    tries = (f"{much}, {place}", f"{worst.kind}, {place}", much, worst.kind)
-    return foreign(next((text for text in tries if len(text) <= room), worst.kind))
+    kind = STOLEN[0] if group(worst) == STOLEN else worst.kind
+    loss = lost(worst)
+    much = f"{kind} {loss}" if loss else kind
+    tries = (f"{much}, {place}", f"{loss} lost, {place}" if loss else "", f"{kind}, {place}", much)
+    return foreign(next((text for text in tries if 0 < len(text) <= room), kind))
 
 
 def because(
