@@ -64,7 +64,7 @@ class Overview(CoreGrid):
     def _fit(self) -> None:
         assert self._charts is not None
         size = self.size
-        self._fits = not self.bare and self._charts.fit(size.height, size.width)
+        self._fits = not self.bare and self._charts.fit(size.height, self.width)
 
     def _draw(self) -> bool:
         """Makes the lines anew; returns whether there is another number of them."""

@@ -143,6 +143,7 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         size = Size(self.width, self.count + self._fixed)
         if size != self.virtual_size:
             self.virtual_size = size
+            self._refresh_scrollbars()  # Textual itself only does it when the size changes
         repaint(self, self._changed(), size.width)
 
     def reveal(self, first: int, last: int) -> None:

@@ -1,0 +1,60 @@
+"""Scrollbars: there only where lines do not fit, and beside what is drawn."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fakes import Machine
+from painted import Terminal, messages, shown
+from playing import Run, play
+from waiting import until
+
+from perftop.tui.screen.monitor import Monitor
+from perftop.tui.shared import keys
+
+FRAMES = 40
+
+
+def monitor(run: Run) -> Monitor:
+    screen = run.app.screen_stack[0]
+    assert isinstance(screen, Monitor)
+    return screen
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 30)])
+def test_no_scrollbar_touches_a_digit(size: tuple[int, int]) -> None:
+    """All views with more lines than the screen has."""
+
+    async def look() -> list[str]:
+        touched, scrolled = [], 0
+        Terminal.size = size
+        async with shown(messages(128, FRAMES)) as app:
+            for name in (view for view in keys.TURN if view != "core"):
+                screen = app.screen
+                assert isinstance(screen, Monitor)
+                await screen.action_view(name)
+                view = screen.view
+                await until(lambda of=view: bool(of.virtual_size), name)  # type: ignore[misc]
+                if not view.show_vertical_scrollbar:
+                    continue
+                scrolled += 1
+                texts = [view.render_line(y).text for y in range(view.size.height)]
+                touched += [f"{name}: {t}" for t in texts if t[view.width - 1].isalnum()]
+        assert scrolled > 1
+        return touched
+
+    assert asyncio.run(look()) == []
+
+
+def test_a_screen_that_fits_again_has_no_scrollbar() -> None:
+    async def act(run: Run) -> None:
+        for height in (25, 24):
+            await run.pilot.resize_terminal(80, height)
+            await run.pilot.pause()
+            view = monitor(run).view
+            assert view.count + len(view.feet) <= view.size.height
+            assert not view.show_vertical_scrollbar
+            assert not any(v.text[view.width :].strip() for v in map(view.render_line, range(19)))
+
+    play(Machine(cores=4), act, (80, 25))
