@@ -107,11 +107,11 @@ class Ready(Strip):
     """A line of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of an ordinary strip are made when they are first read.
-    __slots__ = ["_ink", "_ready", "_runs"]
+    __slots__ = ["_ink", "_ready", "_runs", "_wide"]
 
-    def __init__(self, runs: Sequence[Run], ink: Ink, size: int) -> None:
-        self._runs = runs
-        """At most `size` cells."""
+    def __init__(self, runs: Sequence[Run], wide: int, ink: Ink, size: int) -> None:
+        self._runs, self._wide = runs, wide
+        """The text and its cells, at most `size`."""
         self._ink = ink
         self._cell_length = size
         self._ready: str | None = None
@@ -130,15 +130,14 @@ class Ready(Strip):
         if console._color_system is not self._ink.system:  # noqa: SLF001 - a screenshot, say
             return super().render(console)
         if self._ready is None:
-            left = self.cell_length - width(self._runs)
-            self._ready = self._ink.write(self._runs, left)
+            self._ready = self._ink.write(self._runs, self.cell_length - self._wide)
         return self._ready
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         size = self.cell_length
         end = size if end is None else min(end, size)
-        if start == 0 and width(self._runs) <= end:
-            return self if end == size else Ready(self._runs, self._ink, end)
+        if start == 0 and self._wide <= end:
+            return self if end == size else Ready(self._runs, self._wide, self._ink, end)
         return self if (start, end) == (0, size) else self._parts([start, end])[1]
 
     def crop_extend(self, start: int, end: int, style: Style | None) -> Strip:
@@ -167,7 +166,7 @@ class Ready(Strip):
                         break
                 part.append((text[:left], key))
                 text, left = text[left:], left - len(text[:left])
-            parts.append(Ready(part, self._ink, cut - done - left))
+            parts.append(Ready(part, width(part), self._ink, cut - done - left))
             done = cut - left
         return parts
 
@@ -175,10 +174,13 @@ class Ready(Strip):
 def line(runs: Iterable[Run], ink_: Ink, size: int, *, ascii_: bool) -> Ready:
     """Runs as a line, cut to `size` cells."""
     kept = list(runs)
-    if not all(text.isprintable() for text, _ in kept):
+    whole = "".join([text for text, _ in kept])
+    wide = len(whole)
+    if not whole.isprintable():
         kept = [(printable(text), key) for text, key in kept]
-    if width(kept) > size:
-        kept = merged(kept, size)
+        wide = width(kept)
+    if wide > size:
+        kept, wide = merged(kept, size), size
     if ascii_:
         kept = [(plain(text), key) for text, key in kept]
-    return Ready(kept, ink_, size)
+    return Ready(kept, wide, ink_, size)

@@ -35,17 +35,18 @@ def width(runs: Iterable[Run]) -> int:
 def merged(runs: Iterable[Run], size: int) -> list[Run]:
     """A line of exactly `size` cells; neighbours of one style become one run."""
     done: list[Run] = []
-    held, key = "", "text"
+    held, key, left = "", "text", size
     for part, style in runs:
+        left -= len(part)
         # A space looks the same in all styles with the same background.
-        plain = part.isspace() and not (grounded(key) or grounded(style) or _borrowed(held))
-        if style == key or plain:
+        if style == key or (
+            part.isspace() and not (grounded(key) or grounded(style) or _borrowed(held))
+        ):
             held += part
         elif part:
             if held:
                 done.append((held, key))
             held, key = part, style
-    left = size - sum(len(part) for part, _ in done) - len(held)
     if grounded(key) or (left > 0 and _borrowed(held)):
         done.append((held, key))
         held, key = "", "text"

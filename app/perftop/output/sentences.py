@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
@@ -155,11 +156,11 @@ def sentence(
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     phrases = _NEIGHBOURS.get(worst.cause, ()) if worst.kind == "neighbour" else ()
     phrases = phrases or _PHRASES.get(worst.kind, ("{kind} on {where}",))
-    known = [_known(topology, worst, episodes, names, size, over=over) for size in _NAMES]
-    numbers = [f"{{{key}}}" for key in _NUMBERS if key in known[0]]
+    known = cache(lambda size: _known(topology, worst, episodes, names, size, over=over))
+    numbers = [f"{{{key}}}" for key in _NUMBERS if key in known(_NAMES[0])]
     phrases = tuple(p for p in phrases if all(key in p for key in numbers)) or phrases
     ends = [f", {when}", ""] if when else [""]
-    tries = ((phrase, end, have) for end in ends for phrase in phrases for have in known)
+    tries = ((phrase, end, known(size)) for end in ends for phrase in phrases for size in _NAMES)
     found: list[list[Part]] = []
     for phrase, end, have in tries:
         if (made := _filled(phrase, have, over=over)) is not None:

@@ -7,7 +7,7 @@ over them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from perftop.base.format import GHZ, ClockUnit
@@ -136,6 +136,8 @@ class _Picture:
     wishes: Wishes
     moment: Moment
     units: list[Unit]
+    marks: dict[tuple[Span, int], list[tuple[int, str]]] = field(default_factory=dict)
+    """Round times of the axes, which lie below each other."""
 
     def made(
         self, drawn: list[Drawn], numbers: list[Numbers]
@@ -262,7 +264,10 @@ class _Picture:
             if i:
                 gap = _GAP if i == 1 else RIGHT + _GAP - 1
                 runs.append((" " * gap, "text"))
-            marks = chart_axis.ticks(span, step, self.session.unix)
+            marks = self.marks.get((span, step))
+            if marks is None:
+                marks = chart_axis.ticks(span, step, self.session.unix)
+                self.marks[span, step] = marks
             if episodes is None:
                 runs += chart_axis.times(span, marks)
             else:
