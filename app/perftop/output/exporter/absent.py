@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from perftop.base.text import ranges
 from perftop.output.exporter import families as family
 from perftop.output.exporter.core_time import CoreTime
-from perftop.output.exporter.lines import begin
+from perftop.output.exporter.lines import Family, several
 from perftop.output.exporter.sums import COUNTS, MODES, Sums
 from perftop.session.missing import BOUNDS, UNREAD, lasting
 from perftop.session.session import Session
@@ -35,13 +35,14 @@ class Absent:
         self._sums, self._core_time = sums, core_time
         self._reasons = lasting(session)
 
-    def lines(self, there: set[str]) -> list[str]:
+    def family(self, there: set[str]) -> Family:
         """`there`: names of the samples that are on the page."""
-        return [
-            f"{begin(family.MISSING, what=what, why=QUOTED.sub('a program', why)[:MOST])}1\n"
+        told = [
+            ({"what": what, "why": QUOTED.sub("a program", why)[:MOST]}, 1)
             for what, key, absent in self._parts(there)
             if (why := self._why(key, absent=absent))
         ]
+        return several(family.MISSING, told)
 
     def _why(self, key: str, *, absent: bool) -> str:
         """Why nobody has it, or else why some CPUs lack it; '' if all have it."""

@@ -1,27 +1,43 @@
-"""The lines of a page. Most series keep their labels, so that what stands before a value is made
-once."""
+"""The lines of a page. Most series keep their labels and stay known: all but their values is then
+made once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.output.exposition import Heading, labels
 
 Labels = Mapping[str, object]
-Family = tuple[Heading, list[str]]
-"""A heading, and the lines of its samples."""
+
+
+class Family(NamedTuple):
+    heading: Heading
+    lines: str
+    series: int
+    """Number of the lines."""
+
+
+class _Form(NamedTuple):
+    places: Sequence[Labels]
+    known: bytes
+    """Which values there are."""
+    text: str
+    """All lines, with a place for each value."""
 
 
 class Grids:
     """Families with a series for each place and name."""
 
     def __init__(self) -> None:
-        self._begins: dict[str, tuple[Sequence[Labels], list[str]]] = {}
-        """By family: its places, and what its lines begin with."""
+        self._forms: dict[str, _Form] = {}
+        """By name of the family, as it was made last."""
 
-    def lines(
+    def family(
         self,
         heading: Heading,
         places: Sequence[Labels],
@@ -31,13 +47,16 @@ class Grids:
     ) -> Family:
         """`places`: another object once they change; `values`: (names, places), NaN for what is not
         known."""
-        kept, begins = self._begins.get(heading.name, ([], []))
-        if kept is not places:
+        flat = values.ravel()
+        known = np.isfinite(flat)
+        form = self._forms.get(heading.name)
+        if form is None or form.places is not places or form.known != known.tobytes():
             more = [{label: name} if label else {} for name in names]
             begins = [begin(heading, **place, **one) for one in more for place in places]
-            self._begins[heading.name] = places, begins
-        flat = zip(begins, values.ravel().tolist(), strict=True)
-        return heading, [f"{text}{value:.15g}\n" for text, value in flat if math.isfinite(value)]
+            told = zip(begins, known.tolist(), strict=True)
+            text = "".join(f"{line.replace('%', '%%')}%.15g\n" for line, there in told if there)
+            form = self._forms[heading.name] = _Form(places, known.tobytes(), text)
+        return Family(heading, form.text % tuple(flat[known].tolist()), int(known.sum()))
 
 
 def begin(heading: Heading, **of: object) -> str:
@@ -47,5 +66,10 @@ def begin(heading: Heading, **of: object) -> str:
 
 def single(heading: Heading, value: float, **of: object) -> Family:
     """A family of one series; of none if its value is not known."""
-    line = f"{begin(heading, **of)}{value:.15g}\n"
-    return heading, [line] if math.isfinite(value) else []
+    return several(heading, [(of, value)] if math.isfinite(value) else [])
+
+
+def several(heading: Heading, found: Iterable[tuple[Labels, float]]) -> Family:
+    """A family whose series come and stay."""
+    lines = [f"{begin(heading, **of)}{value:.15g}\n" for of, value in found]
+    return Family(heading, "".join(lines), len(lines))

@@ -17,7 +17,7 @@ from perftop.output.exporter import families as family
 from perftop.output.exporter.absent import Absent
 from perftop.output.exporter.core_time import KNOWN, CoreTime
 from perftop.output.exporter.happened import CAUSES, Happened
-from perftop.output.exporter.lines import Family, Grids, Labels, begin, single
+from perftop.output.exporter.lines import Family, Grids, Labels, several, single
 from perftop.output.exporter.sums import COUNTS, MODES, Sums
 from perftop.output.exposition import END, Heading
 from perftop.samples.cores import Cores
@@ -62,21 +62,20 @@ class Page:
         """All of it, as of the newest sample."""
         if openmetrics not in self._made:
             parts: list[str] = []
-            for heading, lines in self.families():
-                parts += [heading.openmetrics if openmetrics else heading.text, *lines]
+            for heading, lines, _ in self.families():
+                parts += [heading.openmetrics if openmetrics else heading.text, lines]
             self._made[openmetrics] = "".join([*parts, END * openmetrics]).encode()
         return self._made[openmetrics]
 
     @property
     def series(self) -> int:
-        return sum(len(lines) for _, lines in self.families())
+        return sum(one.series for one in self.families())
 
     def families(self) -> list[Family]:
-        found = [one for one in self._all() if one[1]]
-        missing = self._absent.lines({heading.sample for heading, _ in found})
-        found += [(family.MISSING, missing)] if missing else []
-        count = sum(len(lines) for _, lines in found) + 1
-        return [*found, single(family.SERIES, count)]
+        found = [one for one in self._all() if one.series]
+        missing = self._absent.family({one.heading.sample for one in found})
+        found += [missing] if missing.series else []
+        return [*found, single(family.SERIES, sum(one.series for one in found) + 1)]
 
     def _all(self) -> Iterator[Family]:
         session, sums, hello = self._session, self.sums, self._session.hello
@@ -97,10 +96,9 @@ class Page:
             (family.TEMPERATURE, sums.gauges["temperature_c"]),
             (family.ENERGY, energy),
         ):
-            yield self._grids.lines(heading, self._known, values)
+            yield self._grids.family(heading, self._known, values)
         yield single(family.TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
-        suspects = sums.suspects.items()
-        yield family.SUSPECT, [f"{begin(family.SUSPECT, reason=r)}{n}\n" for r, n in suspects]
+        yield several(family.SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
         yield single(family.LOST, session.lost)
         yield single(family.PROBE, session.probe_cpu_s())
         yield single(family.EXPORTER, time.process_time())
@@ -132,7 +130,7 @@ class Page:
         highest = np.maximum(sums, self._highest.get(heading.name, 0.0))
         self._highest[heading.name] = highest
         values = np.where(told, highest, np.nan)
-        return self._grids.lines(heading, places, values, label, names)
+        return self._grids.family(heading, places, values, label, names)
 
     def _states(self) -> Family:
         core_time = self.core_time
@@ -142,11 +140,11 @@ class Page:
             self._cores = core_time.cores, at, places
         _, at, places = self._cores
         if not core_time.seconds[at].any():
-            return family.SMT, []
+            return Family(family.SMT, "", 0)
         seconds = core_time.seconds[at]
         if self._detail == "package":
             seconds = self._states_by_package(core_time.cores.package[at], seconds)
-        return self._grids.lines(family.SMT, places, seconds.T, "state", KNOWN)
+        return self._grids.family(family.SMT, places, seconds.T, "state", KNOWN)
 
     def _states_by_package(self, of: Ints, seconds: Floats) -> Floats:
         """(packages, KNOWN), the last of what is in no known package; NaN: it has no core."""
@@ -186,24 +184,19 @@ class Page:
             (family.BELOW_CYCLES, happened.below_cycles),
         )
         for heading, found in by_cause:
-            yield (
-                heading,
-                [
-                    f"{begin(heading, **packages[at], cause=cause)}{value:.15g}\n"
-                    for (at, cause), value in found.items()
-                ],
-            )
+            places = (({**packages[at], "cause": cause}, n) for (at, cause), n in found.items())
+            yield several(heading, places)
         by_kind: tuple[tuple[Heading, Mapping[tuple[int, str, str], float]], ...] = (
             (family.EPISODES, happened.count),
             (family.EPISODE_SECONDS, happened.seconds),
         )
         for heading, each in by_kind:
-            yield (
+            yield several(
                 heading,
-                [
-                    f"{begin(heading, **packages[at], kind=kind, cause=cause)}{value:.15g}\n"
-                    for (at, kind, cause), value in each.items()
-                ],
+                (
+                    ({**packages[at], "kind": kind, "cause": cause}, n)
+                    for (at, kind, cause), n in each.items()
+                ),
             )
 
 
