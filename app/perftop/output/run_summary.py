@@ -22,6 +22,8 @@ def run_line(session: Session, bracket: Bracket) -> Line | None:
     if run is None:
         return None
     times = run_times(session, run.start_ns, run.end_ns, bounds)
+    if bracket.far:  # when that was by the clock there is known to the way's length only
+        times |= dict.fromkeys(("start", "end"))
     return {**run.told(), **times, "missed": bracket.missed}
 
 

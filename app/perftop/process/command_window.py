@@ -3,19 +3,26 @@
 The span between the first and the last sample of a CPU then holds the whole run. Only hello and
 frames are needed, so any stream will do. A simulated machine has its own time: there only the order
 of messages counts, and no bounds are given.
+
+A machine far away has its own clock, too, which is never compared with ours. What has come from
+there before the start was read before it; what was read there after an echo that we asked for after
+the end was read after the end. Lengths are compared: the window's there, and the run's here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats
 from perftop.process.job import Job, Run, raw_ns
+from perftop.process.link import Link
 
 PATIENCE = 20
 """Minimum number of frames to wait for a read of each CPU, before the run and again after it. Under
@@ -32,25 +39,76 @@ it to both, and the command may end before we handle it."""
 _BAD = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
+LAST_S = 30.0
+"""Longest time after the end of a run for which a broken link is tried again."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Ranges of raw times that hold the first and the last samples of all CPUs."""
+    """Ranges of raw times that hold the first and the last samples of all CPUs, by the clock of
+    the machine that was read."""
 
     first_ns: tuple[int, int]
     last_ns: tuple[int, int]
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
-        """Largest time in s by which the measurement of a CPU exceeds the run."""
-        before_ns, after_ns = start_ns - self.first_ns[0], self.last_ns[1] - end_ns
-        return (before_ns + after_ns) / 1e9
+        """Largest time in s by which the measurement of a CPU exceeds the run. Only lengths go in,
+        so start and end may be by another clock."""
+        return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
+
+
+class Start:
+    """The one run of a job that several machines are measured around: it starts when all windows
+    are open, or have been given up."""
+
+    def __init__(self, job: Job, windows: int = 1) -> None:
+        self.job = job
+        self.links: list[Link] = []
+        """The ways to machines far away."""
+        self.stopped = False
+        """It must not start any more."""
+        self._silent = self._closed = windows
+        self._any = False
+        """Whether a window is open."""
+        self.running: asyncio.Task[Run] | None = None
+
+    @property
+    def all_heard(self) -> bool:
+        """Whether something has come from all machines. Samples before that only lengthen the
+        window."""
+        return self._silent <= 0
+
+    def heard(self) -> None:
+        self._silent -= 1
+
+    def opened(self, *, given_up: bool) -> None:
+        self._closed -= 1
+        self._any |= not given_up
+        if self._closed <= 0 and self._any and not self.stopped:
+            self.job.go()
+            self.running = asyncio.ensure_future(self.job.ended())
+            self.running.add_done_callback(self._give_up_soon)
+
+    def _give_up_soon(self, _: object) -> None:
+        """A link that is broken at the end of the run is not waited for without end."""
+        for link in self.links:
+            link.end_within(LAST_S)
 
 
 class Bracket:
-    """The window of one job: it starts the job after the first reads, and closes after the last."""
+    """The window of one machine around a job: the job starts after its first reads, and it closes
+    after the last."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, start: Start | None = None) -> None:
+        """`start`: shared with other machines; None: there are none."""
         self.job = job
-        self._running: asyncio.Task[Run] | None = None
+        self._start = start or Start(job)
+        self.link: Link | None = None
+        """The way to a machine far away; None: it is here."""
+        self.far = False
+        """Whether only the order of what comes and goes ties its clock to ours."""
+        self._heard = self._opened = self._after_echo = False
         self._frames = 0
         """Frames of this phase: before the start, or after the end."""
         self.closed = False
@@ -59,7 +117,10 @@ class Bracket:
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
-        self.ours = not hello.source.startswith("sim")
+        self.far = self.link is not None and not _here(hello)
+        self._simulated = hello.source.startswith("sim")
+        self.ours = not self._simulated and not self.far
+        """Whether its raw times are ours."""
         self._cpus = [row.cpu for row in hello.topology]
         wanted = self._cpus if hello.selected is None else hello.selected
         self._wanted: Bools = np.isin(self._cpus, wanted)
@@ -71,6 +132,10 @@ class Bracket:
         self._last_ns = self._first_ns.copy()
 
     @property
+    def _running(self) -> asyncio.Task[Run] | None:
+        return self._start.running
+
+    @property
     def run(self) -> Run | None:
         """The run, once the command has ended; None before."""
         task = self._running
@@ -79,7 +144,7 @@ class Bracket:
 
     @property
     def bounds(self) -> Bounds | None:
-        if not self.closed or not self.ours:
+        if not self.closed or self._simulated or (self.far and not self._after_echo):
             return None
         both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
         if not both.any():
@@ -90,21 +155,56 @@ class Bracket:
     def early(self, frame: wire.Frame) -> bool:
         """Whether the frame was taken before we were ready to start the command. Such a frame is
         left out, because it would only lengthen the measured time."""
-        first = self._running is None and not self._frames
-        return first and self.ours and frame.time_ns < self._ready_ns
+        if not self._heard:
+            self._heard = True
+            self._start.heard()
+        if self._running is not None or self._frames:
+            return False
+        return not self._start.all_heard or (self.ours and frame.time_ns < self._ready_ns)
 
     def take(self, frame: wire.Frame) -> bool:
         """Take the next frame. True: it closed the window."""
-        if self._running is None:
+        if not self._opened:
             if self._all(self._first_ns, frame):
-                self.job.go()
-                self._running = asyncio.ensure_future(self.job.ended())
                 self._frames = 0
-        elif (run := self.run) is not None and self._all(self._last_ns, frame, run.end_ns):
+                self._open(given_up=False)
+        elif (run := self.run) is not None and self._ended(frame, run):
             self.closed = True
             unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
             self.missed = np.array(self._cpus)[unread & self._wanted].tolist()
         return self.closed
+
+    def leave(self) -> None:
+        """Nothing more comes from there: the others do not wait for it."""
+        if not self._heard:
+            self._heard = True
+            self._start.heard()
+        self._open(given_up=True)
+
+    def stop(self) -> None:
+        """The command must not start any more."""
+        self._start.stopped = True
+
+    def _open(self, *, given_up: bool) -> None:
+        if not self._opened:
+            self._opened = True
+            self._start.opened(given_up=given_up)
+
+    def _ended(self, frame: wire.Frame, run: Run) -> bool:
+        link = self.link
+        if not self.far or link is None or self._simulated:
+            return self._all(self._last_ns, frame, run.end_ns)
+        if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
+            self._after_echo = True
+            return self._all(self._last_ns, frame, link.echoed.there_ns)
+        link.ping()
+        return link.mute and self._all(self._last_ns, frame)
+
+    def reached(self, link: Link | None) -> None:
+        """To be called before the first message."""
+        self.link = link
+        if link is not None:
+            self._start.links.append(link)
 
     def heed(self, number: int) -> bool:
         """Handle a signal. False: the command is not running, so the signal is for us."""
@@ -130,7 +230,7 @@ class Bracket:
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
         off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
         begun_ns = frame.time_ns + head[:, 2].astype(np.int64)
-        read = self._read(head[:, 4], off) & ((begun_ns >= since_ns) | (not self.ours))
+        read = self._read(head[:, 4], off) & ((begun_ns >= since_ns) | self._simulated)
         new = read & np.isnan(times_ns)
         times_ns[new] = begun_ns[new]
         waits = self._wanted & ~off & np.isnan(times_ns)
@@ -145,3 +245,11 @@ class Bracket:
         spoilt[self._core[~good & ~off]] = True
         read: Bools = good & ~off & ~spoilt[self._core]
         return read
+
+
+def _here(hello: wire.Hello) -> bool:
+    """Whether the kernel that was read is the one that we run on. Where a boot has no name, what
+    runs far away is taken for another."""
+    with contextlib.suppress(OSError):
+        return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
+    return False

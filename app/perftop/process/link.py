@@ -90,6 +90,11 @@ class Link:
         self._number = self._tries = 0
 
     @property
+    def mute(self) -> bool:
+        """Whether the probe there answers no echo, as older ones do not."""
+        return self.echoed is None and len(self._sent) >= UNANSWERED
+
+    @property
     def rtt_s(self) -> float:
         """Time to there and back; NaN: unknown."""
         return nan if self.echoed is None else self.echoed.took_ns / 1e9
@@ -124,6 +129,9 @@ class Link:
     def over(self) -> bool:
         """Whether it is too late for another try."""
         return self._clock() >= self.until_s
+
+    def end_within(self, seconds: float) -> None:
+        self.until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
         """How long to wait now for the next try."""

@@ -18,6 +18,7 @@ class RunNotes:
     def __init__(self, job: Job, bracket: Bracket) -> None:
         self._job, self._bracket = job, bracket
         self._begun = self._over = False
+        self._start_ns = 0
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
         """The notes that are due. `now_ns`: time of the newest frame, the only time that a
@@ -26,10 +27,12 @@ class RunNotes:
         if job.start_ns > 0 and not self._begun:
             self._begun = True
             data = {"pid": job.pid, "argv": _spoken(job.argv)}
-            yield wire.Note("run-start", job.start_ns if bracket.ours else now_ns, "recorder", data)
+            self._start_ns = job.start_ns if bracket.ours else now_ns
+            yield wire.Note("run-start", self._start_ns, "recorder", data)
         if over and self._begun and not self._over and (run := bracket.run) is not None:
             self._over = True
-            at_ns = run.end_ns if bracket.ours else now_ns
+            far_ns = self._start_ns + run.end_ns - run.start_ns
+            at_ns = run.end_ns if bracket.ours else far_ns if bracket.far else now_ns
             yield wire.Note("run-end", at_ns, "recorder", _ended(run, bracket))
 
 

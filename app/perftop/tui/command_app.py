@@ -90,6 +90,7 @@ class AroundApp(PerfTopApp):
                 from perftop.process.run_notes import RunNotes
 
                 self.measurement = Beside(self.tty.job)
+                self.measurement.bracket.reached(self._link())
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)
                 async for messages in stream:
                     for message in messages:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 from perftop.base.errors import Failed
 from perftop.process.command_window import HEEDED, Bracket
-from perftop.process.probe_stream import Stream, spawn
+from perftop.process.launch import started
+from perftop.process.probe_stream import Stream, attached
 from perftop.process.signals import ENDS, heed, ignore
 
 
@@ -24,27 +27,68 @@ class Work(Protocol):
         """Writes the results. Called however the stream ended, after the command has ended."""
 
 
-async def attend(work: Work, argv: list[str]) -> int:
+async def attend(work: Work, argv: list[str], most_s: float = inf) -> int:
     """Runs the work on a probe's stream. Returns the command's exit status, else 128 + the signal
-    that ended us, else 0. `argv`: the probe's command line. When it returns, signals are ignored.
-    Raises Failed, with the command's status unless that is 0.
+    that ended us, else 0. `argv`: the probe's command line. `most_s`: after that time a broken link
+    is not tried again. When it returns, signals are ignored. Raises Failed, with the command's
+    status unless that is 0.
     """
+    (failed,), caught = await _attended([(work, argv)], most_s)
+    if failed is not None:
+        raise Failed(str(failed), _status(work) or failed.status)
+    return _status(work) or caught
+
+
+async def attend_all(
+    works: Sequence[tuple[Work, list[str]]], most_s: float = inf
+) -> tuple[int, list[Failed | None]]:
+    """The same for works side by side, each on a stream of its own; none stops another. Returns a
+    status as `attend` does, and what failed, in the same order."""
+    failed, caught = await _attended(works, most_s)
+    return _status(works[0][0]) or caught, failed
+
+
+async def _attended(
+    works: Sequence[tuple[Work, list[str]]], most_s: float
+) -> tuple[list[Failed | None], int]:
     tasks: list[asyncio.Task[None]] = []
-    caught = _heed(tasks, work.bracket)  # before the probe starts, which must be ended
+    bracket = works[0][0].bracket
+    caught = _heed(tasks, bracket)  # before the probes start, which must be ended
     try:
-        async with spawn(argv) as stream:
+        each = [_one(work, argv, most_s, tasks) for work, argv in works]
+        results = await asyncio.gather(*each, return_exceptions=True)
+    finally:
+        ignore(HEEDED if bracket else ENDS)
+    failed: list[Failed | None] = []
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, Failed):
+            raise result
+        failed.append(result)
+    return failed, (128 + caught[0] if caught else 0)
+
+
+async def _one(work: Work, argv: list[str], most_s: float, tasks: list[asyncio.Task[None]]) -> None:
+    """Runs one work. It can be ended by its task, which is added to `tasks`."""
+    bracket = work.bracket
+    try:
+        probe = started(argv)
+        async with attached(probe) as stream:
+            if probe.link is not None:
+                probe.link.end_within(most_s)
+            if bracket is not None:
+                bracket.reached(probe.link)
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
             try:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
             finally:
+                if bracket is not None:
+                    bracket.leave()
                 await _see_out(work)
-    except Failed as failed:
-        raise Failed(str(failed), _status(work) or failed.status) from None
     finally:
-        ignore(HEEDED if work.bracket else ENDS)
-    return _status(work) or (128 + caught[0] if caught else 0)
+        if bracket is not None:
+            bracket.leave()
 
 
 async def _see_out(work: Work) -> None:
@@ -71,6 +115,8 @@ def _heed(tasks: list[asyncio.Task[None]], bracket: Bracket | None) -> list[int]
     def stop(number: int) -> None:
         if bracket is None or not bracket.heed(number):
             caught.append(number)
+            if bracket is not None:
+                bracket.stop()
             for task in tasks:
                 task.cancel()
 
