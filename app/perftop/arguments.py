@@ -129,6 +129,18 @@ def check_command(options: argparse.Namespace) -> None:
         raise Failed("a command is measured to its end; for less: -- timeout 10 CMD", USAGE)
 
 
+def check_hosts(options: argparse.Namespace) -> None:
+    """Makes `hosts` of what --host has named, and `host` of the only one. Raises Failed if a verb
+    is asked for more than one and cannot do that."""
+    if not hasattr(options, "host"):
+        return
+    named = options.host or []
+    options.hosts = list(named)
+    options.host = named[0] if named else None
+    if len(named) > 1 and not getattr(options, "several", False):
+        raise Failed("one --host at a time here; stat and record take several", USAGE)
+
+
 def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
     """The command, forked and waiting for its start. Called before there are threads or much memory
     to copy."""

@@ -23,6 +23,7 @@ from perftop.arguments import (
     Version,
     attached,
     check_command,
+    check_hosts,
     check_rest,
     check_verb,
     count,
@@ -35,6 +36,7 @@ from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
+    from perftop.process.command_window import Start
     from perftop.process.job import Job
 
 LIVE_INTERVAL_NS = 500_000_000
@@ -61,6 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         options = _parsed(arguments)
         options.command = command
         check_command(options)
+        check_hosts(options)
         status: int = options.verb(options)
         sys.stdout.flush()
     except Failed as failed:
@@ -159,19 +162,24 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
     stat.add_argument("--force", action="store_true", help="replace a file that is there")
     _add_attach(stat)
-    stat.set_defaults(verb=_stat, runs=True)
+    stat.set_defaults(verb=_stat, runs=True, several=True)
 
 
 def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
     text = "into a file, no screen"
     record = verbs.add_parser("record", parents=[watch], help=text, epilog=RECORDED)
     record.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", required=True, help="a new one"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="a new one; a directory for several --host",
     )
     record.add_argument("--force", action="store_true", help="replace a file that is there")
     record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
     _add_attach(record)
-    record.set_defaults(verb=_record, runs=True)
+    record.set_defaults(verb=_record, runs=True, several=True)
 
 
 def _add_attach(parser: argparse.ArgumentParser) -> None:
@@ -409,22 +417,28 @@ def _stat(options: argparse.Namespace) -> int:
         from perftop.process import batches
 
         batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
-        argv = _stream(options, sample_ns, batch_ns, job)
+        each = _machines(options, sample_ns, batch_ns, job)
         from perftop.verbs import stat
 
+        start = _shared(job, each)
         return stat.run(
-            stat.Options(
-                argv,
-                interval_ns,
-                sample_ns,
-                options.count,
-                options.duration,
-                options.json,
-                options.output,
-                options.force,
-                job,
-                intervals=job is None or options.interval is not None,
-            )
+            [
+                stat.Options(
+                    argv,
+                    interval_ns,
+                    sample_ns,
+                    options.count,
+                    options.duration,
+                    options.json,
+                    options.output,
+                    options.force,
+                    job,
+                    intervals=job is None or options.interval is not None,
+                    start=start,
+                    name=name,
+                )
+                for name, argv in each
+            ]
         )
 
 
@@ -445,15 +459,37 @@ def _why(options: argparse.Namespace) -> int:
         return why.run(why.Options(argv, duration_ns, options.json, job))
 
 
+def _machines(
+    options: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
+) -> list[tuple[str | None, list[str]]]:
+    """Name and probe's arguments of each machine; the name of the only one is None."""
+    if len(options.hosts) < 2:
+        return [(None, _stream(options, sample_ns, batch_ns, job))]
+    each = ((host, argparse.Namespace(**vars(options) | {"host": host})) for host in options.hosts)
+    return [(host, _stream(one, sample_ns, batch_ns, job)) for host, one in each]
+
+
+def _shared(job: Job | None, each: list[tuple[str | None, list[str]]]) -> Start | None:
+    """The start of a command that several machines are measured around."""
+    from perftop.process.command_window import Start
+
+    return None if job is None else Start(job, len(each))
+
+
 def _record(options: argparse.Namespace) -> int:
     _, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
-        argv = _stream(options, sample_ns, RECORD_BATCH_NS, job)
-        from perftop.verbs import record
+        each = _machines(options, sample_ns, RECORD_BATCH_NS, job)
+        from perftop.verbs import record, several
 
-        return record.run(
-            record.Options(argv, options.output, sample_ns, options.duration, options.force, job)
-        )
+        start = _shared(job, each)
+        one = len(each) == 1
+        paths = [options.output] if one else several.paths(options.output, options.hosts)
+        wanted = [
+            record.Options(argv, path, sample_ns, options.duration, options.force, job, start, name)
+            for (name, argv), path in zip(each, paths, strict=True)
+        ]
+        return record.run(wanted[0]) if one else record.run_all(wanted)
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@ does, in a file of its name that a test may rewrite at any time:
 
     run [SOURCE]   the probe, with that source in place of the one asked for (the default: sim:idle)
     real           the probe, with the source asked for
+    other          the same, and its machine says that it is another one than this
     hang           nothing at all
     garbage        bytes that are no stream
     banner         a line of the shell's start file, then the probe
@@ -24,6 +25,16 @@ from pathlib import Path
 import pytest
 
 HOSTS = "FAKE_SSH_HOSTS"
+OTHER = """
+import dataclasses, sys
+from perfprobe import __main__, serve
+serving = serve.serve
+def other(source, stdin, stdout, stop, hello=None, **more):
+    hello = dataclasses.replace(hello or source.hello, boot_id="another")
+    serving(source, stdin, stdout, stop, hello, **more)
+serve.serve = other
+sys.exit(__main__.main(sys.argv[1:]))
+"""
 SAID = {
     "noname": (255, "ssh: Could not resolve hostname {host}: Name or service not known"),
     "refused": (255, "ssh: connect to host {host} port 22: Connection refused"),
@@ -41,7 +52,7 @@ class Hosts:
     """The machines behind the fake."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.path = self._directory = directory
 
     def set(self, host: str, does: str) -> None:
         """From its next connection on it does this."""
@@ -96,9 +107,11 @@ def _main() -> int:
 
 def _run(does: str, more: str, words: list[str]) -> int:
     own = words[words.index("perfprobe") + 1 :]
-    if "--source" in own and does != "real":
+    if "--source" in own and does not in {"real", "other"}:
         own[own.index("--source") + 1] = more if does == "run" and more else "sim:idle"
     argv = [sys.executable, "-P", "-m", "perfprobe", *own]
+    if does == "other":
+        argv[2:4] = ["-c", OTHER]
     if does != "cut":
         os.execv(argv[0], argv)  # noqa: S606 - there is none on purpose
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as probe:

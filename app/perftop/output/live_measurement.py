@@ -6,7 +6,7 @@ from __future__ import annotations
 from perfprobe import wire
 from perftop.output import run_summary, stat_text
 from perftop.output.stat_json import Line
-from perftop.process.command_window import Bracket
+from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job
 from perftop.samples.episode import Episode
 from perftop.session.job_cpus import Footprint
@@ -17,8 +17,9 @@ from perftop.session.summary import Tally
 class Measurement:
     """A measurement. The caller owns the session and applies messages to it."""
 
-    def __init__(self, job: Job | None = None) -> None:
-        self.bracket = None if job is None else Bracket(job)
+    def __init__(self, job: Job | None = None, start: Start | None = None) -> None:
+        """`start`: of the job, where several machines are measured around it."""
+        self.bracket = None if job is None else Bracket(job, start)
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -60,8 +61,8 @@ class Beside(Measurement):
 
     bracket: Bracket
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
+    def __init__(self, job: Job, start: Start | None = None) -> None:
+        super().__init__(job, start)
         self.job = job
         self.summary: list[str] = []
         """Lines of the summary; empty until the run has been measured completely."""

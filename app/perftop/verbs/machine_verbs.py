@@ -33,7 +33,7 @@ def machine_options() -> argparse.ArgumentParser:
 def add_machine(options: argparse.ArgumentParser) -> None:
     """Adds the options for which machine the probe runs on, and with what rights."""
     options.add_argument("--sudo", action="store_true", help=SUDO)
-    options.add_argument("--host", metavar="[USER@]HOST", help=HOST)
+    options.add_argument("--host", action="append", metavar="[USER@]HOST", help=HOST)
     options.add_argument("--remote", metavar="PATH", help=REMOTE)
 
 

@@ -6,22 +6,24 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, utf8
 from perftop.output.live_measurement import Beside
-from perftop.process.command_window import Bracket
+from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.process.run_notes import RunNotes
 from perftop.recording.writer import Tape, refuse
 from perftop.session import marks
 from perftop.session.session import Session
-from perftop.verbs.run_headless import attend
+from perftop.verbs import several
+from perftop.verbs.run_headless import attend, attend_all
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
@@ -37,6 +39,10 @@ class Options:
     force: bool = False
     job: Job | None = None
     """The command to record, waiting for its start; None: none. The terminal then belongs to it."""
+    start: Start | None = None
+    """Of the job, where several machines are recorded around it."""
+    name: str | None = None
+    """The machine, to be told with what is said of it; None: there is one only."""
 
 
 class Record:
@@ -48,8 +54,11 @@ class Record:
         self._first_ns: int | None = None
         self._now_ns = 0
         self._marks = self._wanted = 0
-        self._command = None if options.job is None else _Command(options.job)
-        self._shown = options.job is None and sys.stderr is not None and sys.stderr.isatty()
+        self._command = None if options.job is None else _Command(options.job, options.start)
+        alone = options.job is None and options.name is None
+        self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
+        self.beside: Sequence[Record] = [self]
+        """All that a mark goes to."""
         self.status = 0
         """Exit status; not 0 if the command could not be recorded to its end."""
 
@@ -60,7 +69,7 @@ class Record:
     async def consume(self, stream: Stream) -> None:
         """Reads until the duration is reached, the job has ended, or the stream ends."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, self._mark_soon)
+        loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
         telling = loop.create_task(self._tell())
         try:
             async for messages in stream:
@@ -120,6 +129,10 @@ class Record:
             if self._tape is not None:
                 self._say(f"recording: {self._tape.told}")
 
+    def _mark_all(self) -> None:
+        for record in self.beside:
+            record._mark_soon()  # noqa: SLF001 - of the same class
+
     def _mark_soon(self) -> None:
         """Asks for a mark. It is written before the next message, with the time of the newest
         sample, because the signal may arrive at any moment."""
@@ -164,6 +177,7 @@ class Record:
         """Writes to stderr, over the progress line if there is one. Errors are ignored: recording
         goes on without stderr."""
         if sys.stderr is not None:
+            text = f"=== {self._options.name}\n{text}" if self._options.name and text else text
             with contextlib.suppress(OSError):
                 sys.stderr.write(f"{_CLEAR}{text}" if self._shown else text)
                 sys.stderr.flush()
@@ -172,9 +186,9 @@ class Record:
 class _Command:
     """The command that is recorded, and the notes on it for the file."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, start: Start | None) -> None:
         self._job = job
-        self.measurement = Beside(job)
+        self.measurement = Beside(job, start)
         self._session: Session | None = None
         self._notes = RunNotes(job, self.measurement.bracket)
 
@@ -209,11 +223,30 @@ class _Command:
         return self.measurement.summary
 
 
+def run_all(each: Sequence[Options]) -> int:
+    """Records several machines side by side, a file each. One that fails stops no other. Returns
+    the exit status."""
+    for options in each:
+        refuse(options.path, force=options.force)
+    records = [Record(options) for options in each]
+    for record in records:
+        record.beside = records
+    works = [(record, each[i].argv) for i, record in enumerate(records)]
+    status, failed = asyncio.run(attend_all(works, _most_s(each[0])))
+    if each[0].job is None:
+        status = 0  # a signal is a usual end
+    return several.told(status or max(record.status for record in records), failed)
+
+
+def _most_s(options: Options) -> float:
+    return inf if options.duration_ns is None else options.duration_ns / 1e9
+
+
 def run(options: Options) -> int:
     """Runs the verb; returns the exit status. Raises Failed."""
     refuse(options.path, force=options.force)
     record = Record(options)
-    status = asyncio.run(attend(record, options.argv))
+    status = asyncio.run(attend(record, options.argv, _most_s(options)))
     if not record.begun:
         raise Failed("nothing was recorded: it ended before the probe had begun", status or 1)
     return (status or record.status) if options.job is not None else 0

@@ -7,8 +7,9 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TextIO
 
@@ -18,12 +19,13 @@ from perftop.base.errors import Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_json, stat_text
 from perftop.output.live_measurement import Measurement
-from perftop.process.command_window import Bracket
+from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
-from perftop.verbs.run_headless import attend
+from perftop.verbs import several
+from perftop.verbs.run_headless import attend, attend_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class Options:
     """The command to measure, waiting for its start; None: none. Stdout then belongs to it."""
     intervals: bool = True
     """Whether intervals are printed, or only the summary."""
+    start: Start | None = None
+    """Of the job, where several machines are measured around it."""
+    name: str | None = None
+    """The machine, to be told with all that is printed of it; None: there is one only."""
 
 
 class Stat:
@@ -52,7 +58,7 @@ class Stat:
         self._out = out
         self._session: Session | None = None
         self._cursor = 0
-        self._measurement = Measurement(options.job)
+        self._measurement = Measurement(options.job, options.start)
         self._intervals = 0
         plain = not options.json and out in {sys.stdout, sys.stderr} and not utf8()
         self._as_shown: Callable[[str], str] = in_ascii if plain else str
@@ -74,7 +80,8 @@ class Stat:
             self._episodes(session)
             if session.warnings is not warnings:  # it is another list with each
                 warnings = session.warnings
-                print(f"perftop: {printable(warnings[-1])}", file=sys.stderr)
+                whose = f"{self._options.name}: " if self._options.name else ""
+                print(f"perftop: {whose}{printable(warnings[-1])}", file=sys.stderr)
             if isinstance(message, wire.Frame) and self._frame(session, message):
                 return True
         return False
@@ -101,7 +108,8 @@ class Stat:
         if self._options.json:
             self._line(line)
             return
-        lines = [] if self._options.intervals else stat_text.heading(session)
+        lines = self._whose()
+        lines += [] if self._options.intervals else stat_text.heading(session)
         argv = None if bracket is None else bracket.job.argv
         self._print(lines + stat_text.ending(session, measurement.tally, line, argv))
 
@@ -135,7 +143,7 @@ class Stat:
         if self._options.json:
             self._line(stat_json.interval_line(session, interval))
         else:
-            self._print(stat_text.table(session, interval))
+            self._print([*self._whose(), *stat_text.table(session, interval)])
 
     def _episodes(self, session: Session) -> None:
         news, self._cursor = session.episodes_since(self._cursor)
@@ -147,24 +155,38 @@ class Stat:
         if self._options.json:
             self._line(stat_json.episode_line(session, episode))
         else:
-            self._print([stat_text.episode(session, episode)])
+            whose = f"{self._options.name}: " if self._options.name else ""
+            self._print([whose + stat_text.episode(session, episode)])
+
+    def _whose(self) -> list[str]:
+        """A line before those of one machine of several."""
+        return [] if self._options.name is None else ["", f"=== {self._options.name}"]
 
     def _line(self, line: stat_json.Line) -> None:
-        self._print([stat_json.text(line)])
+        whose = {} if self._options.name is None else {"from": self._options.name}
+        self._print([stat_json.text(line | whose)])
 
     def _print(self, lines: list[str]) -> None:
         self._out.write("".join(printable(self._as_shown(line)) + "\n" for line in lines))
         self._out.flush()
 
 
-def run(options: Options) -> int:
-    """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
-    closed."""
+def run(each: Sequence[Options]) -> int:
+    """Runs the verb on one machine, or on several side by side, whose options differ in argv and
+    name; returns the exit status. Raises Failed, and BrokenPipeError if stdout was closed."""
     stat: Stat | None = None
+    options = each[0]
+    most_s = inf if options.duration_ns is None else options.duration_ns / 1e9
+    if options.count is not None:
+        most_s = options.count * options.interval_ns / 1e9
     try:
         with _open(options) as out:
-            stat = Stat(options, out)
-            return asyncio.run(attend(stat, options.argv))
+            stats = [Stat(one, out) for one in each]
+            stat = stats[0]
+            if len(stats) == 1:
+                return asyncio.run(attend(stat, options.argv, most_s))
+            works = [(one, each[i].argv) for i, one in enumerate(stats)]
+            return several.told(*asyncio.run(attend_all(works, most_s)))
     except BrokenPipeError:
         if stat is None or stat.run is None:
             raise

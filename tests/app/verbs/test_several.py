@@ -1,0 +1,143 @@
+"""Several machines at once: a file each, a window each around a command, none stops another."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import fake_ssh
+import pytest
+from command import lines, run
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.recording import file
+from perftop.verbs import several
+
+HOSTS = ("--host", "n1", "--host", "me@n2", "--host", "n3")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
+    hosts = fake_ssh.install(tmp_path, monkeypatch)
+    for i, host in enumerate(("n1", "me@n2", "n3")):
+        hosts.set(host, f"run sim:idle,cpus={2 + 2 * i},speed=10")
+    return hosts
+
+
+def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
+    done = run("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for path in (tmp_path / "kept").iterdir():
+        with file.Recording(path) as recording:
+            found[path.name] = len(recording.hello.topology)
+    assert found == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
+    again = run("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+
+
+def test_one_that_is_broken_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
+    hosts.set("me@n2", "refused")
+    done = run("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
+    assert done.returncode == 1
+    assert "me@n2: connection" in done.stderr
+    assert "1 of 3 machines failed" in done.stderr
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"n1.perftop", "n3.perftop"}
+
+
+def test_stat_tells_whose_each_line_is(hosts: fake_ssh.Hosts) -> None:
+    hosts.set("n3", "nologin")
+    done = run("stat", *HOSTS, "--json", "-n", "2")
+    assert done.returncode == 1
+    for kind, each in (("hello", 1), ("interval", 2), ("summary", 1)):
+        whose = [line["from"] for line in lines(done.stdout, kind)]
+        assert sorted(whose) == sorted(["n1", "me@n2"] * each)
+
+
+def test_all_of_them_failed_in_the_same_way(hosts: fake_ssh.Hosts) -> None:
+    for host in ("n1", "me@n2", "n3"):
+        hosts.set(host, "noname")
+    assert run("stat", *HOSTS, "-n", "1").returncode == 3
+
+
+COMMAND = (
+    "import time; a = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW); time.sleep(0.4);"
+    "print(a, time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))"
+)
+
+
+def test_the_window_holds_the_command_on_each(hosts: fake_ssh.Hosts) -> None:
+    """The machines are this one under other names: its clock tells whether the windows, which are
+    found without it, hold what the command says of itself."""
+    for host in ("n1", "me@n2", "n3"):
+        hosts.set(host, "other")
+    kept = hosts.path.parent / "kept"
+    done = run("record", *HOSTS, "--source", "os", "-o", str(kept),
+               "--", sys.executable, "-c", COMMAND)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first_ns, last_ns = map(int, done.stdout.split())
+    assert len(list(kept.iterdir())) == 3
+    for path in kept.iterdir():
+        with file.Recording(path) as recording:
+            notes = [m for m in recording.messages() if isinstance(m, wire.Note)]
+        (end,) = (note.data for note in notes if note.kind == "run-end")
+        assert end["first_ns"][1] <= first_ns < last_ns <= end["last_ns"][0]
+
+
+def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
+    """Only lengths: the window there is as much longer than the run as it says."""
+    hosts.set("n1", "other")
+    out = hosts.path.parent / "out"
+    done = run("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    assert done.returncode == 0, done.stderr
+    (told,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
+    assert (told["start"], told["end"]) == (None, None)
+    (first, _), (_, last) = told["first_samples"], told["last_samples"]
+    assert told["slack_s"] == pytest.approx(last - first - told["wall_s"], abs=1e-5)
+    assert told["slack_s"] > 0
+
+
+def test_the_command_s_status_is_ours_and_one_lost_machine_is_told(
+    hosts: fake_ssh.Hosts,
+) -> None:
+    for host in ("n1", "n3"):
+        hosts.set(host, "real")
+    hosts.set("me@n2", "badkey")
+    done = run("stat", *HOSTS, "--source", "os", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 7
+    assert "me@n2: key" in done.stderr
+    assert done.stderr.count("sh -c 'exit 7': status 7") == 2
+    done = run("stat", *HOSTS, "--source", "os", "--", "true")
+    assert done.returncode == 1
+
+
+def test_no_command_starts_where_no_machine_is_there(hosts: fake_ssh.Hosts) -> None:
+    for host in ("n1", "me@n2", "n3"):
+        hosts.set(host, "refused")
+    done = run("stat", *HOSTS, "--", "echo", "it ran")
+    assert done.returncode == 3
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("verb", ["live", "doctor", "topology", "serve"])
+def test_other_verbs_take_one(verb: str) -> None:
+    done = run(verb, *HOSTS)
+    assert done.returncode == 2
+    assert "one --host" in done.stderr
+
+
+def test_names_of_machines_are_safe_as_names_of_files(tmp_path: Path) -> None:
+    wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
+    found = several.paths(tmp_path, wild)
+    assert len({*found}) == len(wild)
+    for path in found:
+        assert path.parent == tmp_path
+        assert path.name[0] not in ".-"
+        assert len(path.name.encode()) < 100
+    with pytest.raises(Failed, match="twice"):
+        several.paths(tmp_path, ["a", "a"])
+    (tmp_path / "file").write_text("", encoding="ascii")
+    with pytest.raises(Failed, match="directory"):
+        several.paths(tmp_path / "file", ["a", "b"])
