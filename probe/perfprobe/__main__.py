@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _told(error: OSError) -> str:
     if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
-        return f"{error.strerror}: more files must be allowed to be open at once (ulimit -n)"
+        return f"{error.strerror}: raise the limit of open files (ulimit -n)"
     return f"cannot write stdout: {error.strerror or error}"
 
 

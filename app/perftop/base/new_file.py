@@ -47,7 +47,7 @@ class _File(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         if self._removable and os.fstat(self.fileno()).st_nlink == 0:
             self._removable = False  # what is still to be flushed at the end fails no more
-            raise Failed(f"{self._path} was removed while it was written: nothing of it is kept")
+            raise Failed(f"{self._path} was removed while it was written: nothing was kept")
         return super().write(data)
 
 

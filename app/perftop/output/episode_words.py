@@ -222,7 +222,7 @@ def _seconds(value_s: float) -> str:
 
 
 _NAMES = {
-    "busy_hz": "clock", "sibling_active_share": "both at work",
+    "busy_hz": "clock", "sibling_active_share": "both busy", "rests on": "from",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
     "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
     "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",

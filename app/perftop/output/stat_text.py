@@ -168,11 +168,13 @@ def _ran(argv: Sequence[str], line: Line) -> list[str]:
         f"{run['wall_s']:.3f} s, {run['user_s']:.3f} s user, {run['sys_s']:.3f} s system",
     ]
     if run["slack_s"] is None:
-        lines.append("how the run lies in what was measured is not known")
+        lines.append("it is not known when in the measurement the command ran")
     else:
-        lines.append(f"all within what was measured, which is up to {run['slack_s']:.3f} s longer")
+        lines.append(
+            f"all of it was measured; the measurement is up to {run['slack_s']:.3f} s longer"
+        )
     if run["missed"]:
-        lines.append(f"CPUs {ranges(run['missed'])} were off or not to be read at either end of it")
+        lines.append(f"CPUs {ranges(run['missed'])} were off or unreadable at its start or end")
     return lines
 
 
@@ -232,7 +234,7 @@ def _job_lines(session: Session, line: Line) -> list[str]:
     used_s = run["user_s"] + run["sys_s"]
     at = where(session.topology, job["cpus"], MOST_CPUS)
     seen = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
-    return [f"job on {at}: {seen}; those that live less than a second may go unseen"]
+    return [f"job on {at}: {seen}; processes shorter than a second may be missed"]
 
 
 def _energy_lines(line: Line) -> list[str]:

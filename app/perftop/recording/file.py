@@ -121,7 +121,7 @@ class Recording:
                 at += len(data)
         except wire.WireError as error:
             raise Failed(f"{path} is no recording: {error}", DAMAGED) from None
-        raise Failed(f"{path} is no recording: it ends before it has begun", DAMAGED)
+        raise Failed(f"{path} is no recording: it ends before its start", DAMAGED)
 
     def _length(self, at: int) -> int | None:
         """Length of the whole message there; None: there is none."""

@@ -84,7 +84,7 @@ class _Pipe:
         first = next(self._messages, None)
         if first is None:
             self._file.close()
-            why = self.damage or "it ends before it has begun"
+            why = self.damage or "it ends before its start"
             raise Failed(f"{name} is no recording: {why}", DAMAGED)
         assert isinstance(first, wire.Hello)
         self.hello, self.checked = first, self._reader.decoder.checked

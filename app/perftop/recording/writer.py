@@ -93,7 +93,7 @@ class Tape:
         if os.fstat(self._fd).st_nlink == 0:
             self.open = False
             os.close(self._fd)
-            raise Failed(f"{self.path} was removed while it was recorded: nothing of it is kept")
+            raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
 
     def _try(self, write: Callable[[], None]) -> None:
         try:

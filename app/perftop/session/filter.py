@@ -160,7 +160,7 @@ def _ranges(text: str, at: int, example: str) -> Ranges:
     for item in text.split(","):
         first, dash, last, rest = _RANGE.findall(item)[0]
         if rest or not first or (dash and not last):
-            what = f"'{_cut(item)}' is no number or range" if item else "a number is missing"
+            what = f"'{_cut(item)}' is not a number or range" if item else "a number is missing"
             bad = at + (len(item) - len(rest) if first else 0)
             raise FilterError(f"{what}: {example}", bad)
         found.append((float(first), float(last or first)))

@@ -59,8 +59,8 @@ def gap(note: wire.Note) -> str:
 def recalibrated(key: str, before: float, now: float) -> str:
     """What a user has to know whose counter turned out to count in another unit."""
     return (
-        f"a tick of {key} is {now:g} TSC ticks, not {before:g} as taken until now: "
-        "the SMT states told before this are wrong"
+        f"a tick of {key} is {now:g} TSC ticks, not {before:g} as assumed until now: "
+        "earlier SMT states are wrong"
     )
 
 

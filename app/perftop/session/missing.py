@@ -18,8 +18,8 @@ from perftop.session.session import Session
 UNCOUNTED = "not counted by this source"
 OFF = "the CPU is off"
 UNREAD = "not read in this interval"
-IDLE = "in no sample it had work for half of the time"
-MANY = "only neither is told of more than two threads"
+IDLE = "it had work for less than half of every sample"
+MANY = "cores with more than two threads tell only neither"
 BOUNDS = "only their bounds are known"
 APART = "its CPUs were not read over the same span"
 DOUBTS = {
@@ -61,7 +61,7 @@ def lasting(session: Session) -> list[wire.Missing]:
     if "turbo_ceiling_hz" not in why and not told.all():
         cpus = [row.cpu for row, known in zip(session.topology, told, strict=True) if not known]
         reason = why.get("turbo") or why.get("limit_reasons")  # tables, or registers that hold them
-        text = "no register is known here that holds turbo's limits"
+        text = "perftop knows no register with turbo's limits here"
         found.append(_as("turbo_ceiling_hz", reason, text, cpus if told.any() else None))
     return found
 
@@ -70,7 +70,7 @@ def _rates(session: Session, why: Container[str]) -> Iterator[wire.Missing]:
     """Clocks that hello does not tell."""
     hello = session.hello
     if hello.base_hz is None and "base_hz" not in why:
-        yield wire.Missing("base_hz", "no register or file that is read here tells it")
+        yield wire.Missing("base_hz", "no register or file here tells it")
     if hello.tsc_hz is None and "tsc_hz" not in why:
         yield wire.Missing("tsc_hz", "the rate of the time-stamp counter is not known here")
     if not session.counters.has_tsc and "tsc" not in why:
@@ -153,7 +153,7 @@ class Reasons:
         core = int(self._session.sieve.cores.of_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
-            return "no core is known that it belongs to"
+            return "its core is not known"
         if method == "bounds":
             return BOUNDS
         why = why_no_states(self._session, interval, core)

@@ -26,7 +26,7 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
     if check["lost"]:
         lines += wrapped(" " * INDENT + f"without it: {check['lost']}", width, INDENT)
     if check["fix"]:
-        lines += wrapped(" " * INDENT + f"to mend: {check['fix']}", width, INDENT)
+        lines += wrapped(" " * INDENT + f"fix: {check['fix']}", width, INDENT)
     return lines
 
 

@@ -106,7 +106,7 @@ def _every_ns(asked_ns: int | None, sample_ns: int) -> int:
     steps = asked_ns / sample_ns
     if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
         sample = duration(sample_ns / 1e9)
-        raise Failed(f"--every is no multiple of the recording's samples of {sample}", USAGE)
+        raise Failed(f"--every must be a multiple of the recording's samples of {sample}", USAGE)
     return asked_ns
 
 
@@ -114,10 +114,10 @@ def _target(options: Options) -> contextlib.AbstractContextManager[BinaryIO]:
     path = options.output
     if path is None:
         if options.form == "parquet" and sys.stdout.isatty():
-            raise Failed("parquet is nothing for a terminal: -o FILE", USAGE)
+            raise Failed("parquet cannot go to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
     if same(options.source, path):
-        raise Failed(f"{path} is what is read: it cannot be written as well", USAGE)
+        raise Failed(f"{path} is the input: it cannot be the output as well", USAGE)
     return new_file.create(path, force=options.force)
 
 

@@ -248,5 +248,5 @@ def run(options: Options) -> int:
     record = Record(options)
     status = asyncio.run(attend(record, options.argv, _most_s(options)))
     if not record.begun:
-        raise Failed("nothing was recorded: it ended before the probe had begun", status or 1)
+        raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     return (status or record.status) if options.job is not None else 0

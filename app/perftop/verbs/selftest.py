@@ -82,7 +82,7 @@ def _not_there(checks: Sequence[Answer], width: int) -> list[str]:
             reasons.setdefault((check["why"], check["fix"]), []).append(check["counter"])
     lines = []
     for (why, fix), names in reasons.items():
-        mend = f"; to mend: {fix}" if fix else ""
+        mend = f"; fix: {fix}" if fix else ""
         text = f"  {'not there':<{NAME}}{', '.join(names)}: {why}{mend}"
         lines += wrapped(text, width, INDENT)
     return lines

@@ -73,7 +73,7 @@ def _costs(answer: Answer, width: int) -> Iterator[str]:
         else:
             yield from _fact(method["name"], f"{MISSING}: {method['why']}", width)
             if method["fix"]:
-                yield from _fact("", f"to mend: {method['fix']}", width)
+                yield from _fact("", f"fix: {method['fix']}", width)
     yield from _notes(answer, width)
 
 
@@ -92,14 +92,14 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
     yield from wrapped(f"  {text}", width, 2)
     stamps = number(answer["bracket_ticks"])
     text = (
-        "MONOTONIC… by clock_gettime; what is no stamp itself is measured between two"
-        f" LFENCE;RDTSC;LFENCE, whose {stamps} ticks are taken off"
+        "MONOTONIC… by clock_gettime; everything that is not a time stamp is measured between two"
+        f" LFENCE;RDTSC;LFENCE, whose {stamps} ticks are subtracted"
     )
     yield from wrapped(f"  {text}", width, 2)
     yield from _together(answer["methods"], width)
     if any(method["settled"] is False for method in answer["methods"]):
         moved = f"{100 * answer['epsilon']:g} %"
-        text = f"* the mean still moved by more than {moved} when time was up: ± is all there is"
+        text = f"* the mean still moved by more than {moved} when time was up: only ± is known"
         yield from wrapped(f"  {text}", width, 2)
     for method in answer["methods"]:
         if method["note"]:
@@ -175,7 +175,7 @@ def _ppm(error: float) -> str:
 def _offsets(answer: Answer, width: int) -> Iterator[str]:
     offsets = answer["offsets"]
     if not offsets:
-        yield from _fact("TSC offsets", "no second CPU that perftop may run on", width)
+        yield from _fact("TSC offsets", "perftop may run on one CPU only", width)
         return
     yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
     known = [f"  CPU {o['cpu']:<5}{_offset(o)}" for o in offsets if o["why"] is None]
@@ -196,7 +196,7 @@ def _offset(offset: Answer) -> str:
 
 
 def _disturbances(answer: Answer, width: int) -> Iterator[str]:
-    yield "what disturbed" if answer["disturbances"] else "nothing was seen that disturbed"
+    yield "what disturbed" if answer["disturbances"] else "no disturbance was seen"
     for seen in answer["disturbances"]:
         yield from _fact(f"  {seen['what']}", f"{seen['found']}: {seen['matters']}", width)
 

@@ -183,7 +183,7 @@ def _clock(root: Path) -> Check:
     records = identity.records(root)
     flags = (records[0].get("flags", "") if records else "").split()
     invariant = {"constant_tsc", "nonstop_tsc"} <= set(flags)
-    text = f"clocksource {source}; TSC {'invariant' if invariant else 'not said to be invariant'}"
+    text = f"clocksource {source}; TSC {'invariant' if invariant else 'not known to be invariant'}"
     if not invariant:
         return Check("clock", "limited", text, "trust in shares over changes of the clock")
     return Check("clock", "usable", text)

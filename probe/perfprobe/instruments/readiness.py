@@ -75,7 +75,7 @@ def _governor(root: Path) -> Item:
 
 def _unsaid(root: Path) -> str:
     guest = identity.virtualisation(root) is not None
-    return "the host decides" if guest else "no file of the kernel says"
+    return "the host decides" if guest else "the kernel does not say"
 
 
 def _turbo(root: Path) -> Item:
@@ -99,7 +99,7 @@ def _turbo(root: Path) -> Item:
 def _smt(root: Path) -> Item:
     active = files.number(f"{root}/{CPUS}/smt/active")
     if active is None:
-        return Item("SMT", "unknown", "no file of the kernel says")
+        return Item("SMT", "unknown", "the kernel does not say")
     if active == 0:
         if identity.virtualisation(root) is None:
             return Item("SMT", "ready", "off")
@@ -138,17 +138,17 @@ def _isolated(root: Path) -> Item:
     if sets["isolcpus"]:
         return Item(
             "isolated CPUs", "ready", ", ".join(found),
-            "only what is pinned there runs there, and the kernel's own: pin the benchmark",
+            "only pinned tasks and the kernel's own run there: pin the benchmark",
         )  # fmt: skip
     if found:
         return Item(
             "isolated CPUs", "matters", ", ".join(found),
-            "no tick where one task runs alone, but others may come there too",
+            "no tick where one task runs alone, but other tasks may run there too",
             "boot with isolcpus=LIST as well",
         )  # fmt: skip
     return Item(
         "isolated CPUs", "matters", "none",
-        "the scheduler's tick and other tasks may come to every CPU",
+        "the tick and other tasks may disturb every CPU",
         "boot with isolcpus=LIST nohz_full=LIST; or repeat, and take the least disturbed run",
     )  # fmt: skip
 

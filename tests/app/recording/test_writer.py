@@ -215,7 +215,7 @@ def test_a_file_that_was_removed_is_told(tmp_path: Path, what: str) -> None:
             path.parent.rmdir()
         status, said = ended(process)
     assert status == 1
-    assert said == f"perftop: {path} was removed while it was recorded: nothing of it is kept\n"
+    assert said == f"perftop: {path} was removed while it was recorded: nothing was kept\n"
 
 
 def test_killed_at_any_moment_it_opens_to_its_last_whole_message(tmp_path: Path) -> None:

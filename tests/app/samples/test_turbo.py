@@ -416,7 +416,7 @@ def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]
 
 
 def test_where_no_table_is_the_reason_is_that_of_the_registers() -> None:
-    none = "no register is known here that holds turbo's limits"
+    none = "perftop knows no register with turbo's limits here"
     registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
     torn = Missing("turbo", "MSR 1ADH cannot be read")
     said = Missing("turbo_ceiling_hz", "turbo is off")

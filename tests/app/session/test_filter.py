@@ -282,13 +282,13 @@ def test_blank_is_no_filter(text: str) -> None:
     [
         ("9-3", 0, "'9-3' runs backwards: 3-9"),
         ("1 0,9-3", 4, "'9-3' runs backwards: 3-9"),
-        ("0-", 2, "'0-' is no number or range: 0-15,32"),
+        ("0-", 2, "'0-' is not a number or range: 0-15,32"),
         ("0-15,", 5, "a number is missing: 0-15,32"),
-        ("-5", 0, "'-5' is no number or range: 0-15,32"),
-        ("3-4-5", 3, "'3-4-5' is no number or range: 0-15,32"),
+        ("-5", 0, "'-5' is not a number or range: 0-15,32"),
+        ("3-4-5", 3, "'3-4-5' is not a number or range: 0-15,32"),
         ("core:", 5, "a number is missing: core:0-3,7"),
-        ("core:1,2x", 8, "'2x' is no number or range: core:0-3,7"),
-        ("pid:x", 4, "'x' is no number or range: pid:4711"),
+        ("core:1,2x", 8, "'2x' is not a number or range: core:0-3,7"),
+        ("pid:x", 4, "'x' is not a number or range: pid:4711"),
         ("type:", 5, "a core type is missing: type:E"),
         ("0 foo:3", 2, "'foo:' is none of core pkg die l3 node type pid; or quote it"),
         (

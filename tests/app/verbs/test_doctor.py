@@ -31,7 +31,7 @@ def test_every_fact_is_on_a_line_that_fits() -> None:
         lines = doctor.draw(ANSWER, width)
         assert max(map(len, lines)) <= width
         text = "\n".join(lines)
-        for part in ("n1 · Xeon", "✗ perf counters", "without it: clock", "to mend: sudo sysctl",
+        for part in ("n1 · Xeon", "✗ perf counters", "without it: clock", "fix: sudo sysctl",
                      "✓ clock", "2100.000 MHz, said so, within 1.0 ppm", "x 84 TSC ticks",
                      "ref, ipc: no rights"):  # fmt: skip
             assert part in text

@@ -69,7 +69,7 @@ def test_every_verdict_with_its_numbers_on_lines_that_fit(width: int) -> None:
         "✓ cycles trusted",
         "exact; 1 % allowed: the tick counts too; from perf; disturbed on CPU 7",
         "? idle_s disturbed a loop of known length no sample could be used; 1 % allowed",
-        "ref, mperf: no PMU; to mend: get one",
+        "ref, mperf: no PMU; fix: get one",
         "nothing moves by a known amount: smi",
         "0.4000 s for 0.3000 s, off by 5.00 % of 2.0000 s; 1 % of 2.0000 s allowed",
         "4 tests in 2.5 s: 1 trusted, 1 close, 1 disturbed, 1 unusable; wrong: instructions",
@@ -186,7 +186,7 @@ def test_no_place_to_keep_it_is_said(
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/self")
     assert verb({**ANSWER, "wrong": []}, 0, "--json") == 0
-    assert "the result is not kept" in capsys.readouterr().err
+    assert "the result was not saved" in capsys.readouterr().err
 
 
 def test_why_the_probe_failed() -> None:

@@ -78,7 +78,7 @@ def who(scene: Scene, size: int) -> list[Run]:
 def _task(scene: Scene, cpu: int) -> list[Run]:
     record = scene.interval.tasks.get(str(cpu))
     if not isinstance(record, list) or len(record) < 2:
-        return [("no task of note", "faint")]
+        return [("no task seen", "faint")]
     pid, name = foreign(str(record[0])[:20]), foreign(str(record[1])[:64])
     runs: list[Run] = [(f"{name}:{pid}", "text")]
     share = record[2] if len(record) > 2 else None

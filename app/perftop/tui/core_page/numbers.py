@@ -244,7 +244,8 @@ def method(scene: Scene) -> str:
     calibration = scene.session.calibrations.get(name.replace("-", "_"))
     if calibration is None:
         return name
-    return f"{name} ×{calibration.factor:g} {calibration.state}"
+    state = "calibrated" if calibration.state == "settled" else calibration.state
+    return f"{name} ×{calibration.factor:g} {state}"
 
 
 _OTHERS = {"ceiling": _ceiling, "smi": _smi}

@@ -230,7 +230,7 @@ def nothing(session: Session, width: int, *, filtered: bool) -> list[list[Run]]:
     reasons = _lacking(session)
     blind = {kind for kinds in reasons.values() for kind in kinds}
     where_ = "on the CPUs of the filter" if filtered else "so far"
-    lines: list[list[Run]] = [[(f" no episodes {where_}; what is looked for:", "text")]]
+    lines: list[list[Run]] = [[(f" no episodes {where_}; perftop looks for:", "text")]]
     room = 0
     for kind, shape in theme.EPISODES.items():
         if kind not in blind:

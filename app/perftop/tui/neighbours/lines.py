@@ -93,7 +93,7 @@ def job(one: Job, unit: ClockUnit, width: int) -> list[Run]:
     """The watched job in one line; the least important parts are dropped if it is too long."""
     if not one.threads:
         none = "  is not running"
-        looks = "  nothing is told of its threads yet"
+        looks = "  its threads are not known yet"
         return [(f" {one.name}", "bright"), (looks if one.threads is None else none, "dim")]
     moved = one.moved
     threads = many(one.threads, "thread")
@@ -137,7 +137,7 @@ def untold(reasons: list[str], width: int) -> list[list[Run]]:
     """What cannot be seen here; each reason begins a new line and may take several."""
     lines: list[list[Run]] = []
     for reason in reasons:
-        lines += wrapped("not told: ", reason.split(" · "), width)
+        lines += wrapped("not checked: ", reason.split(" · "), width)
     return lines
 
 

@@ -126,7 +126,7 @@ def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
 
 def _work(*, roomy: bool) -> list[_Wish]:
     """The past of both siblings; the title is short where the column is."""
-    title, width, gap = ("at work, lp0 over lp1", 24, 3) if roomy else ("at work", 10, 2)
+    title, width, gap = ("busy, lp0 over lp1", 24, 3) if roomy else ("busy", 10, 2)
     return [_Wish(Placed("work", title, width + gap, left=True, gap=gap), 5, 60, 3)]
 
 
@@ -176,7 +176,7 @@ def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
         *([_Wish(Placed("l3", "L3", 4), 9)] if known.caches else []),
         _Wish(Placed("util", "busy %", 8, arg=0)),
         _Wish(Placed("use", "where time goes", 16 + 2, left=True), 0, 52, 2),
-        _Wish(Placed("work", "at work", 12 + 2 + air, left=True, gap=2 + air), 5, 90, 4),
+        _Wish(Placed("work", "busy", 12 + 2 + air, left=True, gap=2 + air), 5, 90, 4),
         *_number(known, "steal", 0),
         *_number(known, "ipc", 1),
         *([_Wish(Placed("lost", "lost", 7 + air))] if can else []),

@@ -59,7 +59,7 @@ def headings(c: Columns) -> list[Run]:
     parts = (
         (" " * INDENT, INDENT), ("who takes", c.name + c.cpu), ("lost", c.takes),
         ("", _FROM if between else 0), ("who loses", c.name + c.cpu), ("IPC", c.ipc),
-        ("since", c.since), ("cause", c.cause), ("rests on", c.why),
+        ("since", c.since), ("cause", c.cause), ("evidence", c.why),
     )  # fmt: skip
     return [("".join(fit(text, size) for text, size in parts if size), "dim")]
 

@@ -24,8 +24,8 @@ SHAPES: tuple[tuple[list[Run], str], ...] = (
     (_RAMP, "heat: from low to high"),
     ([("12.3", "alarm")], "red: an episode runs here now, and this is what it costs"),
     ([("12.3", "warn")], "amber: near a limit"),
-    ([(theme.SUSPECT + "12.3", "dim")], "a sample could not be true and was left out"),
-    ([(theme.MISSING, "faint")], "not known; the reasons stand at the end of this page"),
+    ([(theme.SUSPECT + "12.3", "dim")], "a sample that cannot be true was left out"),
+    ([(theme.MISSING, "faint")], "not known; the reasons are at the end of this page"),
     ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
 _KINDS = {
@@ -37,7 +37,7 @@ _KINDS = {
     "license": "license: wide SIMD code asks for a lower clock",
     "smi": "SMI: firmware stopped all CPUs",
     "ramp": "ramp: a clock climbed from idle to where it stays",
-    "suspect": "suspect: counters that could not be true",
+    "suspect": "suspect: counters that cannot be true",
     "offline": "a CPU went offline",
     "online": "a CPU came back",
 }

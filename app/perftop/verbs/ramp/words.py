@@ -56,7 +56,7 @@ def sentence(answer: Mapping[str, Any], ramp: Ramp) -> str:
     sure = f"confidence {100 * count / (count + 1):.0f} % that the next run is no slower"
     if ramp.clean:
         return f"{told}; {sure}."
-    return f"{told}; low confidence, for the runs were disturbed."
+    return f"{told}; low confidence: the runs were disturbed."
 
 
 def _runs(count: int) -> str:
@@ -78,7 +78,9 @@ def facts(answer: Mapping[str, Any], ramp: Ramp, width: int) -> list[str]:
     rows = [*clock_source.told(answer, ramp), *_times(answer, ramp), *_levels(answer, ramp)]
     rows += [("halts", _halts(ramp)), ("gaps", _gaps(ramp)), ("runs", _disturbed(ramp))]
     if not answer["tsc"]["invariant"]:
-        rows.append(("TSC", "not said to be invariant: if it follows the clock, all this is wrong"))
+        rows.append(
+            ("TSC", "not known to be invariant: if it follows the clock, all this is wrong")
+        )
     if answer["virtualisation"]:
         seen = "only its own idle is seen; the CPU below may have run for others"
         rows.append(("guest", seen))

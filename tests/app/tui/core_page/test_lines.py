@@ -179,7 +179,7 @@ def test_the_multiplier_is_told_with_the_method() -> None:
         for text in page(busy(Machine(cores=1, changes=changes), 0.0, 0.0))
     )
     assert any(
-        "one-thread ×1 settled" in text
+        "one-thread ×1 calibrated" in text
         for text in page(busy(Machine(cores=1, changes=changes), 0.9, 0.0))
     )
 

@@ -179,7 +179,7 @@ def test_a_job_without_threads_is_said_to_have_none() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await run.intervals(1)
-        await sees(run, "lmp  nothing is told of its threads yet")
+        await sees(run, "lmp  its threads are not known yet")
         await run.intervals(2, records={"watched": {"threads": {}, "more": 0}})
         await sees(run, "lmp  is not running")
 
@@ -218,8 +218,8 @@ def test_a_guest_says_what_it_cannot_tell() -> None:
         await run.pilot.press("6")
         await run.intervals(2)
         await sees(run, NOBODY)
-        await sees(run, "not told: sibling: no core has two threads here")
-        await sees(run, "not told: scheduler, package: only for a job that is watched: --watch")
+        await sees(run, "not checked: sibling: no core has two threads here")
+        await sees(run, "not checked: scheduler, package: only for a job that is watched: --watch")
 
     play(guest(), act)
 
@@ -228,7 +228,7 @@ def test_without_counters_it_says_that_siblings_cannot_be_compared() -> None:
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await run.intervals(2)
-        await sees(run, "not told: sibling: IPC not known: ")
+        await sees(run, "not checked: sibling: IPC not known: ")
 
     play(Machine(counted=False), act)
 
@@ -243,7 +243,7 @@ def test_siblings_are_not_said_to_be_looked_at_where_they_are_not(
     async def act(run: Run) -> None:
         await run.pilot.press("6")
         await run.intervals(2)
-        await sees(run, f"not told: sibling: {why}")
+        await sees(run, f"not checked: sibling: {why}")
         assert not any("siblings, by IPC" in line for line in lines(run))
 
     play(machine, act)

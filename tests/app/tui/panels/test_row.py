@@ -31,7 +31,7 @@ def test_a_row_is_made_of_its_panels_and_knows_what_stands_where() -> None:
     assert row.target(*of, x, y) == 3
     y = next(i for i, line in enumerate(text) if "took 10.0 % of CPU 2" in line)
     assert row.target(*of, text[y].index("took"), y) is STEALS[1]
-    assert row.target(*of, text[2].index("at work") if "at work" in text[2] else 190, 2) is None
+    assert row.target(*of, text[2].index("busy, lp0") if "busy, lp0" in text[2] else 190, 2) is None
     assert row.target(*of, 0, 2) is None
     assert row.target(*of, 10, 0) is None
     assert row.target(*of, 10, 99) is None

@@ -140,7 +140,7 @@ def test_a_tsc_that_may_follow_the_clock_is_told(invariant: bool | None) -> None
     said = made()
     said["tsc"] = said["tsc"] | {"invariant": invariant}
     text = "\n".join(words.facts(said, runs.together(said), 100))
-    assert ("not said to be invariant" in text) is not bool(invariant)
+    assert ("not known to be invariant" in text) is not bool(invariant)
 
 
 def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
