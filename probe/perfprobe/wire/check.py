@@ -124,7 +124,20 @@ def check_depth(value: object) -> None:
     raise WireError("a message whose lists and maps are nested too deep")
 
 
-def load_frame(hello: Hello, body: dict[str, Any]) -> Frame:
+BlockSize = tuple[str, set[int], list[int]]
+"""Name of a block; its bytes: of the heads, which may be one for all, of valid and of values."""
+
+
+def block_sizes(hello: Hello) -> list[BlockSize]:
+    """Of the blocks that hello announces."""
+    each = [(block, 8 * hello.rows(block.scope)) for block in hello.blocks]
+    return [
+        (block.name, {8 * HEAD, n * HEAD}, [n * block.valid_words, n * block.columns])
+        for block, n in each
+    ]
+
+
+def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     """A frame with the blocks that hello announced, each of its announced size, and no others.
 
     Written by hand, not by `load`: frames are most of a stream.
@@ -137,22 +150,18 @@ def load_frame(hello: Hello, body: dict[str, Any]) -> Frame:
     if not isinstance(given, dict) or not isinstance(records, dict):
         raise WireError(f"frame {seq}: blocks and records are maps")
     blocks: dict[str, Rows] = {}
-    for block in hello.blocks:
-        data = given.get(block.name)
+    for name, heads, others in announced:
+        data = given.get(name)
         if data is None:
             continue
         named = data if isinstance(data, dict) else {}
-        parts: list[Any] = [named.get(name) for name in ("head", "valid", "values")]
+        parts: list[Any] = [named.get(part) for part in ("head", "valid", "values")]
         if not all(isinstance(part, bytes) for part in parts):
-            raise WireError(f"frame {seq}: block {block.name} is not head, valid and values")
-        n = hello.rows(block.scope)
+            raise WireError(f"frame {seq}: block {name} is not head, valid and values")
         sizes = [len(part) for part in parts]
-        if sizes[0] not in {8 * HEAD, 8 * HEAD * n} or sizes[1:] != [
-            8 * n * block.valid_words,
-            8 * n * block.columns,
-        ]:
-            raise WireError(f"frame {seq}: block {block.name} has not the size hello gave it")
-        blocks[block.name] = Rows(*parts)
+        if sizes[0] not in heads or sizes[1:] != others:
+            raise WireError(f"frame {seq}: block {name} has not the size hello gave it")
+        blocks[name] = Rows(*parts)
     frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
     check_frame(frame)
     return frame

@@ -11,7 +11,9 @@ import msgpack
 
 from perfprobe.wire.check import (
     MAX_MESSAGE,
+    BlockSize,
     WireError,
+    block_sizes,
     check_hello,
     check_note,
     load,
@@ -111,6 +113,8 @@ class Decoder:
         self.offset = 0
         """Where the last whole message ended, also when the next one is damaged."""
         self._rest = bytearray()
+        self._sizes: list[BlockSize] | None = None
+        """Of the blocks of hello, once it was read."""
 
     @property
     def cut(self) -> int:
@@ -170,7 +174,9 @@ class Decoder:
     def _loaded(self, cls: type[Any], body: dict[Any, Any]) -> Message:
         if cls is Frame:
             assert self.hello is not None
-            return load_frame(self.hello, body)
+            if self._sizes is None:
+                self._sizes = block_sizes(self.hello)
+            return load_frame(self._sizes, body)
         message: Message = load(cls, body, _NAMES[cls])
         if isinstance(message, Hello):
             check_hello(message)

@@ -4,6 +4,7 @@ what tasks waited for, each with its own past below it where there is room."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -122,8 +123,8 @@ class Past:
             self._ring.read(history, end_ns, step_ns, size, interval.time_ns)
         for tile, room in _columns(values(self._session, interval), size):
             cells = max(1, room - GAP)
-            found = [nan] * cells if history is None else self._of(tile.key)[-cells:].tolist()
-            top = max((v for v in found if not isnan(v)), default=0.0)
+            found = np.full(cells, nan) if history is None else self._of(tile.key)[-cells:]
+            top = float(np.fmax.reduce(found, initial=0.0))
             scale = 1.0 if tile.least is None else max(tile.least, top)
             for line, made in zip(lines, _cells(tile, found, scale, rows), strict=True):
                 line += [*made, (" " * (room - cells), "text")]
@@ -148,20 +149,30 @@ def _of_machine(key: str) -> Lookup:
     return lambda history, edges_ns: history.machine(key, edges_ns)
 
 
-def _cells(tile: Tile, values: list[float], scale: float, rows: int) -> list[list[Run]]:
-    """Lines of cells of these values, from the top. Steal is red as far back as it has been high
-    without a break."""
-    lines: list[list[Run]] = [[] for _ in range(rows)]
-    now = True
-    for value in reversed(values):
-        hot = tile.key == "steal" and value >= HOT
-        now &= hot
-        key = "alarm" if now else "over" if hot else tile.area
-        most = 8 * rows
-        eighths = 0 if isnan(value) else max(min(most, round(most * value / scale)), value > 0)
-        for i, line in enumerate(reversed(lines)):
-            line.append((theme.LEVELS[max(0, min(8, eighths - 8 * i))], key))
-    return [line[::-1] for line in lines]
+def _cells(tile: Tile, values: Floats, scale: float, rows: int) -> list[list[Run]]:
+    """Lines of cells of these values, from the top."""
+    most, known = 8 * rows, np.nan_to_num(values)
+    eighths = np.clip(np.rint(most * known / scale), known > 0, most).astype(int)
+    keys = _heat(values) if tile.key == "steal" else [(tile.area, len(values))]
+    lines: list[list[Run]] = []
+    for below in range(most - 8, -8, -8):
+        levels = np.clip(eighths - below, 0, 8).tolist()
+        text, line = "".join([theme.LEVELS[level] for level in levels]), list[Run]()
+        for key, count in keys:
+            line.append((text[:count], key))
+            text = text[count:]
+        lines.append(line)
+    return lines
+
+
+def _heat(values: Floats) -> list[tuple[str, int]]:
+    """Styles of cells of steal and how many have each: red as far back as it has been high without
+    a break."""
+    hot = (values >= HOT).tolist()
+    now = next((i for i, high in enumerate(reversed(hot)) if not high), len(hot))
+    keys = ["over" if high else "steal" for high in hot]
+    keys[len(hot) - now :] = ["alarm"] * now
+    return [(key, len([*same])) for key, same in groupby(keys)]
 
 
 def _columns(told: Mapping[str, float], size: int) -> list[tuple[Tile, int]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import nan
+
+import numpy as np
 import pytest
 from fakes import Machine, guest, seen
 
@@ -50,7 +53,17 @@ def test_the_past_stands_below_its_number(size: int) -> None:
     (past,) = tiles.Past(session).lines(interval, 10**8, size)
     assert strips.width(past) <= size
     assert "busy" in numbers
-    assert any(part in "▁▂▃▄▅▆▇█" and key.startswith("user") for part, key in past if part.strip())
+    assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
+
+
+def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
+    high = tiles.HOT
+    for values, styles in (
+        ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
+        ([high, high], [("alarm", 2)]),
+        ([high, high, 0.0], [("over", 2), ("steal", 1)]),
+    ):
+        assert tiles._heat(np.array(values)) == styles
 
 
 def test_load_and_interrupts_are_told_where_there_is_room() -> None:
@@ -69,5 +82,5 @@ def test_a_column_keeps_its_place_while_its_number_changes() -> None:
 
 
 def test_a_past_of_several_lines_fills_from_below() -> None:
-    lines = tiles._cells(tiles._TILES[0], [0.5, 1.0, 0.0], 1.0, 3)
+    lines = tiles._cells(tiles._TILES[0], np.array([0.5, 1.0, 0.0]), 1.0, 3)
     assert ["".join(part for part, _ in line) for line in lines] == [" █ ", "▄█ ", "██ "]
