@@ -155,13 +155,12 @@ def following(options: argparse.Namespace, job: Job | None) -> list[str]:
     """Options that tell the probe which tasks to watch: those of --watch, else the command with its
     children. A simulation, another sysroot or another machine does not
     show the command."""
-    if options.watch is not None:
-        return [f"--watch={options.watch}"]  # it may start with a -
+    watch = [] if options.watch is None else [f"--watch={options.watch}"]  # it may start with a -
     simulated = options.source.partition(":")[0] == "sim"
     elsewhere = options.sysroot is not None or options.host is not None
     if job is None or simulated or elsewhere:
-        return []
-    return ["--watch-tree", str(job.pid)]
+        return watch
+    return [*watch, "--watch-tree", str(job.pid)]
 
 
 def attached(options: argparse.Namespace, address: str) -> str:

@@ -93,8 +93,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
     stream = verbs.add_parser("stream", parents=[root], help="frames to stdout (msgpack)")
-    watch = stream_options.add(stream, float)
-    watch.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
+    stream_options.add(stream, float)
+    stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     stream.add_argument(
         "--batch", type=float, metavar="SECONDS",
         help="write so often, 1 at most, what was read until then (default: each sample at once)",
@@ -184,14 +184,15 @@ def _open(options: argparse.Namespace) -> Source:
 
 
 def _watch(options: argparse.Namespace) -> Watch | None:
-    wanted = options.watch if options.watch_tree is None else options.watch_tree
-    if wanted is None:
+    if options.watch is None and options.watch_tree is None:
         return None
     from perfprobe.kernel.job_threads import Watch
     from perfprobe.kernel.perf_events import raise_limit
 
     raise_limit()  # each thread takes three descriptors
-    return Watch(options.sysroot, wanted, tree=options.watch_tree is not None)
+    root, tree = options.sysroot, options.watch_tree
+    command = None if tree is None else Watch(root, tree, tree=True)
+    return command if options.watch is None else Watch(root, options.watch, beside=command)
 
 
 def _print(answer: Any) -> None:

@@ -9,6 +9,7 @@ from perftop.output.stat_json import Line
 from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job
 from perftop.samples.episode import Episode
+from perftop.samples.job_threads import Watching
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
 from perftop.session.summary import Tally
@@ -24,6 +25,8 @@ class Measurement:
         self.first_ns: int | None = None
         """Raw time of the first frame."""
         self._footprint = None if job is None else Footprint(job.pid)
+        self._command = Watching(None if job is None else str(job.pid), "command")
+        """The command, where another job is watched."""
 
     def early(self, message: wire.Message) -> bool:
         """Take a message before the session applies it. True: leave it out, because it would only
@@ -43,7 +46,11 @@ class Measurement:
         were read since."""
         if self.bracket is None or self._footprint is None:
             return False
-        self._footprint.take(session.neighbours.watching, frame.time_ns)
+        watching = session.neighbours.watching
+        if watching.name != self._command.name:
+            watching = self._command
+            watching.take(frame.records, frame.time_ns)
+        self._footprint.take(watching, frame.time_ns)
         return self.bracket.take(frame)
 
     def line(self, session: Session) -> Line:

@@ -90,10 +90,12 @@ class Thread:
 
 
 class Watching:
-    """The watched job. `name`: the PID or name that the user gave; None: no job is watched."""
+    """The watched job. `name`: the PID or name that the user gave; None: no job is watched.
+    `record`: the record of frames that has its threads."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, record: str = "watched") -> None:
         self.name = name
+        self._record = record
         self.threads: dict[int, Thread] = {}
         """Threads by thread id."""
         self.more = 0
@@ -105,7 +107,7 @@ class Watching:
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Take the records of a frame; return whether they have one of the job."""
-        record = records.get("watched")
+        record = records.get(self._record)
         threads = record.get("threads") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(threads, dict):
             return False

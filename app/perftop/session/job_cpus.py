@@ -1,4 +1,4 @@
-"""On which CPUs a job ran, as far as looks at its threads have shown it.
+"""On which CPUs a job ran and how long it waited for one, as far as looks at its threads showed.
 
 All of the time between two looks is put down to the CPU where a thread ran last. Who was born and
 ended between two scans of the probe was never looked at.
@@ -21,23 +21,31 @@ class Footprint:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._run_ns: dict[tuple[int, int], int] = {}
-        """By process and thread."""
+        self._run_ns: dict[tuple[int, int], tuple[int, int | None]] = {}
+        """What each had run and waited, by process and thread."""
         self.seconds: dict[int, float] = {}
         """By CPU."""
+        self.waited_s: float | None = None
+        """All threads together; None: not told."""
+        self.pids: set[int] = set()
 
     def take(self, watching: Watching, time_ns: int) -> None:
         """What the frame of that time told."""
         if watching.time_ns != time_ns:
             return
         for thread in watching.told:
-            now_ns = thread.points[-1].run_ns
-            key = thread.pid, thread.tid
-            begin_ns = now_ns if thread.tid == self._root else 0
-            ran_ns = now_ns - self._run_ns.pop(key, begin_ns)
-            self._run_ns[key] = now_ns
-            if ran_ns > 0:
-                self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_ns / 1e9
+            point, key = thread.points[-1], (thread.pid, thread.tid)
+            now = point.run_ns, point.wait_ns
+            ran_ns, waited_ns = self._run_ns.pop(key, now if thread.tid == self._root else (0, 0))
+            self._run_ns[key] = now
+            if len(self.pids) < MOST_THREADS:
+                self.pids.add(thread.pid)
+            if point.run_ns > ran_ns:
+                ran_s = (point.run_ns - ran_ns) / 1e9
+                self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_s
+            if point.wait_ns is not None and waited_ns is not None:
+                waited_s = max(0, point.wait_ns - waited_ns) / 1e9
+                self.waited_s = (self.waited_s or 0.0) + waited_s
         while len(self._run_ns) > MOST_THREADS:
             del self._run_ns[next(iter(self._run_ns))]
 

@@ -38,10 +38,13 @@ FILES = ("stat", "schedstat", "status")
 
 class Watch:
     """Raises ValueError for text that cannot be a name, Unavailable for a PID that does not
-    exist."""
+    exist. `beside`: a second job, which this one owns; it is told as `command`."""
 
-    def __init__(self, root: Path, text: str, *, tree: bool = False) -> None:
+    def __init__(
+        self, root: Path, text: str, *, tree: bool = False, beside: Watch | None = None
+    ) -> None:
         self.text = text
+        self._beside = beside
         self._proc = f"{root}/proc"
         self._pid = wanted_pid(text)
         self._start = None if self._pid is None else self._birth(root, self._pid)
@@ -58,6 +61,9 @@ class Watch:
 
     def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
         """Follows the threads of the processes that match. The caller may pause at each yield."""
+        if self._beside is not None:
+            processes = list(processes)
+            yield from self._beside.find(processes)
         found: dict[str, str] = {}
         number = 0
         for pid, process in self._job(processes):
@@ -72,10 +78,17 @@ class Watch:
         self._more = max(0, (number if cut else len(found)) - len(self._threads))
 
     def take(self, now_ns: int) -> dict[str, Any]:
-        """The record of the threads whose turn it is; empty if no thread is due."""
+        """The records of the threads whose turn it is; empty if no thread is due."""
+        told = self.record(now_ns)
+        found = {} if told is None else {"watched": told}
+        if self._beside is not None and (command := self._beside.record(now_ns)) is not None:
+            found["command"] = command
+        return found
+
+    def record(self, now_ns: int) -> dict[str, Any] | None:
         due = round((now_ns - self._told_ns) / LOOK_NS)
         if self._threads and not due:
-            return {}
+            return None
         everyone = due >= len(self._threads)
         self._told_ns = now_ns if everyone else self._told_ns + due * LOOK_NS
         told = {}
@@ -86,10 +99,12 @@ class Watch:
                 self._threads[tid] = thread
             else:
                 thread.close()
-        return {"watched": {"threads": told, "more": self._more}}
+        return {"threads": told, "more": self._more}
 
     def close(self) -> None:
         self._follow({})
+        if self._beside is not None:
+            self._beside.close()
 
     def _job(self, processes: Iterable[tuple[str, Stat]]) -> Iterable[tuple[str, Stat]]:
         if self._family is not None:

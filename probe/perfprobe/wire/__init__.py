@@ -185,6 +185,8 @@ As for a row that was not read, the next delta covers the whole span.
   looked at since the previous frame: the CPU where each last ran, and, cumulative, how long it has
   run and waited to run, and how often it gave up the CPU and lost it. Any of the last three may be
   null. `more` is the number of threads beyond those that can be followed.
+- `command`: the same of a command that was started to be measured, with its children, where hello's
+  `watch` is another job.
 
 **packed**, in recordings only: a frame or note as its difference to the previous one, deflated;
 described in the app's `recording/codec.py` and `session/frame_packing.py`.

@@ -92,3 +92,16 @@ def test_a_cpu_that_is_off_is_none_of_the_rest() -> None:
     job.look((101, 101, 1, 0))
     line = run_summary.summary_line(session, {}, 2.0, None, job.look((101, 101, 1, 100)))
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2])
+
+
+def test_waiting_is_that_of_the_command_since_its_start() -> None:
+    job = Job()
+    job.watching.take({"watched": {"threads": {
+        "100": [ROOT, "job", 0, 10 * MS, 30 * MS, 0, 0]}, "more": 0}}, MS)  # fmt: skip
+    job.footprint.take(job.watching, MS)
+    job.watching.take({"watched": {"threads": {
+        "100": [ROOT, "job", 0, 20 * MS, 50 * MS, 0, 0],
+        "101": [101, "job", 1, 20 * MS, 40 * MS, 0, 0]}, "more": 0}}, 2 * MS)  # fmt: skip
+    job.footprint.take(job.watching, 2 * MS)
+    assert job.footprint.waited_s == pytest.approx(0.06)
+    assert job.footprint.pids == {ROOT, 101}

@@ -235,3 +235,17 @@ def test_the_scan_finds_them(tmp_path: Path) -> None:
     assert list(finding) == []
     assert tids(watched, 3 * S) == ["11"]
     watched.close()
+
+
+def test_a_second_job_is_told_apart(tmp_path: Path) -> None:
+    process(tmp_path, 10)
+    thread(tmp_path, 10, 10)
+    process(tmp_path, 20, "command")
+    thread(tmp_path, 20, 20)
+    beside = Watch(tmp_path, "20", tree=True)
+    watched = scan(Watch(tmp_path, "job", beside=beside), tmp_path)
+    told = watched.take(S)
+    assert [*told["watched"]["threads"]] == ["10"]
+    assert [*told["command"]["threads"]] == ["20"]
+    assert watched.take(S) == {}, "none of them is due"
+    watched.close()
