@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from perfprobe import wire
-from perftop.base.arrays import Bools
+from perftop.base.arrays import Bools, Floats
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
@@ -294,7 +294,9 @@ class Session:
         """`told`: there is a new look at who runs."""
         losses, now_ns, watching = self._losses, self.now_ns, self.neighbours.watching
         begun_ns = self.run.start_ns
-        waited_s = self.run_times.of_all(self.look, begun_ns, now_ns) if told else 0.0
+        waited_s: Floats | float = 0.0
+        if told and self.run_times.every_task:
+            waited_s = self.run_times.of_all(self.look, begun_ns, now_ns)
         run_s = None
         if watching.name is not None:
             run_s, waited_s = self.run_times.of_job(watching, now_ns)
@@ -304,7 +306,8 @@ class Session:
 
     def lost_time(self) -> Sums:
         """What working CPUs, or the watched job, lost since the start, by cause. The only place
-        that adds up losses; `since` makes a span of two."""
+        that adds up losses; `since` makes a span of two. Waits of other tasks than a watched job's
+        are in it if `run_times.every_task` was set."""
         return self._losses.sums(self.episodes(self._losses.begun_ns, self.now_ns))
 
     def _settle(self) -> None:

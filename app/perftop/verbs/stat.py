@@ -116,6 +116,7 @@ class Stat:
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
         self._measurement.early(hello)
+        self._session.run_times.every_task = self._options.job is not None
         if self._options.json:
             self._line(stat_json.hello_line(self._session))
         elif self._options.intervals:
@@ -151,7 +152,7 @@ class Stat:
             self._episode(session, episode)
 
     def _episode(self, session: Session, episode: Episode) -> None:
-        self._measurement.tally.add(episode)
+        self._measurement.tally.add(episode, session.now_ns)
         if self._options.json:
             self._line(stat_json.episode_line(session, episode))
         else:
