@@ -11,20 +11,8 @@ if TYPE_CHECKING:
     from perftop.samples.episode import Episode
 
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
-_SHARES = frozenset({"throttle", "involuntary-halt", "neighbour", "steal"})
-"""Kinds whose depth is the share of the time, or of the work, that is lost."""
 STOLEN = "steal", "hypervisor"
 """Group of what the hypervisor takes, which two detectors tell."""
-
-
-def share(episode: Episode) -> float:
-    """Share of each CPU's work that is lost, 0 to 1; 0 where that is not known."""
-    depth = episode.depth or 0.0
-    if episode.kind in _SHARES:
-        return depth
-    ceiling_hz = episode.evidence.get("ceiling_hz", 0)
-    lost = episode.kind in {"turbo-drop", "license"} and ceiling_hz
-    return depth / ceiling_hz if lost else 0.0
 
 
 def group(episode: Episode) -> tuple[str, str]:
@@ -37,7 +25,7 @@ def cost(episodes: Iterable[Episode]) -> float:
     """What they cost together, in CPUs; what a CPU loses in two of them counts once."""
     lost: dict[int, float] = {}
     for episode in episodes:
-        each = share(episode)
+        each = episode.lost_share
         for cpu in episode.cpus:
             lost[cpu] = max(lost.get(cpu, 0.0), each)
     return sum(lost.values())

@@ -88,7 +88,7 @@ class Beside(Measurement):
             return
         news, self._cursor = session.episodes_since(self._cursor)
         for episode in news:
-            self._count(episode)
+            self._count(episode, session.now_ns)
         if self.over(session, message):
             self.finish(session)
 
@@ -97,14 +97,14 @@ class Beside(Measurement):
         if self.summary or self.first_ns is None or self.bracket.run is None:
             return
         for episode in session.running:
-            self._count(episode)
+            self._count(episode, session.now_ns)
         line = self.line(session)
         ending = stat_text.ending(session, self.tally, line, self.job.argv)
         self.summary = [*stat_text.heading(session), *self._told(session), *ending]
 
-    def _count(self, episode: Episode) -> None:
+    def _count(self, episode: Episode, now_ns: int) -> None:
         self._lone.setdefault(episode.kind, episode)
-        self.tally.add(episode)
+        self.tally.add(episode, now_ns)
 
     def _told(self, session: Session) -> list[str]:
         """Episodes that are the only one of their kind; of other kinds the summary has the

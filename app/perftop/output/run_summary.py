@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from perftop.output.stat_json import Line, number
+from perftop.output.waits import beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
@@ -13,6 +14,8 @@ from perftop.session.job_cpus import Footprint
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
 from perftop.session.summary import Extremes
+
+MOST_BEHIND = 3
 
 
 def run_line(session: Session, bracket: Bracket) -> Line | None:
@@ -90,9 +93,21 @@ def _job(
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     others = [row for row in session.shown if row not in rows and session.online[row]]
-    seen = {"seen_s": number(footprint.seen_s)}
+    waited_s = footprint.waited_s
+    seen = {
+        "seen_s": number(footprint.seen_s),
+        "waited_s": None if waited_s is None else number(waited_s),
+        "behind": _behind(session, footprint),
+    }
     rest = _group(session, whole, extremes, others) if others else None
     return {"job": _group(session, whole, extremes, rows) | seen, "rest": rest}
+
+
+def _behind(session: Session, footprint: Footprint) -> list[Line]:
+    """The strangers that ran longest on the command's CPUs."""
+    ran = beside(session.run_times.tasks, footprint.cpus(), footprint.pids)
+    told = sorted(ran.items(), key=lambda one: -one[1])[:MOST_BEHIND]
+    return [{"pid": pid, "comm": comm, "ran_s": number(run_s)} for (pid, comm), run_s in told]
 
 
 def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int]) -> Line:

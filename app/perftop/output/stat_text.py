@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from perftop.base.format import clock, many, percent, plain
 from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
+from perftop.output.command_headline import headline
 from perftop.output.episode_words import cause, depth, evidence, where
 from perftop.output.stat_json import Line, multiplexed
 from perftop.samples.episode import Episode
@@ -164,6 +165,7 @@ def _ran(argv: Sequence[str], line: Line) -> list[str]:
     """The command, its result and times, and how much longer the measurement was."""
     run = line["run"]
     lines = [
+        headline(argv[0], line),
         f"{safe(shlex.join(argv), MOST_COMMAND)}: status {run['status']}",
         f"{run['wall_s']:.3f} s, {run['user_s']:.3f} s user, {run['sys_s']:.3f} s system",
     ]
@@ -178,9 +180,13 @@ def _ran(argv: Sequence[str], line: Line) -> list[str]:
     return lines
 
 
+_GROUPS = {"job": "job CPUs", "rest": "others"}
+"""Titles of means over some CPUs; what a CPU did was not all for the job."""
+
+
 def _measures(line: Line) -> list[str]:
     """The table of measures, with means over the CPUs that the job ran on and over the others."""
-    groups = {name: line[name] for name in ("job", "rest") if line[name] is not None}
+    groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
     titles = (*SPANS, *groups)
     lines = [f"{'':>24}" + "".join(f"{name:>9}" for name in titles)]
     for key in SHOWN:

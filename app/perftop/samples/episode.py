@@ -12,6 +12,10 @@ KINDS = (
 """All kinds, the worst first."""
 
 
+_SHARES = frozenset({"throttle", "involuntary-halt", "neighbour", "steal"})
+"""Kinds whose depth is the share of the time, or of the work, that is lost."""
+
+
 @dataclass(slots=True)
 class Episode:
     kind: str
@@ -24,3 +28,18 @@ class Episode:
     confidence: Literal["measured", "inferred", "unknown"] = "measured"
     calm: bool = False
     """The episode is not visible in the newest samples; it ends if that lasts."""
+
+    @property
+    def lost_share(self) -> float:
+        """Share of each CPU's work that is lost, 0 to 1; 0 where that is not known."""
+        depth = self.depth or 0.0
+        if self.kind in _SHARES:
+            return depth
+        ceiling_hz = self.evidence.get("ceiling_hz", 0)
+        lost = self.kind in {"turbo-drop", "license"} and ceiling_hz
+        return depth / ceiling_hz if lost else 0.0
+
+    def lost_s(self, now_ns: int) -> float:
+        """What it has cost by then, in seconds of CPUs: depth times length times CPUs."""
+        end_ns = now_ns if self.end_ns is None else self.end_ns
+        return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9

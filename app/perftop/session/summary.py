@@ -209,17 +209,18 @@ class Extremes:
 
 
 class Tally:
-    """Episodes of a run: how many of each kind and cause, and the deepest of each kind."""
+    """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
 
     def __init__(self) -> None:
         self.counted: dict[str, dict[str, int]] = {}
         self._worst: dict[str, Episode] = {}
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode, now_ns: int) -> None:
         causes = self.counted.setdefault(episode.kind, {})
         causes[episode.cause] = causes.get(episode.cause, 0) + 1
         held = self._worst.get(episode.kind)
-        if held is None or (episode.depth or 0.0) > (held.depth or 0.0):
+        cost = episode.lost_s(now_ns), episode.depth or 0.0
+        if held is None or cost > (held.lost_s(now_ns), held.depth or 0.0):
             self._worst[episode.kind] = episode
 
     def worst(self) -> list[Episode]:

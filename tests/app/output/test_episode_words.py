@@ -139,24 +139,26 @@ def test_an_episode_is_a_line() -> None:
     assert "still running" in stat_text.episode(session, drop(1, None, 5e8, "thermal"))
 
 
-def test_the_summary_counts_causes_and_names_the_deepest() -> None:
+def test_the_summary_counts_causes_and_names_the_costliest() -> None:
     session, _ = seen(Machine())
     tally = Tally()
     for episode in (
         drop(1, 2, 3e8, "thermal"),
         drop(3, 4, 7e8, "power-pl1"),
-        drop(5, None, 5e8, "thermal"),
+        drop(4, 4.1, 9e8, "thermal"),  # deeper, and too short to cost as much
+        drop(5.5, None, 5e8, "thermal"),
         Episode("offline", [1], S, 2 * S, cause="hotplug"),
         Episode("steal", [1], S, 2 * S, 0.5, "hypervisor"),
     ):
-        tally.add(episode)
+        episode.evidence["ceiling_hz"] = 3.5e9
+        tally.add(episode, 6 * S)
     assert tally.counted == {
-        "turbo-drop": {"thermal": 2, "power-pl1": 1},
+        "turbo-drop": {"thermal": 3, "power-pl1": 1},
         "offline": {"hotplug": 1},
         "steal": {"hypervisor": 1},
     }
     lines = stat_text.ending(session, tally, run_summary.summary_line(session, tally.counted, 0.5))
-    assert "turbo-drop: 3 (thermal 2, power-pl1 1)" in lines
+    assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
     worst = [line for line in lines if line.startswith("worst")]
     assert worst == [
         "worst turbo-drop  CPU 0  22:13:23.0  1.0 s  −0.70 GHz  power limit PL1"

@@ -63,5 +63,5 @@ class Conversion:
 
     def _episode(self, episode: Episode) -> None:
         if self._cpus is None or not episode.cpus or not self._cpus.isdisjoint(episode.cpus):
-            self._tally.add(episode)
+            self._tally.add(episode, self._session.now_ns)
             self._form.episode(episode)

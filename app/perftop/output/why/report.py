@@ -12,11 +12,10 @@ import numpy as np
 from perftop.base.format import many
 from perftop.base.text import safe
 from perftop.base.times import length
-from perftop.output.episode_costs import share as depth_share
 from perftop.output.episode_words import pieces, worded
+from perftop.output.waits import queue
 from perftop.output.why import phrases
 from perftop.output.why.checks import Check, checks
-from perftop.output.why.waits import queue
 from perftop.samples.episode import Episode
 from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
 from perftop.session.missing import by_reason, lasting
@@ -90,7 +89,9 @@ def report(
     episodes = [e for e in session.episodes(first_ns, session.now_ns) if e.start_ns >= first_ns]
     span_ns = session.now_ns - first_ns
     found = [
-        _finding(session, sums, cause, _of(cause, episodes), job, span_ns, past=past)
+        _finding(
+            session, sums, cause, _of(cause, episodes, session.now_ns), job, span_ns, past=past
+        )
         for cause, share in sums.shares().items()
         if share > 0
     ]
@@ -132,19 +133,13 @@ def _job(session: Session) -> str | None:
     return safe(max(set(names), key=names.count), 16) if names else f"process {name}"
 
 
-def _of(cause: Cause, episodes: Sequence[Episode]) -> list[Episode]:
+def _of(cause: Cause, episodes: Sequence[Episode], now_ns: int) -> list[Episode]:
     """The episodes of that cause, the one that cost most first."""
     alike = [cause]
     if cause == STEAL:
         alike.append(("neighbour", "hypervisor"))
     found = [e for e in episodes if (e.kind, e.cause) in alike]
-    return sorted(found, key=lambda e: -_cost(e))
-
-
-def _cost(episode: Episode) -> float:
-    """Depth times length times CPUs; one that runs is as long as it is old."""
-    end_ns = episode.end_ns if episode.end_ns is not None else episode.start_ns + 10**12
-    return depth_share(episode) * len(episode.cpus) * (end_ns - episode.start_ns)
+    return sorted(found, key=lambda e: -e.lost_s(now_ns))
 
 
 def _finding(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,16 +126,23 @@ def _sum(name: str, times: Iterable[Times]) -> Times:
     return whole
 
 
+def beside(
+    tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], own: Collection[int]
+) -> dict[tuple[int, str], float]:
+    """Seconds that other processes ran on these CPUs, by PID and name."""
+    ran: dict[tuple[int, str], float] = {}
+    for (pid, comm, cpu), one in tasks.items():
+        if cpu in cpus and pid not in own:
+            ran[pid, comm] = ran.get((pid, comm), 0.0) + one.run_s
+    return ran
+
+
 def _strangers(
     tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], crowd: _Crowd, waiting: int
 ) -> list[tuple[int, str]]:
     """Those that ran where others waited, the one that ran longest first; none if those that waited
     were mostly in each other's way."""
-    ran: dict[tuple[int, str], float] = {}
-    for (pid, comm, cpu), one in tasks.items():
-        if cpu in cpus and pid not in crowd.pids:
-            ran[pid, comm] = ran.get((pid, comm), 0.0) + one.run_s
-    whole = crowd.whole
+    ran, whole = beside(tasks, cpus, crowd.pids), crowd.whole
     if waiting > len(cpus) and sum(ran.values()) < CROWD * whole.run_s:
         return []
     found = sorted(ran, key=lambda who: -ran[who])
