@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from perftop.base.format import clock, many, percent, plain
 from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
+from perftop.output import sentences
 from perftop.output.command_headline import headline
-from perftop.output.episode_words import cause, depth, evidence, where
+from perftop.output.episode_words import evidence, where
 from perftop.output.stat_json import Line, multiplexed
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import METRICS
@@ -32,6 +33,8 @@ STATE_WIDTH = 8
 SPANS = ("min", "mean", "max", "p5")
 MOST_CPUS = 60
 """Most characters of a list of CPUs."""
+MOST_SENTENCE = 200
+"""Most characters of the sentence on an episode."""
 MOST_COMMAND = 100
 EACH_WIDTH = 12
 MOST_EACH = 8
@@ -114,22 +117,24 @@ def _states(interval: Interval, core: int) -> list[str]:
 
 
 def episode(session: Session, found: Episode) -> str:
-    """An episode in one line: kind, place, start, length, depth, cause and evidence."""
+    """An episode in one line: the sentence of the screen, when it was, all its CPUs if the sentence
+    has not named them, and the evidence."""
+    place = where(session.topology, found.cpus, MOST_CPUS)
     told = evidence(found.cause, found.evidence)
-    return f"! {_what(session, found)}" + (f"  {told}" if told else "")
+    sentence = _sentence(session, found)
+    beside = place if found.cpus and "(+" in sentence else ""
+    return " · ".join(part for part in (f"! {sentence}", beside, told) if part)
 
 
-def _what(session: Session, found: Episode) -> str:
-    running = found.end_ns is None
-    parts = (
-        found.kind,
-        where(session.topology, found.cpus, MOST_CPUS),
-        when(session.unix(found.start_ns)),
-        "still running" if running else length((found.end_ns or 0) - found.start_ns),
-        depth(found.kind, found.depth),
-        cause(found.kind, found.cause),
-    )
-    return "  ".join(part for part in parts if part)
+def _sentence(session: Session, found: Episode) -> str:
+    over = found.end_ns is not None
+    names = () if over else sentences.losers(session, [found], session.tasks)
+    parts = sentences.sentence(session.topology, [found], names, over=over, most=MOST_SENTENCE)
+    start, lasted_ns = when(session.unix(found.start_ns)), (found.end_ns or 0) - found.start_ns
+    if not over:
+        return f"{sentences.text(parts)}, since {start}"
+    span = f", for {length(lasted_ns)} from {start}" if lasted_ns else f", at {start}"
+    return sentences.text(parts) + span
 
 
 def ending(
@@ -152,7 +157,7 @@ def _summary(session: Session, tally: Tally, line: Line) -> list[str]:
         f"{kind}: {sum(causes.values())} ({', '.join(f'{c} {n}' for c, n in causes.items())})"
         for kind, causes in tally.counted.items()
     ]
-    lines += [f"worst {_what(session, episode)}" for episode in tally.worst()]
+    lines += [f"worst {episode.kind}: {_sentence(session, episode)}" for episode in tally.worst()]
     own = line["probe_cpu_s"]
     cost = "n/a" if own is None else f"{own:.2f} s CPU ({100 * own / elapsed_s:.1f} % of one CPU)"
     lines.append(

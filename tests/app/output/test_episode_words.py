@@ -13,7 +13,7 @@ from perfprobe.wire import Cpu
 from perftop.base.times import length
 from perftop.detect.halt_signs import SIGNS
 from perftop.detect.low_clock_causes import FLAGS, PCU
-from perftop.output import run_summary, stat_text
+from perftop.output import run_summary, sentences, stat_text
 from perftop.output.episode_words import cause, depth, evidence, told, where, worded
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Bit, Cap, Crowd, Host, Level, OutOf, Polled, Ran
@@ -135,8 +135,18 @@ def drop(start_s: float, end_s: float | None, depth_hz: float, cause_: str) -> E
 def test_an_episode_is_a_line() -> None:
     session, _ = seen(Machine())
     line = stat_text.episode(session, drop(1, 3.5, 5e8, "thermal"))
-    assert line == "! turbo-drop  CPU 0  22:13:21.0  2.5 s  −0.50 GHz  thermal  why: so"
-    assert "still running" in stat_text.episode(session, drop(1, None, 5e8, "thermal"))
+    assert (
+        line == "! Heat held CPU 0 0.50 GHz below its ceiling, for 2.5 s from 22:13:21.0 · why: so"
+    )
+    running = drop(1, None, 5e8, "thermal")
+    said = sentences.text(sentences.sentence(session.topology, [running]))
+    assert stat_text.episode(session, running) == f"! {said}, since 22:13:21.0 · why: so"
+
+
+def test_all_cpus_are_named_that_the_sentence_only_counts() -> None:
+    session, _ = seen(Machine(cores=16))
+    many = Episode("smi", [0, 3, 5, 7, 9, 11], S, S, 1.0, "smi")
+    assert " · CPUs 0,3,5,7,9,11" in stat_text.episode(session, many)
 
 
 def test_the_summary_counts_causes_and_names_the_costliest() -> None:
@@ -161,7 +171,10 @@ def test_the_summary_counts_causes_and_names_the_costliest() -> None:
     assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
     worst = [line for line in lines if line.startswith("worst")]
     assert worst == [
-        "worst turbo-drop  CPU 0  22:13:23.0  1.0 s  −0.70 GHz  power limit PL1"
+        (
+            "worst turbo-drop: Power limit PL1 held CPU 0 0.70 GHz below its ceiling, "
+            "for 1.0 s from 22:13:23.0"
+        )
     ]  # of the single steal all was told when it ended
 
 
