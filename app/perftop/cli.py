@@ -207,7 +207,11 @@ def _add_fleet(verbs: Any) -> None:
         "--hosts", type=Path, dest="hosts_file", metavar="FILE", help="a name a line"
     )
     fleet.add_argument("--remote", metavar="PATH", help=machine_verbs.REMOTE)
-    _add_interval(fleet, STAT_INTERVAL_NS)
+    fleet.add_argument(
+        "--prometheus", metavar="URL", help="from the series of perftop exporter that it keeps"
+    )
+    fleet.add_argument("--match", metavar="SELECTOR", help='only these: {job="perftop"}')
+    _add_interval(fleet)
     fleet.add_argument("--json", action="store_true", help="one JSON object a line, no screen")
     fleet.add_argument("-n", "--count", type=count, metavar="N", help="with --json: so many spans")
     fleet.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
@@ -397,13 +401,20 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _fleet(options: argparse.Namespace) -> int:
     from perftop.verbs.fleet import command
-    from perftop.verbs.fleet.live import LiveSource
 
     screen = sys.stdin.isatty() and sys.stdout.isatty()
     if not (options.json or screen):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
-    hosts = command.names(options.hosts, options.hosts_file)
-    source = LiveSource(hosts, options.interval / 1e9, remote=options.remote)
+    source = command.source(
+        command.Options(
+            options.hosts,
+            options.hosts_file,
+            None if options.interval is None else options.interval / 1e9,
+            options.remote,
+            options.prometheus,
+            options.match,
+        )
+    )
     if options.json:
         return command.lines(source, options.count)
     from perftop.tui import config, fleet_app

@@ -169,6 +169,11 @@ class Machine:
         self.answers, self.why, self.heard, self.retry_at = True, "", now, nan
         self.silent_since = now
 
+    def show(self, heard: float, numbers: Numbers, suspects: int) -> None:
+        """Take numbers that cover a span already."""
+        self.numbers, self.suspects, self.heard = numbers, suspects, heard
+        self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, heard
+
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
         """It does not answer. What it told before stays in its past; what ran there is not known to
         run any more."""

@@ -17,6 +17,9 @@ from perftop.process.signals import ENDS, heed
 from perftop.session.fleet.fleet import Fleet, Sight
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.fleet.numbers import FIELDS
+from perftop.verbs.fleet import prometheus
+from perftop.verbs.fleet.live import LiveSource
+from perftop.verbs.fleet.prometheus import PrometheusSource
 
 MOST_FILE = 1 << 20
 """Bytes read of a file of hosts."""
@@ -27,9 +30,11 @@ FIRST_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Options:
     hosts: Sequence[str]
-    file: Path | None
-    every_s: float
+    file: Path | None = None
+    every_s: float | None = None
     remote: str | None = None
+    prometheus: str | None = None
+    match: str | None = None
 
 
 class Source(Protocol):
@@ -45,6 +50,20 @@ class Source(Protocol):
 
     async def run(self) -> None:
         """Feed the fleet until cancelled."""
+
+
+def source(options: Options) -> LiveSource | PrometheusSource:
+    """Where the machines are told of. Raises Failed for options that contradict each other."""
+    named = bool(options.hosts) or options.file is not None
+    if options.prometheus is not None:
+        if named or options.remote is not None:
+            raise Failed("--prometheus names the machines: leave out hosts and --remote", USAGE)
+        every_s = options.every_s or prometheus.EVERY_S
+        return PrometheusSource(options.prometheus, options.match or "", every_s)
+    if options.match is not None:
+        raise Failed("--match goes with --prometheus", USAGE)
+    hosts = names(options.hosts, options.file)
+    return LiveSource(hosts, options.every_s or 1.0, remote=options.remote)
 
 
 def names(hosts: Sequence[str], file: Path | None) -> list[str]:
@@ -97,7 +116,7 @@ async def _lines(source: Source, count: int | None) -> int:
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await feeding
+            await feeding  # raises what ended it
     return 128 + caught[0] if caught else 0
 
 

@@ -1,0 +1,181 @@
+"""A fleet from what a Prometheus server keeps of the exporter's families: the questions, and what
+their answers say of each machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import nan
+
+from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet.machine import PAST_S, Event, Machine
+from perftop.session.fleet.numbers import NOTHING, lost
+
+NUMBER, BY = "perftop_number", "instance"
+"""The label that names a number in an answer, and the one that names a machine."""
+MOST_MACHINES = 10_000
+MOST_POINTS = 100_000
+"""Of the past, over all machines; with more machines their past has fewer points."""
+EPISODES_S, EPISODE_STEPS = 1800.0, 120
+"""How far back episodes are asked for, and in how many steps."""
+RUNS = 0.05
+"""Share of a window in which an episode ran, from which on it is told."""
+KNOWN = "1h"
+"""How long a machine that is no longer scraped is told as silent."""
+_SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
+_PAST = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
+"""Numbers of which the past is asked for."""
+
+Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
+
+
+class Questions:
+    """PromQL, each over all machines at once, so that an answer is small and of one moment."""
+
+    def __init__(self, match: str, window_s: float) -> None:
+        """`match`: label matchers, with or without braces."""
+        self._match = match.strip().removeprefix("{").removesuffix("}").strip().strip(",")
+        self._window = f"{max(1, round(window_s))}s"
+
+    def now(self) -> str:
+        """All numbers of all machines."""
+        found = self._numbers() | {
+            "power_w": self._sum("energy_joules_total"),
+            "power_limit_w": f"sum by ({BY}) ({self._of('power_limit_watts')})",
+            "suspects": f"sum by ({BY}) (increase({self._of('suspect_samples_total')}"
+            f"[{self._window}]))",
+            "age": f"time() - max by ({BY}) (timestamp({self._of('series')}))",
+            "known": f"max by ({BY}) (last_over_time({self._of('series')}[{KNOWN}]))",
+        }
+        smt = self._rate("smt_seconds_total")
+        states = f"sum by ({BY}, state) ({smt}) / on ({BY}) group_left sum by ({BY}) ({smt})"
+        named = f'label_replace({states}, "{NUMBER}", "$1", "state", "(.*)")'
+        return f"{_joined(found)} or {named}"
+
+    def past(self) -> str:
+        """The numbers of which a past is kept."""
+        numbers = self._numbers()
+        return _joined({key: numbers[key] for key in _PAST})
+
+    def episodes(self) -> str:
+        """The share of the window in which each kind and cause ran."""
+        rate = self._rate("episode_seconds_total")
+        return f"max by ({BY}, kind, cause) ({rate}) > {RUNS}"
+
+    def _numbers(self) -> dict[str, str]:
+        every = self._sum("cpu_seconds_total")
+        found = {
+            key: self._sum("cpu_seconds_total", f'mode="{mode}"') + f" / {every}"
+            for key, mode in _SHARES.items()
+        }
+        cycles = self._sum("cycles_total", 'ring="all"')
+        found["clock_hz"] = (
+            f"{cycles} / {self._sum('reference_cycles_total')}"
+            f" * max by ({BY}) ({self._of('tsc_hertz')})"
+        )
+        found["ceiling_hz"] = f"avg by ({BY}) ({self._of('ceiling_hertz')})"
+        below = f"sum by ({BY}, package) ({self._rate('below_ceiling_seconds_total')})"
+        found["below"] = f"clamp_max(max by ({BY}) ({below}), 1)"
+        return found
+
+    def _of(self, family: str, *more: str) -> str:
+        return f"perftop_{family}{{{','.join(part for part in (self._match, *more) if part)}}}"
+
+    def _rate(self, family: str, *more: str) -> str:
+        return f"rate({self._of(family, *more)}[{self._window}])"
+
+    def _sum(self, family: str, *more: str) -> str:
+        return f"sum by ({BY}) ({self._rate(family, *more)})"
+
+
+def _joined(found: dict[str, str]) -> str:
+    """Several expressions as one; each of its series says which number it is."""
+    return " or ".join(
+        f'label_replace({each}, "{NUMBER}", "{key}", "", "")' for key, each in found.items()
+    )
+
+
+def shown(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
+    """The fleet that the answers of `Questions.now` tell of; `now`: the viewer's, or a moment gone
+    by. Machines that the server no longer scrapes are silent, since when they were in `before`."""
+    by_machine: dict[str, dict[str, float]] = {}
+    for labels, points in answers:
+        if points and (name := labels.get(BY, "")):
+            by_machine.setdefault(name, {})[labels.get(NUMBER, "")] = points[-1][1]
+    return Fleet(
+        [
+            _machine(name, told, now, before.get(name))
+            for name, told in list(by_machine.items())[:MOST_MACHINES]
+        ]
+    )
+
+
+def _machine(name: str, told: Mapping[str, float], now: float, before: Machine | None) -> Machine:
+    machine = Machine(name, ("live", "--host", _host(name)))
+    if "age" not in told:
+        machine.silent_since = now if before is None else before.silent_since
+        machine.fall_silent(now, "target down, or not scraped")
+        return machine
+    numbers = dict(NOTHING) | {key: v for key, v in told.items() if key in NOTHING}
+    numbers["lost"] = lost(numbers)
+    machine.show(now - told["age"], numbers, round(told.get("suspects", 0.0)))
+    return machine
+
+
+def _host(instance: str) -> str:
+    """The name of a machine without the port of its exporter."""
+    host, colon, port = instance.rpartition(":")
+    return host.strip("[]") if colon and port.isdecimal() else instance
+
+
+def remember(fleet: Fleet, answers: Answers, shift_s: float) -> None:
+    """Put the answers of `Questions.past` into the machines' past; `shift_s` leads from the
+    server's time to the viewer's."""
+    found: dict[str, dict[float, dict[str, float]]] = {}
+    for labels, points in answers:
+        name, key = labels.get(BY, ""), labels.get(NUMBER, "")
+        if name in fleet.machines and key in NOTHING:
+            for time, value in points:
+                found.setdefault(name, {}).setdefault(time, {})[key] = value
+    for name, times in found.items():
+        past = fleet.machines[name].past
+        for time in sorted(times):
+            numbers = dict(NOTHING) | times[time]
+            past.add(time + shift_s, numbers | {"lost": lost(numbers)})
+
+
+def happen(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
+    """Put the answers of `Questions.episodes` into the fleet. `end`: the server's time of the
+    newest step; an episode that is seen there runs."""
+    for labels, points in answers:
+        machine_ = fleet.machines.get(labels.get(BY, ""))
+        if machine_ is None:
+            continue
+        for first, last in _spells([time for time, _ in points], step):
+            runs = last >= end - step / 2 and machine_.answers
+            event = Event(
+                machine_.name, labels.get("kind", ""), labels.get("cause", "unknown"),
+                first + shift_s, None if runs else min(last + step, end) + shift_s, share=1.0,
+            )  # fmt: skip
+            (machine_.running if runs else machine_.ended).append(event)
+
+
+def _spells(times: Sequence[float], step: float) -> list[tuple[float, float]]:
+    """First and last moment of each run of steps without a gap."""
+    found: list[tuple[float, float]] = []
+    for time in times:
+        if found and time - found[-1][1] <= 1.5 * step:
+            found[-1] = (found[-1][0], time)
+        else:
+            found.append((time, time))
+    return found
+
+
+def past_step(machines: int, every_s: float) -> float:
+    """Seconds between two points of the past."""
+    points = max(10, MOST_POINTS // max(1, machines * len(_PAST)))
+    return max(every_s, PAST_S / points, 1.0)
+
+
+def newest(answers: Answers) -> float:
+    """The server's time of an answer; NaN if it is empty."""
+    return max((points[-1][0] for _, points in answers if points), default=nan)

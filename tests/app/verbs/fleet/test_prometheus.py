@@ -1,0 +1,222 @@
+"""A fleet from a Prometheus server: a made-up one that answers as told, and a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_prometheus import scraping
+from scraping import exporter
+from waiting import until, wait
+
+from perftop.base.errors import Failed
+from perftop.process import prometheus
+from perftop.process.prometheus import Server
+from perftop.session.fleet.scraped import Questions
+from perftop.verbs.fleet.prometheus import PrometheusSource
+
+NOW = 1_700_000_000.0
+Row = tuple[dict[str, str], list[tuple[float, float]]]
+Answer = Callable[[str, dict[str, str]], Any]
+
+
+@contextmanager
+def serving(answer: Answer) -> Iterator[str]:
+    """A server on loopback; `answer` gets the last part of the path and the fields. Bytes are sent
+    as they are, a str is a refusal, rows are a result."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            fields = {key: value[0] for key, value in urllib.parse.parse_qs(query).items()}
+            found = answer(path.rpartition("/")[2], fields)
+            status, body = 200, found
+            if isinstance(found, str):
+                status, body = 422, json.dumps({"status": "error", "error": found}).encode()
+            elif not isinstance(found, bytes):
+                body = encoded(found)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on stderr."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def encoded(rows: list[Row]) -> bytes:
+    result = [
+        {"metric": labels, "values": [[at, str(v)] for at, v in points]} for labels, points in rows
+    ]
+    return json.dumps({"status": "success", "data": {"result": result}}).encode()
+
+
+def fleet_of(at: float, path: str, fields: dict[str, str], hot: float = 0.0) -> list[Row]:
+    """Two machines and one that is gone; k1 is below its ceiling since `hot`."""
+    if path == "query_range":
+        start, end, step = (float(fields[key]) for key in ("start", "end", "step"))
+        times = [start + i * step for i in range(int((end - start) / step) + 1)]
+        if "episode" in fields["query"]:
+            labels = {"instance": "k1:9917", "kind": "turbo-drop", "cause": "power-pl1"}
+            return [(labels, [(t, 1.0) for t in times if t >= hot])]
+        return [({"instance": "k1:9917", "perftop_number": "busy"}, [(t, 0.5) for t in times])]
+    told = {
+        "k1:9917": {"busy": 1.0, "clock_hz": 2e9, "ceiling_hz": 4e9, "age": 7.0, "known": 1.0},
+        "k2:9917": {"busy": 0.5, "clock_hz": 4e9, "ceiling_hz": 4e9, "age": 1.0, "known": 1.0},
+        "k3:9917": {"known": 1.0},
+    }
+    return [
+        ({"instance": name, "perftop_number": key}, [(at, value)])
+        for name, numbers in told.items()
+        for key, value in numbers.items()
+    ]
+
+
+def asked(source: PrometheusSource, then: Callable[[], object]) -> None:
+    """Runs the source until `then` holds."""
+
+    async def scenario() -> None:
+        task = asyncio.create_task(source.run())
+        try:
+            await until(lambda: task.done() or then(), "an answer is taken")
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    asyncio.run(scenario())
+
+
+def test_machines_their_numbers_and_who_is_no_longer_scraped() -> None:
+    """The server's clock is 100 s ahead; ages and starts are told by the viewer's."""
+    server_now = NOW + 100
+
+    def answer(path: str, fields: dict[str, str]) -> Any:
+        return fleet_of(server_now, path, fields, hot=server_now - 300)
+
+    with serving(answer) as url:
+        source = PrometheusSource(url, clock=lambda: NOW)
+        asked(source, lambda: source.fleet.machines)
+    k1, k2, k3 = (source.fleet.machines[f"k{i}:9917"] for i in (1, 2, 3))
+    assert k1.numbers["lost"] == pytest.approx(0.5)
+    assert k1.heard == NOW - 7
+    assert k1.cause == ("turbo-drop", "power-pl1")
+    assert k1.running[0].start == pytest.approx(NOW - 300, abs=15)
+    assert k1.opens == ("live", "--host", "k1")
+    assert k1.past.series("busy", 4, NOW)[1] == pytest.approx(0.5)
+    assert (k2.numbers["lost"], k2.running) == (0.0, [])
+    assert not k3.answers
+    assert "not scraped" in k3.why
+
+
+def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
+    times: list[float] = []
+
+    def answer(path: str, fields: dict[str, str]) -> Any:
+        if fields["query"] == "vector(time())":
+            return [({}, [(NOW + 100, NOW + 100)])]
+        if path == "query" and "time" in fields:
+            times.append(float(fields["time"]))
+        return fleet_of(float(fields.get("time", NOW + 100)), path, fields)
+
+    with serving(answer) as url:
+        source = PrometheusSource(url, clock=lambda: NOW)
+        source.travel(-4)
+        asked(source, lambda: times and source.fleet.machines)
+    assert times[0] == NOW + 100 - 60
+    assert source.now == NOW - 60
+    assert source.moment
+    source.travel(10)
+    assert source.moment == ""
+
+
+def test_a_refusal_is_told_in_the_servers_words_made_safe() -> None:
+    told = r"refuses: parse error\?\[2J: no match"
+    said = "parse error\x1b[2J: no match[]"
+    with serving(lambda *_: said) as url, pytest.raises(Failed, match=told):
+        asked(PrometheusSource(url), lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"<html>", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b'{"data":{}}', "no result"),
+        (b"[]", "no result"),
+        (b"x" * 2_000_000, "larger"),
+    ],
+)
+def test_answers_of_any_shape_and_size_are_refused(
+    body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "MOST_BYTES", 1_000_000)
+    with serving(lambda *_: body) as url, pytest.raises(Failed, match=text):
+        Server(url).query("up")
+
+
+def test_series_of_another_shape_are_left_out() -> None:
+    rows = [{"metric": {"a": 1}, "value": [1, "2"]}, {"metric": {}, "value": ["x"]}, 7,
+            {"metric": {}, "values": 3}, {"metric": []}]  # fmt: skip
+    body = json.dumps({"data": {"result": rows}}).encode()
+    with serving(lambda *_: body) as url:
+        found = Server(url).query("up")
+    assert [tuple(one) for one in found] == [({"a": "1"}, [(1.0, 2.0)]), ({}, [])]
+
+
+def test_no_server_and_no_url() -> None:
+    with pytest.raises(Failed, match="does not answer"):
+        Server("http://127.0.0.1:1").query("up")
+    for url in ("file:///etc/passwd", "127.0.0.1:9090", "http://user@host"):
+        with pytest.raises(Failed, match="is no http"):
+            Server(url)
+
+
+def test_matchers_stand_in_every_selector() -> None:
+    questions = Questions('{job="a"}', 60)
+    for text in (questions.now(), questions.past(), questions.episodes()):
+        assert text.count("perftop_") - text.count('"perftop_number"') == text.count('{job="a"')
+
+
+def test_a_real_server_understands_the_questions(tmp_path: Path) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    source = "--source", "sim:steady,cpus=4", "--sample", "200ms"
+    with (
+        exporter(*source, "--listen", "127.0.0.1:0") as running,
+        scraping(running.where.partition("/")[0], tmp_path) as real,
+    ):
+        wait(lambda: real.value("count(perftop_series)"), "a scrape")
+        fleet = PrometheusSource(real.root, '{job="perftop"}', 1.0)
+        machines = fleet.fleet.machines
+
+        def whole() -> bool:
+            numbers = [m.numbers for m in machines_now()]
+            return bool(numbers) and numbers[0]["clock_hz"] > 1e9 and numbers[0]["both"] > 0.9
+
+        def machines_now() -> list[Any]:
+            return list(fleet.fleet.machines.values())
+
+        assert not machines
+        asked(fleet, whole)
+    (machine,) = machines_now()
+    assert machine.numbers["busy"] == pytest.approx(1.0, abs=0.05)
+    assert machine.numbers["lost"] < 0.05
