@@ -38,8 +38,7 @@ class Page:
         self._packages.append({})
         """Labels by position; the last are of what is in no known package, whose position is -1."""
         of = self.sums.package % len(self._packages)
-        self._members = [np.flatnonzero((of == at) & self.sums.shown)
-                         for at in range(len(self._packages))]  # fmt: skip
+        self._members = [np.flatnonzero(of == at) for at in range(len(self._packages))]
         """CPUs by package, as positions."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
         """Those shown, with their labels; made anew when cores were regrouped."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import awkward
+import made
 import pytest
 from exported import messages
 from scraped import LATE_S, Series, fed, named, shown
@@ -14,6 +15,8 @@ from truths import scripted
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 from perftop.output.exporter.page import Page
+from perftop.samples.episode import Episode
+from perftop.session.session import Session
 
 SECONDS = 20
 SAMPLES_NS = [100_000_000, 1_000_000_000]
@@ -168,3 +171,56 @@ def test_a_lost_read_of_a_core_is_time_that_is_unknown() -> None:
     unknown = found["perftop_smt_seconds_total", "0", "unknown"]
     assert unknown == pytest.approx(0.1, rel=0.02)
     assert of(found, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
+
+
+IDLE = made.counter("idle_s", "s", bits=64, scale=1e-6)
+POLL = made.counter("poll_s", "s", bits=64, scale=1e-6)
+STEP = int(made.TSC_HZ / 10)
+
+
+def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
+    """One CPU that runs for 60 ms of 100, 20 of these polling; its reference counter may jump."""
+    hello = made.hello([made.REF, IDLE, POLL], threads=1)
+    found: list[wire.Message] = [hello]
+    for seq in range(samples + 1):
+        ref = int(0.6 * STEP) * seq + (1 << 44) * (0 <= jump_at <= seq)
+        values = {"ref": [ref], "idle_s": [40_000 * seq], "poll_s": [20_000 * seq]}
+        found.append(made.frame(hello, seq, values))
+    return found
+
+
+def test_polling_is_told_apart_from_work_though_reference_cycles_go_on() -> None:
+    found = shown(fed(halves(10))[1])
+    told = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
+    assert told == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
+
+
+def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
+    found = shown(fed(halves(10, jump_at=5))[1])
+    told = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
+    assert found["perftop_suspect_samples_total", "jumped"] == 1
+    assert told == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
+
+
+def test_no_moment_counts_twice_and_takeovers_have_one_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two groups of cores are below their ceiling for the same cause, at times together."""
+    given = halves(100)
+    assert isinstance(given[0], wire.Hello)
+    ms = 1_000_000
+    told = [
+        Episode("turbo-drop", [0], 500 * ms, 1500 * ms, cause="thermal"),
+        Episode("turbo-drop", [0], 1000 * ms, 2000 * ms, cause="thermal"),
+        Episode("suspect", [0], 500 * ms, 700 * ms, cause="cycles, instructions"),
+    ]
+
+    def episodes(_: Session, since_ns: int, until_ns: int) -> list[Episode]:
+        return [e for e in told if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
+
+    monkeypatch.setattr(Session, "episodes", episodes)
+    found = shown(fed(given)[1])
+    assert found["perftop_below_ceiling_seconds_total", "thermal", "0"] == pytest.approx(1.5)
+    assert found["perftop_episode_seconds_total", "thermal", "turbo-drop", "0"] == pytest.approx(2)
+    assert found["perftop_episodes_total", "thermal", "turbo-drop", "0"] == 2
+    assert found["perftop_episode_seconds_total", "counters", "suspect", "0"] == pytest.approx(0.2)
