@@ -1,18 +1,23 @@
-"""Hostile bytes at everything that listens: the probe's orders, and `export` on a pipe.
+"""Hostile bytes at everything that listens: the probe's orders, the socket of `serve`, and `export`
+on a pipe.
 
 The probe takes one order on stdin. It gets what is nearly that order, and must go on as if nothing
 had come: no frame missing, its batches as long as before, its memory as large; then a real order
-counts, and the end of stdin ends it with 0. `export -` gets recordings that were damaged, and
-messages made by grammar, in pieces of any size; it must end with 0 or 4 and a line that says why.
-What cannot be leafed through must be refused by `replay` with a line. A line for each of them.
+counts, and the end of stdin ends it with 0. Readers of `serve` write orders and noise, which go
+nowhere: another reader misses no frame, and the server grows by nothing. `export -` gets recordings
+that were damaged, and messages made by grammar, in pieces of any size; it must end with 0 or 4 and
+a line that says why. What cannot be leafed through must be refused by `replay` with a line. A line
+for each of them.
 Run by hand: python tests/bench/hostile_bytes.py [BYTES] [SEED] (1000000 each; quick: 50000)
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,7 +40,8 @@ ORDER = re.compile(rb"batch (\d{1,12})")
 NEARLY = (b"batch", b"batch ", b"batch 0", b"batch -5", b"batch 1e9", b"batch 5.0", b"batch 0x5",
           b" batch 5", b"batch 5 ", b"batch 5\r", b"BATCH 5", b"batch\t5", b"batch 1234567890123",
           b"batch \xd9\xa5", b"\0batch 5", b"batch 5\0", b"stop", b"quit", b"{}", b"batch batch 5",
-          b"batch 5;batch 6", b"\x1b[2J", b"hello", b"batch " + b"9" * 100)  # fmt: skip
+          b"batch 5;batch 6", b"echo", b"echo 0", b"echo x", b"\x1b[2J", b"hello",
+          b"batch " + b"9" * 100)  # fmt: skip
 BATCH, ORDERED = 10, 2
 """Samples of a batch: as it begins, and as it is asked for at the end."""
 SAMPLE_NS = 20_000_000
@@ -63,18 +69,17 @@ def line(rng: random.Random) -> bytes:
 class Listener(threading.Thread):
     """Reads a probe's stream."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, fd: int) -> None:
         super().__init__(daemon=True)
-        self._process = process
+        self._fd = fd
         self.story: Story | None = None
         self.batches: list[int] = []
         """Lengths so far; only the last frame of a batch has what is read once a machine."""
         self.start()
 
     def run(self) -> None:
-        assert self._process.stdout
         decoder, length = wire.Decoder(), 0
-        while data := os.read(self._process.stdout.fileno(), 1 << 16):
+        while data := os.read(self._fd, 1 << 16):
             for message in decoder.feed(data):
                 if isinstance(message, wire.Hello):
                     self.story = Story(message)
@@ -87,10 +92,10 @@ class Listener(threading.Thread):
                         length = 0
 
 
-def awaited(listener: Listener, length: int) -> bool:
-    """Whether its last two batches get this long."""
+def awaited(listener: Listener, length: int, least: int = 2) -> bool:
+    """Whether its last two batches get this long, once there are at least so many."""
     end_s = time.monotonic() + LIMIT_S
-    while listener.batches[-2:] != [length] * 2:
+    while listener.batches[-2:] != [length] * 2 or len(listener.batches) < least:
         if time.monotonic() > end_s:
             return False
         time.sleep(0.05)
@@ -119,7 +124,8 @@ def orders(count: int, rng: random.Random) -> bool:
     pipe = subprocess.PIPE
     wrong: list[str] = []
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        listener = Listener(process)
+        assert process.stdout
+        listener = Listener(process.stdout.fileno())
         wrong += ["no batches"] * (not awaited(listener, BATCH))
         before_mb = terminal.rss_mb(process.pid)
         poured(process, count, rng)
@@ -140,6 +146,55 @@ def orders(count: int, rng: random.Random) -> bool:
     wrong += faults(listener.story.faults)
     outcome, frames = "; ".join(wrong) or "no order but the real one", listener.story.seen["frames"]
     print(f"orders: {count} bytes, {frames} frames, {more_mb:+.1f} MB: {outcome}", flush=True)
+    return not wrong
+
+
+# --- the socket of serve
+
+
+def written(path: Path, count: int, rng: random.Random) -> int:
+    """Bytes that hostile readers got rid of."""
+    sent = tried = 0
+    while tried < count:
+        text = b"".join(line(rng) + b"\n" for _ in range(20)) + b"batch 1000000\necho 5\n"
+        tried += len(text)
+        with socket.socket(socket.AF_UNIX) as hostile, contextlib.suppress(BrokenPipeError):
+            hostile.connect(str(path))
+            sent += hostile.send(text)
+    return sent
+
+
+def served(count: int, rng: random.Random) -> bool:
+    path = Path(tempfile.mkdtemp(prefix="hostile-")) / "s"
+    command = argv("serve", "--socket", str(path), "--source", "os", "--sample", "20ms")
+    wrong: list[str] = []
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as server:
+        end_s = time.monotonic() + LIMIT_S
+        while not path.exists() and time.monotonic() < end_s:
+            time.sleep(0.05)
+        with socket.socket(socket.AF_UNIX) as good:
+            good.connect(str(path))
+            listener = Listener(good.fileno())
+            wrong += ["no frames"] * (not awaited(listener, 1))
+            before_mb = terminal.rss_mb(server.pid)
+            sent = written(path, count, rng)
+            wrong += ["other batches"] * (not awaited(listener, 1, len(listener.batches) + 50))
+            more_mb = terminal.rss_mb(server.pid) - before_mb
+            wrong += [f"{more_mb:.1f} MB more"] * (more_mb > MOST_MORE_MB)
+            server.terminate()
+            status = server.wait(LIMIT_S)
+            listener.join(LIMIT_S)
+        assert server.stderr
+        said = server.stderr.read().decode()
+    wrong += [f"status {status}: {said}"] * bool(status or said)
+    assert listener.story
+    story = listener.story
+    wrong += [f"{story.seen['notes']} notes"] * bool(story.seen["notes"])
+    wrong += faults(story.faults)
+    outcome = "; ".join(wrong) or "they go nowhere"
+    frames = story.seen["frames"]
+    print(f"serve: {count} bytes, {sent} taken by the kernel, {frames} frames, {more_mb:+.1f} MB: "
+          f"{outcome}", flush=True)  # fmt: skip
     return not wrong
 
 
@@ -200,7 +255,7 @@ def refused() -> bool:
 
 def main(count: int, seed: int) -> int:
     rng = random.Random(seed)
-    good = [orders(count, rng), exported(count, rng), refused()]
+    good = [orders(count, rng), served(count, rng), exported(count, rng), refused()]
     return 0 if all(good) else 1
 
 

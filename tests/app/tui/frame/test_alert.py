@@ -11,6 +11,7 @@ from fakes import Machine, seen
 from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.output.episode_words import evidence
+from perftop.process.link import Way
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -184,3 +185,12 @@ def test_what_costs_nothing_does_not_linger() -> None:
     at_ns = session.now_ns
     session.ended.append(Episode("ramp", [0], at_ns - 10**9, at_ns, 1e9, "-"))
     assert text(session, interval, Status(0)) == ""
+
+
+def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
+    session, interval = seen(Machine())
+    way = Way("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
+    told = alert.line(session, interval, Status(0, way=way), 160).runs
+    assert told[0] == (" next try in 4 s · n7: connection: refused", "alarm")
+    tried = Status(0, way=replace(way, next_s=0.0))
+    assert text(session, interval, tried).startswith(" trying again · n7")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
 
 import pytest
 from fakes import Machine, guest, seen
 
 from perftop.draw import strips
+from perftop.process.link import Way
 from perftop.tui.frame import header
 from perftop.tui.frame.status import Replay, Status
 
@@ -90,3 +92,17 @@ def test_states_stay_where_the_rest_goes() -> None:
 def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> None:
     state = replace(STATUS, job="sh ended: 7", job_status=status)
     assert ("sh ended: 7", style) in header.line(*seen(Machine()), state, 160)
+
+
+def test_the_way_to_another_machine() -> None:
+    way = Way("n7", 0.0123, 4321.0)
+    assert "ssh 12.3 ms 4.3 kB/s" in text(replace(STATUS, way=way))
+    unknown = replace(STATUS, way=replace(way, rtt_s=nan, place="unix:/run/s"))
+    assert "socket 4.3 kB/s" in text(unknown)
+    assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_broken_link_is_told_at_any_width(width: int) -> None:
+    way = Way("n7", 0.01, 4321.0, "n7: connection: refused", 12.3, 4.0)
+    assert " NO LINK FOR 12 s " in text(replace(STATUS, way=way, silent_s=12.3), width)
