@@ -17,8 +17,9 @@ NOTICED = 0.05
 """Minimum share of waiting of a task that is counted as one that waits."""
 BEHIND = 0.1
 """Minimum of what a stranger ran on the CPUs where others waited, as a share of their waiting."""
-CROWD = 0.5
-"""The same as a share of what those ran that waited, where these are more than their CPUs."""
+CROWD = 1.05
+"""How much more than all of a CPU's time several want that are in each other's way for certain."""
+NOBODY = "who ran there is not known"
 SPARE = 0.5
 """A CPU that wanted less than this share of the time had room for one more task."""
 
@@ -32,6 +33,8 @@ class Queue:
     evidence: list[str]
     hint: str
     cpus: list[int]
+    known: bool
+    """Whether it is known whom they waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +73,39 @@ def queue(session: Session, job: str | None) -> Queue | None:
     if not waiting:
         return None
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
-    strangers = _strangers(times.tasks, cpus, crowd, len(waiting))
+    strangers = _strangers(times.tasks, cpus, crowd)
+    mutual = _mutual(crowd, cpus, (session.now_ns - session.run.start_ns) / 1e9)
+    named = [f"{safe(comm, MOST_NAME)}[{pid}]" for pid, comm in strangers[:1]]
+    more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+    verb = "waits" if len(waiting) == 1 else "wait"
+    for_whom = [*(["each other"] if mutual else []), *(name + more for name in named)]
+    behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)}"
     place = where_briefly(session.topology, cpus, cpus[0])
-    who = _crowd(crowd, len(waiting))
-    if strangers:
-        pid, comm = strangers[0]
-        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
-        verb = "waits" if len(waiting) == 1 else "wait"
-        said = f"{who} {verb} behind {safe(comm, MOST_NAME)}[{pid}]{more} on {place}"
-        by = safe(comm, MOST_NAME)
-    else:
-        said = f"{who} wait for each other on {place}"
-        by = "its own threads"
-    by = by if job is not None else crowd.name
-    hint = _hint(session, crowd.pids, strangers, cpus)
-    return Queue(said, by, _evidence(crowd, waiting, times.tasks, job), hint, cpus)
+    by = "its own threads" if mutual else "waiting for a CPU"
+    if len(crowd.members) == 1:
+        by = "others on its CPU"
+    if strangers and not (mutual and _ran(crowd, times.tasks, cpus)):
+        by = safe(strangers[0][1], MOST_NAME)
+    return Queue(
+        f"{_crowd(crowd, len(waiting))} {f'{behind} on' if for_whom else f'{verb} for'} {place}",
+        by if job is not None else crowd.name,
+        [*_evidence(crowd, waiting, times.tasks, job), *([] if for_whom else [NOBODY])],
+        _hint(session, crowd.pids, strangers, cpus, mutual=mutual),
+        cpus,
+        known=bool(for_whom),
+    )
+
+
+def _mutual(crowd: _Crowd, cpus: Iterable[int], span_s: float) -> bool:
+    """Whether some of them were in each other's way for certain: together they wanted a CPU for
+    longer than there was time. Else one may have come after the other."""
+    wanted_s = crowd.whole.by_cpu
+    return len(crowd.members) > 1 and any(wanted_s[cpu] > CROWD * span_s for cpu in cpus)
+
+
+def _ran(crowd: _Crowd, tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int]) -> bool:
+    """Whether they themselves ran there for longer than all others."""
+    return crowd.whole.run_s > sum(beside(tasks, cpus, crowd.pids).values())
 
 
 def _evidence(
@@ -138,15 +159,12 @@ def beside(
 
 
 def _strangers(
-    tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], crowd: _Crowd, waiting: int
+    tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], crowd: _Crowd
 ) -> list[tuple[int, str]]:
-    """Those that ran where others waited, the one that ran longest first; none if those that waited
-    were mostly in each other's way."""
-    ran, whole = beside(tasks, cpus, crowd.pids), crowd.whole
-    if waiting > len(cpus) and sum(ran.values()) < CROWD * whole.run_s:
-        return []
+    """Those that ran where others waited, the one that ran longest first."""
+    ran, waited_s = beside(tasks, cpus, crowd.pids), crowd.whole.wait_s
     found = sorted(ran, key=lambda who: -ran[who])
-    return [who for who in found if ran[who] >= BEHIND * whole.wait_s]
+    return [who for who in found if ran[who] >= BEHIND * waited_s]
 
 
 def _crowd(crowd: _Crowd, waiting: int) -> str:
@@ -162,6 +180,8 @@ def _hint(
     pids: set[int],
     strangers: list[tuple[int, str]],
     cpus: list[int],
+    *,
+    mutual: bool,
 ) -> str:
     """One command or sentence; '' where we know nothing better."""
     spare = _spare(session)
@@ -171,7 +191,7 @@ def _hint(
         return f"taskset -acp {ranges([*cpus, *spare])} {pid}   (it may only use CPU {affinity})"
     if strangers:
         return f"chrt --idle --all-tasks --pid 0 {strangers[0][0]}"
-    if not spare:
+    if mutual and not spare:
         return f"no more than {many(len(session.shown), 'thread')} at a time, one for each CPU"
     return ""
 

@@ -173,7 +173,7 @@ def _finding(
             known["for_s"] = min(session.run_times.waiting_s, span_ns / 1e9)
         known |= {
             "said": waits.said, "by": waits.by, "evidence": waits.evidence, "hint": waits.hint,
-            "cpus": waits.cpus, "confidence": "measured",
+            "cpus": waits.cpus, "confidence": "measured" if waits.known else "unknown",
         }  # fmt: skip
     return Finding(**known)
 
