@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from perftop.draw import theme
 from perftop.draw.strips import Run
 
-_SMT = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"))
+_SMT = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
+"""A step darker than the keys of a legend, so that red is the loudest."""
 
 
 def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
@@ -35,7 +36,7 @@ def smt(states: Sequence[float], width: int, *, shapes: Sequence[Run] = _SMT) ->
 
 def single(share: float, width: int, thread: int | None) -> list[Run]:
     """A core on which one thread runs: full cells if it has no other thread, else half cells."""
-    shape = (theme.BOTH, "lp0") if thread is None else _SMT[1 + min(thread, 1)]
+    shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT[1 + min(thread, 1)]
     return stacked((share,), (shape,), width)
 
 
@@ -49,5 +50,5 @@ def possible(low: Sequence[float], width: int) -> list[Run]:
 
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """User, kernel and steal shares of a CPU by the system's account."""
-    shapes = ((theme.USER, "lp0"), (theme.KERNEL, "cyan"), (theme.STEAL, "warn"))
+    shapes = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
     return stacked((user, kernel, steal), shapes, width)
