@@ -98,6 +98,8 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
         grey, ground = Monochrome(), Color.parse("black")
         drawn = {key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()}
         styles = {key: segments[0].style or Style() for key, segments in drawn.items()}
+        # Grey red is darker than the words around it.
+        styles |= dict.fromkeys(("alarm", "warn"), styles["bright"])
     if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: eight_bit.reduced(style) for key, style in styles.items()}
     return Ink(styles, system)

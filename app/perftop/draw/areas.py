@@ -23,8 +23,16 @@ from perftop.draw.braille import Codes, codes_of
 from perftop.draw.charts import lines_of
 from perftop.draw.strips import Run
 
-Look = Literal["colour", "shapes", "ascii"]
-"""What cells are made of: two colours; shapes that need no colour; those that ASCII has."""
+Look = Literal["colour", "sixteen", "shapes", "ascii"]
+"""What cells are made of: two colours; shapes in colours of the terminal, whose background is not
+known; shapes that need no colour; those that ASCII has."""
+
+
+def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
+    if ascii_ or no_color:
+        return "ascii" if ascii_ else "shapes"
+    return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
+
 
 LEAST_STEAL = 0.004
 """Share from which steal is seen, however low the chart is."""
@@ -197,7 +205,7 @@ def _account_shapes(parts: Ints, heat: Ints, known: Bools, look: Look) -> Cells:
     user, system, idle, lost = parts
     kind = np.where((lost > 0) & (lost == parts.max(axis=0)), _STEAL, parts.argmax(axis=0))
     codes = _ACCOUNT[kind]
-    if look == "shapes":
+    if look != "ascii":
         ends = (user + system > 0) & (idle > 0) & (kind != _STEAL)
         codes = np.where(ends, _EIGHTHS[user + system], codes)
         kind = np.where(ends, np.where(system > user, _KERNEL, _USER), kind)
@@ -231,8 +239,10 @@ def states(
         shares = np.stack([both, open_, own])
         ends = _rounded(np.cumsum(np.where(np.isnan(shares), 0.0, shares), axis=0), height)
         parts = _in_cells(np.concatenate([ends, np.full_like(ends[:1], height)]), rows // 2)
-        draw = _half if look == "colour" else _half_shapes
-        halves.append(draw(parts, known, upwards=upwards))
+        halves.append(
+            _half(parts, known, upwards=upwards) if look == "colour"
+            else _half_shapes(parts, known, upwards=upwards, solid=look == "sixteen")
+        )  # fmt: skip
     above, below = halves
     return Cells(
         np.concatenate([above.codes, below.codes[:, ::-1]], axis=1),
@@ -271,10 +281,11 @@ def _half_names(upwards: bool) -> list[str]:
     return [*names, "text"]
 
 
-def _half_shapes(parts: Ints, known: Bools, *, upwards: bool) -> Cells:
-    """Whole cells, in the shapes of the four states."""
+def _half_shapes(parts: Ints, known: Bools, *, upwards: bool, solid: bool) -> Cells:
+    """Whole cells, in the shapes of the four states; `solid`: colours tell one thread from both."""
     kind = parts.argmax(axis=0)
     own, shape = ("lp0", theme.LP0) if upwards else ("lp1", theme.LP1)
+    shape = theme.BOTH if solid else shape
     codes = codes_of(theme.BOTH + theme.UNKNOWN + shape + theme.NEITHER)[kind]
     grade = grades(parts.shape[1])[:, None, None]
     keys = np.where(kind == _BOTH, grade, np.where(kind == _OWN, GRADES + grade, 2 * GRADES + kind))

@@ -19,7 +19,8 @@ from perftop.draw.braille import Codes
 AWAKE, ASLEEP, LOST = 0, 1, 2
 """A column of a line: at work, mostly asleep, during an episode that runs."""
 _TALL: Mapping[Look, int] = {
-    "colour": braille.TALL, "shapes": braille.TALL, "ascii": len(braille.PLAIN)
+    "colour": braille.TALL, "sixteen": braille.TALL, "shapes": braille.TALL,
+    "ascii": len(braille.PLAIN),
 }  # fmt: skip
 """Dots in a cell by its height."""
 _CLOCK = ("clock", "faint", "alarm/drop-back", "text", "rule", "faint/drop-back", "text/drop-back")

@@ -103,3 +103,9 @@ def test_ascii() -> None:
 def test_only_the_colour_of_letters_is_switched_on_one_ground() -> None:
     text = line([("a", "lp0"), ("b", "lp1"), ("c", "alarm")], INK, 3, ascii_=False).render(CONSOLE)
     assert text.count("48;2") == 2  # at the start, and where it gets bold
+
+
+def test_without_colour_what_is_lost_is_as_bright_as_the_words_around_it() -> None:
+    styles = _ink("perftop-dark", "victim", True, ColorSystem.TRUECOLOR).styles
+    assert styles["alarm"] == styles["bright"]
+    assert styles["alarm"] != styles["text"]

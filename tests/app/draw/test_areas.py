@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from perftop.draw import areas, strips, theme
 from perftop.draw.areas import HOT, OVER, QUIET, Look, kept
 
-LOOKS: tuple[Look, ...] = ("colour", "shapes", "ascii")
+LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
 
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
@@ -137,6 +137,12 @@ def test_without_colour_a_core_has_the_shapes_of_its_states() -> None:
     lines = states((0.5, 0.0, 0.5, 0.0), (0.0, 0.5, 0.0, 0.0), look="shapes")
     assert [line[0][0] for line in lines] == ["▀", "█", "█", "·"]
     assert [line[1][0] for line in lines] == ["·", "▒", "▒", "·"]
+
+
+def test_in_sixteen_colours_a_core_is_solid() -> None:
+    lines = states((0.5, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0), look="sixteen")
+    assert [line[0].split("-")[0] for line in lines] == ["█ lp0", "█ both", "█ both", "· neither"]
+    assert [line[1].split("-")[0] for line in lines][2:] == ["█ lp1", "█ lp1"]
 
 
 def test_charts_that_are_made_together_do_not_touch() -> None:

@@ -86,7 +86,7 @@ class CorePage(Canvas):
         self._scales = self._scales or charts.Scales()
         self._track.look(time)
         drawn = charts.Charts(scene, time, self._track, self._scales, choice.ascii,
-                              "shapes" if self.app.no_color else "colour")  # fmt: skip
+                              self.look)  # fmt: skip
         window = duration(choice.window_s)
         self._lines = lines(drawn, window, self._keys, self.size.width)
 

@@ -86,7 +86,7 @@ def _number(tile: Tile, told: Mapping[str, float], *, wordy: bool) -> list[Run]:
     hot = tile.key == "steal" and value >= HOT
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
-        older = [number(told[key], 2, 5, "dim") for key in _OLDER if key in told] if wordy else []
+        older = [number(told[key], 2, 6, "dim") for key in _OLDER if key in told] if wordy else []
         return [name, number(value, 2, 5, style), *older]
     if tile.unit == " /s":
         return [name, number(value, 0, 5, style), (tile.unit, "dim")]

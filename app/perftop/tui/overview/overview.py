@@ -6,8 +6,6 @@ from __future__ import annotations
 from math import isnan, nan
 
 from perftop.base.format import GHZ, clock_unit
-from perftop.draw import theme
-from perftop.draw.areas import Look
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.charts import Charts, Wishes
@@ -76,7 +74,7 @@ class Overview(CoreGrid):
         unit = clock_unit(self.choice.units, nan if base is None else base.hz)
         clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
         order = arranged(self.places, self.choice, session, interval)
-        wishes = Wishes(self._shapes(), self.choice.window_s, clock, self.choice.cpu)
+        wishes = Wishes(self.look, self.choice.window_s, clock, self.choice.cpu)
         charts.read(session, interval, self._sheets.read(interval), order, wishes)
         before = self.count, len(self.feet)
         self.count, self.heads = len(charts.lines), []
@@ -86,12 +84,6 @@ class Overview(CoreGrid):
         found = self._panels.lines(session, interval, self.choice)
         self.feet += [(line, "calm") for line in found]
         return before != (self.count, len(self.feet))
-
-    def _shapes(self) -> Look:
-        if self.choice.ascii:
-            return "ascii"
-        plain = self.app.no_color or theme.PALETTES[self.app.current_theme.name].ansi
-        return "shapes" if plain else "colour"
 
     def _panel_row(self, height: int) -> PanelRow:
         assert self._charts is not None

@@ -7,7 +7,7 @@ runs stay the same, and paints only the lines that changed.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
@@ -21,6 +21,9 @@ from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.direct import repaint
 from perftop.tui.shared.places import ORDERS, Places
+
+if TYPE_CHECKING:
+    from perftop.draw.areas import Look
 
 Line = tuple[list[Run], theme.Mood]
 
@@ -99,6 +102,14 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
         if self.choice.cpu not in shown and shown:
             self.choice.cpu = shown[0]
         return True
+
+    @property
+    def look(self) -> Look:
+        """What areas are made of on this terminal."""
+        from perftop.draw.areas import look  # numpy is imported after the first picture
+
+        name = self.app.current_theme.name
+        return look(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
 
     @property
     def width(self) -> int:

@@ -67,7 +67,7 @@ def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
 
 
 def test_load_and_interrupts_are_told_where_there_is_room() -> None:
-    assert "load  3.12 2.64 1.90 " in strips.text(tiles.wide(MORE, 240)) + " "
+    assert "load  3.12  2.64  1.90 " in strips.text(tiles.wide(MORE, 240)) + " "
     assert "interrupts   520 /s" in strips.text(tiles.wide(MORE, 240))
     assert "switches   826 /s" in strips.text(tiles.wide(MORE, 240))
     assert "interrupts" in strips.text(tiles.wide(MORE, 160))
