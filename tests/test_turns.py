@@ -8,8 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from roots import ROOT
+from turns import pytest_collection_modifyitems
 
 CONFTEST = "from turns import pytest_collection_modifyitems, pytest_configure\n"
 SUITE = """
@@ -30,6 +33,23 @@ def test_alone(n):
 def test_ordinary(n):
     body("ordinary")
 """
+
+
+def test_files_of_programs_are_spread_and_files_stay_together() -> None:
+    def item(nodeid: str, *, machine: bool = False) -> Any:
+        return SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda _: machine or None)
+
+    programs = [f"tests/test_{name}.py" for name in "ab"]
+    others = [f"tests/app/test_{n}.py" for n in range(6)]
+    items = [item(f"{file}::{test}") for file in (*programs, *others) for test in "xy"]
+    items.insert(0, item("tests/app/test_0.py::alone", machine=True))
+    pytest_collection_modifyitems(items)
+    *order, last = [each.nodeid for each in items]
+    assert last.endswith("::alone")
+    assert [file.partition("::")[0] for file in order[::2]] == [
+        programs[0], *others[:3], programs[1], *others[3:]
+    ]  # fmt: skip
+    assert [test.rpartition("::")[2] for test in order] == ["x", "y"] * 8
 
 
 def test_marked_tests_run_last_and_with_nothing_beside_them(tmp_path: Path) -> None:

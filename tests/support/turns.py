@@ -1,5 +1,5 @@
-"""How many tests run at a time, and in which order: tests of whole programs begin, and tests marked
-`machine` run after all others, with nothing beside them.
+"""How many tests run at a time, and in which order: tests of whole programs are spread among the
+others, and tests marked `machine` run after all others, with nothing beside them.
 
 Imported by conftest.py. Workers of pytest-xdist share a lock: a worker holds it together with
 others from its first ordinary test to its last, and alone for each test marked `machine`. Those are
@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = re.compile(r"tests/(test_|native/|probe/sources/(msr|os)/)")
-"""Tests that start programs and wait for them. They begin, so that others compute meanwhile, and so
-that no worker is left with a long one when the others have ended."""
+"""Files of tests that start programs and wait for them. They are spread evenly, so that each worker
+has some, and others compute meanwhile."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -31,7 +31,17 @@ def alone(item: pytest.Item | None) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (alone(item), not PROGRAMS.match(item.nodeid)))
+    """The tests of a file stay together, because they share what its fixtures make."""
+    files = dict.fromkeys(_file(item) for item in items)
+    place = {}
+    for waits in (True, False):
+        mine = [file for file in files if bool(PROGRAMS.match(file)) == waits]
+        place |= {file: at / len(mine) for at, file in enumerate(mine)}
+    items.sort(key=lambda item: (alone(item), place[_file(item)]))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 class Turns:

@@ -14,6 +14,7 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.registers.programmer import Programmer
+from perfprobe.sources.msr import register_check
 from perfprobe.sources.msr.source import Msr, open_msr
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -85,8 +86,11 @@ NOT_OURS = {0x38D: 0x3333, 0x189: 0x4300C0}
 
 
 @pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
-def test_exactly_what_was_taken(root: Path, stale: list[list[int]]) -> None:
+def test_exactly_what_was_taken(
+    root: Path, stale: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`stale`: our values stood there before us, and nothing was enabled."""
+    monkeypatch.setattr(register_check, "PERIOD_NS", 200_000_000)
     with (
         FakeKernel(root, registers=stale) as kernel,
         closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,
