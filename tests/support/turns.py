@@ -33,7 +33,7 @@ def alone(item: pytest.Item | None) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of a file stay together, because they share what its fixtures make."""
     files = dict.fromkeys(_file(item) for item in items)
-    place = {}
+    place: dict[str, float] = {}
     for waits in (True, False):
         mine = [file for file in files if bool(PROGRAMS.match(file)) == waits]
         place |= {file: at / len(mine) for at, file in enumerate(mine)}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import pytest
 from exported import export, hello, messages, record
 from hypothesis import given
 from hypothesis import strategies as st
+from passes import pass_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -51,14 +51,6 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 PASS = episode_index._pass
 """A process. Most tests here do the same in this one."""
-
-
-@contextmanager
-def pass_here(path: Path) -> Iterator[int]:
-    with TemporaryFile() as out:
-        episode_index.run(path, out)
-        out.seek(0)
-        yield out.fileno()
 
 
 @pytest.fixture(autouse=True)

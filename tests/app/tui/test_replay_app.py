@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
+from passes import pass_here
 from playing import INTERVAL_NS
 from recorded import S, Viewer, view
 from roots import DATA
@@ -42,6 +43,15 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if label := MARKS.get(seq // 10 if seq % 10 == 0 else -1):
             messages.append(wire.Note("mark", seq * SAMPLE_NS, "recorder", {"label": label}))
     return written(tmp_path_factory.mktemp("replay") / "file", machine.hello, messages)
+
+
+@pytest.fixture(autouse=True)
+def _episodes_are_found_here(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes of `away` are found by a process, as for a user."""
+    if "away" not in request.fixturenames:
+        monkeypatch.setattr(episode_index, "_pass", pass_here)
 
 
 # --- playing
