@@ -19,6 +19,7 @@ from perftop.samples.metrics import INDEX, METRICS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 
 IDLE = 0.05
@@ -113,6 +114,7 @@ class Sheet:
         for key in ("involuntary", "steal"):
             share = self.reader.worst(key, self.interval, self.online)
             wrong += np.where(share >= METRICS[key].stands_out, share, 0.0)
+        wrong += self.reader.taken(self.interval)
         busy = np.nansum(self.util, axis=1).tolist()
         both = zip(wrong.tolist(), busy, strict=True)
         return [-(100 * round(bad, 1 if bad > 1 else 2) + round(load, 1)) for bad, load in both]
@@ -142,6 +144,7 @@ class Reader:
         """The CPUs that the user asked for, by row and sibling."""
         self.at = np.array([place.at for place in self._places], np.intp)
         """Positions of the rows' cores."""
+        self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
         self._ceiled = self._has_ceiling(session)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
@@ -236,6 +239,19 @@ class Reader:
         """The highest value of each row's CPUs."""
         values = np.where(online, interval.values[key][self.cpus], np.nan)
         return np.asarray(np.fmax.reduce(values, axis=1))
+
+    def taken(self, interval: Interval) -> Floats:
+        """By row, the largest share that a neighbour takes of what one of its CPUs had: IPC, clock
+        or time. The hypervisor's is its steal."""
+        found = np.zeros(len(self._places))
+        for episode in episode_style.during(self._session, interval):
+            if episode.kind != "neighbour" or episode.cause == "hypervisor":
+                continue
+            for cpu in self._row_of.keys() & set(episode.cpus):
+                share = self._session.neighbours.share(episode, cpu) if interval.seq else None
+                lost = (episode.depth or 0.0) if share is None else share
+                found[self._row_of[cpu]] = max(found[self._row_of[cpu]], lost)
+        return found
 
     def _drops(
         self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]

@@ -11,6 +11,7 @@ from playing import Run, play
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
+from perftop.samples.episode import Episode
 from perftop.session.filter import parse
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
@@ -54,6 +55,14 @@ def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
     records = tasks(["c", "", "a", "B"])
     assert order(Machine(), "task", records=records) == [2, 3, 0, 1]
     assert order(Machine(), "task", reverse=True, records=records) == [0, 3, 2, 1]
+
+
+def test_who_loses_to_a_neighbour_comes_before_those_that_are_only_busy() -> None:
+    session, interval = seen(Machine(does={cpu: Does(0.9) for cpu in range(8)}))
+    places, choice = Places(session), Choice(order="worst first")
+    assert arranged(places, choice, session, interval)[0] == 0
+    session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
+    assert arranged(places, choice, session, interval)[0] == 2
 
 
 def test_an_order_is_called_as_in_headings() -> None:
