@@ -27,6 +27,14 @@ _FLOOR_HZ = 0.5e9
 Lines = list[list[Run]]
 
 
+def _may_be_bounds(session: Session) -> bool:
+    """Whether only bounds of the states are known, or may be: a factor can be refused until it is
+    settled."""
+    key = session.sieve.splitter.counted()
+    found = session.calibrations.get(key or "")
+    return key is None or (found is not None and found.state != "settled")
+
+
 @dataclass(slots=True)
 class Drawn:
     """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
@@ -56,7 +64,7 @@ class Drawing:
         if self._pairs:
             pairs = [cores[i] for i in self._pairs]
             lookups["states"] = chart_past.states(pairs)
-            if session.sieve.splitter.counted() is None:
+            if _may_be_bounds(session):
                 lookups["bounds"] = chart_past.bounds(pairs)
         self._bounded = "bounds" in lookups
         self.past = Past(session, keys, rows, lookups)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playing import Run, play
 
+from perfprobe.wire import Multiplier
 from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.interval import Interval
@@ -39,6 +40,31 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
     wish = Wishes("colour", 60.0, cpu=0)
     made.read(session, interval, Reader(session, places).read(interval), order, wish)
     return made
+
+
+def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> None:
+    machine = Machine(
+        cores=2, does={cpu: Does(0.5, alone=0.3) for cpu in range(4)},
+        changes={"multipliers": [Multiplier("one_thread", 1.0, "made")]},
+    )  # fmt: skip
+    session, interval = told(machine)
+    calibration = session.calibrations["one_thread"]
+    calibration._settled = False
+    places = Places(session)
+    made = Charts(session, places)
+    assert made.fit(41, 160)
+    wish = Wishes("colour", 60.0, cpu=0)
+    made.read(session, interval, Reader(session, places).read(interval), [0, 1], wish)
+    calibration.strange = 1e9
+    assert calibration.state == "refused"
+    for message in [machine.frame(seq) for seq in range(40, 100)]:
+        session.apply(message)
+    calibration._settled = False
+    interval = session.take()
+    assert interval.split.method[0] == "bounds"
+    made.read(session, interval, Reader(session, places).read(interval), [0, 1], wish)
+    keys = {key for line in made.lines for text, key in line if text.strip()}
+    assert "unknown" in keys
 
 
 # --- the plan
