@@ -123,7 +123,7 @@ class Probe:
         killed = 0 if code is None else -code if code < 0 else max(0, code - 128)  # sudo: 128+n
         lines = self._words.decode(errors="replace").strip().splitlines()
         if (far := ssh.failure(self._argv, code, lines)) is not None:
-            return far
+            return self._doubted(far)
         there = f"{self.host}: " if self.host else ""
         if lines and code is not None and code > 0 and not killed:
             return Failed(there + lines[-1].removeprefix("perfprobe: "), code)
@@ -132,6 +132,13 @@ class Probe:
         left = left if self._programs else ""
         status = code if code is not None and code > 0 and not killed else 1
         return Failed(f"{there}the probe {how} without a word{tail}{left}", status)
+
+    def _doubted(self, far: Failed) -> Failed:
+        """A failure of the way to a probe, which may have programmed registers there."""
+        if self._programs and isinstance(far, ssh.Broken):
+            asked = f"perftop doctor --host {self.host}"
+            return ssh.Broken(f"{far}; {asked} tells whether its registers are free", far.status)
+        return far
 
     def _mend(self) -> str:
         """The command that restores what such a probe left behind when it was killed."""

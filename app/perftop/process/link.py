@@ -26,7 +26,7 @@ RATE_S = 5.0
 
 
 class Ended(Failed):
-    """It is there again, and is not what it was."""
+    """The stream does not go on: it is too late, or what is there again is not what it was."""
 
 
 Connect = Callable[[], AsyncIterator[list[wire.Message]]]
@@ -135,9 +135,10 @@ class Link:
 
     def wait_s(self) -> float:
         """How long to wait now for the next try."""
-        wait_s = WAITS_S[min(self._tries, len(WAITS_S) - 1)]
+        now_s = self._clock()
+        wait_s = min(WAITS_S[min(self._tries, len(WAITS_S) - 1)], max(0.0, self.until_s - now_s))
         self._tries += 1
-        self.next_s = self._clock() + wait_s
+        self.next_s = now_s + wait_s
         return wait_s
 
     def back(self) -> None:
@@ -230,8 +231,10 @@ class LinkStream:
         """Raises the failure if trying again is of no use: nothing has ever come, or what came is
         wrong."""
         fatal = isinstance(failed, Ended) or (self._up and not isinstance(failed, Broken))
-        if self._joined.hello is None or fatal or self.link.over:
+        if self._joined.hello is None or fatal:
             raise failed
+        if self.link.over:
+            raise Ended(f"{failed}; there is no time left to try again")
         self._up = False
         self.link.broken(str(failed))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 
 from perfprobe import wire
@@ -27,6 +28,8 @@ class Readers:
         self._outboxes: dict[socket.socket, Outbox] = {}
         self._hello: wire.Hello | None = None
         self._state: list[wire.Note] = []
+        self._now_ns, self._slept = 0, False
+        """Raw time of the newest frame, and whether the machine has slept since hello."""
         self._last: tuple[wire.Message, bytes] | None = None
         """The newest message and its bytes, which most readers share."""
         self.came, self.gone = asyncio.Event(), asyncio.Event()
@@ -44,9 +47,9 @@ class Readers:
         outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encoded)
         self._outboxes[peer] = outbox
         if self._hello is not None:
-            outbox.put(self._hello)
+            outbox.put(self._greeting(self._hello))
             for note in self._state:
-                outbox.put(note)
+                outbox.put(dataclasses.replace(note, time_ns=max(note.time_ns, self._now_ns)))
             self._flush(peer, outbox)
         self.came.set()
         self.gone.clear()
@@ -56,11 +59,25 @@ class Readers:
         """Hands a message of the stream to all readers."""
         if isinstance(message, wire.Hello):
             self._hello, self._state = message, []
+            self._now_ns, self._slept = message.raw_ns, False
+        elif isinstance(message, wire.Frame):
+            self._now_ns = message.time_ns
+            self._slept |= "asleep_ns" in message.records
         elif isinstance(message, wire.Note) and message.kind in STATE:
             self._state = [*self._state, message][-MOST_STATE:]
         for peer, outbox in list(self._outboxes.items()):
             outbox.put(message)
             self._flush(peer, outbox)
+
+    def _greeting(self, hello: wire.Hello) -> wire.Hello:
+        """The hello as if it had been sent now: its reader looks back no further. After a sleep of
+        the machine it is as it was, because frames count sleep from then on."""
+        past_ns = self._now_ns - hello.raw_ns
+        if past_ns <= 0 or self._slept:
+            return hello
+        return dataclasses.replace(
+            hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None
+        )
 
     def rested(self) -> None:
         """The stream has ended, and the next one begins with its own hello."""

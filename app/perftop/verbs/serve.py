@@ -7,10 +7,11 @@ import asyncio
 import contextlib
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from perftop.base.errors import Failed
+from perftop.base.errors import Failed, complain
 from perftop.process.probe_stream import Stream, spawn
 from perftop.process.readers import Readers
 from perftop.process.signals import ENDS, heed, ignore
@@ -32,6 +33,8 @@ class Options:
 
 def run(options: Options) -> int:
     with listening(options.path, options.group) as listener:
+        if sys.stderr is not None and sys.stderr.isatty():
+            complain(f"to read it: perftop attach unix:{listener.getsockname()}")
         asyncio.run(_serve(listener, options))
     return 0
 

@@ -173,6 +173,20 @@ def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, anew: b
         read(enough)
 
 
+def test_a_measurement_that_is_over_does_not_wait_for_the_link(hosts: fake_ssh.Hosts) -> None:
+    def enough(found: list[wire.Message], probe: Probe) -> bool:
+        if len(found) >= 5 and len(hosts.pids("n7")) == 1:
+            hosts.set("n7", "refused")
+            assert probe.link is not None
+            probe.link.end_within(0.1)
+            hosts.cut("n7")
+        return False
+
+    with pytest.raises(Failed, match="no time left") as caught:
+        read(enough)
+    assert caught.value.status == 1
+
+
 def test_what_never_worked_is_not_tried_again(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     with pytest.raises(Failed, match="connection"):
@@ -232,6 +246,14 @@ def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
         way.count(1000 if second < 10 else 3000)
         rate = way.rate()
     assert rate == pytest.approx(3000)
+
+
+def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
+    hosts.set("n7", "refused")
+    probe = Probe(ssh.command("n7", ["stream", "--source", "msr"]))
+    assert "perftop doctor --host n7 tells" in str(probe.ended())
+    probe.end()
+    probe.stdout.close()
 
 
 def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,16 +73,34 @@ def played(script: Callable[[Readers], Awaitable[None]]) -> None:
 def test_a_late_reader_gets_hello_and_what_holds_on_first() -> None:
     async def script(readers: Readers) -> None:
         gone = wire.Note("hotplug", 5, data={"cpu": 1, "online": False})
-        for message in (HELLO, frame(0), gone, wire.Note("warning", 6, data={"text": "x"})):
+        for message in (HELLO, gone, wire.Note("warning", 6, data={"text": "x"}), frame(3)):
             readers.take(message)
         with pair(readers) as late:
-            readers.take(frame(1))
+            readers.take(frame(4))
             hello, note, first = received(late)
         assert isinstance(hello, wire.Hello)
+        past_ns = frame(3).time_ns - HELLO.raw_ns
+        assert hello.raw_ns == frame(3).time_ns > 5, "it looks back no further"
+        assert hello.wall_ns == HELLO.wall_ns + past_ns
         assert isinstance(note, wire.Note)
-        assert note.kind == "hotplug"
+        assert (note.kind, note.time_ns) == ("hotplug", hello.raw_ns), "it holds from there on"
         assert isinstance(first, wire.Frame)
-        assert first.seq == 1
+        assert first.seq == 4
+
+    played(script)
+
+
+def test_after_a_sleep_hello_is_as_it_was() -> None:
+    """Frames count the sleep from that hello on."""
+
+    async def script(readers: Readers) -> None:
+        slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
+        for message in (HELLO, slept):
+            readers.take(message)
+        with pair(readers) as late:
+            (hello,) = received(late)
+        assert isinstance(hello, wire.Hello)
+        assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
 
     played(script)
 
