@@ -201,7 +201,10 @@ def _add_fleet(verbs: Any) -> None:
     text = "many machines, a row each, the one that loses most first; Enter opens one"
     fleet = verbs.add_parser("fleet", help="many machines, a row each", description=text)
     fleet.add_argument(
-        "hosts", nargs="*", metavar="[USER@]HOST", help="over ssh, at most 64; sim:… simulates one"
+        "hosts",
+        nargs="*",
+        metavar="[USER@]HOST|DIR",
+        help="over ssh, at most 64; sim:… simulates one; DIR is what record --host … -o DIR wrote",
     )
     fleet.add_argument(
         "--hosts", type=Path, dest="hosts_file", metavar="FILE", help="a name a line"

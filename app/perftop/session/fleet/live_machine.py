@@ -20,27 +20,34 @@ SUMMARY_BYTES = 1 << 16
 class LiveMachine:
     """Fills a machine from a stream. A new hello begins a new session."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
+        """`span_s`: what one point of its past covers; longer samples make longer ones."""
         self.machine = machine
         self.session: Session | None = None
+        self._span_ns = round(span_s * 1e9)
         self._cursor = 0
         self._offset_s = inf
         """From the machine's raw time to the viewer's: the smallest seen, of the frame that was
         least delayed."""
         self._suspects = 0
 
-    def take(self, messages: Sequence[wire.Message], now: float) -> None:
-        """Take messages that arrived at `now`. Raises wire.WireError for what cannot be true."""
-        for message in messages:
-            if isinstance(message, wire.Hello):
-                self._begin(message)
-                continue
-            if self.session is None:
-                raise wire.WireError("frames came before a hello")
-            self.session.apply(message)
+    def take(self, messages: Sequence[wire.Message], now: float | None = None) -> None:
+        """Take messages that arrived at `now`; None: their times are those of the machine's own
+        clock. Raises wire.WireError for what cannot be true."""
+        if messages and isinstance(messages[0], wire.Hello):
+            self._begin(messages[0])
+            messages = messages[1:]
+        session = self.session
+        if session is None:
+            raise wire.WireError("frames came before a hello")
+        for message in session.play(messages):
             if isinstance(message, wire.Frame):
-                self._offset_s = min(self._offset_s, now - message.time_ns / 1e9)
-                self._step(self.session, now)
+                at = session.unix(message.time_ns) if now is None else now
+                self._offset_s = min(self._offset_s, at - message.time_ns / 1e9)
+                first = session.frames == 2  # the numbers begin after one sample
+                due_ns = self._span_ns - session.hello.sample_ns // 2
+                if session.frames > 1 and (first or session.span_ns >= due_ns):
+                    self._step(session, at)
 
     def _begin(self, hello: wire.Hello) -> None:
         session = self.session = Session(hello, summary_bytes=SUMMARY_BYTES)
@@ -54,8 +61,6 @@ class LiveMachine:
         machine.absent = absent.get("busy_hz", absent.get("cycles", ""))
 
     def _step(self, session: Session, now: float) -> None:
-        if session.frames < 2:  # one frame alone is no span
-            return
         interval = session.take()
         suspects = session.suspect_samples - self._suspects
         self._suspects = session.suspect_samples

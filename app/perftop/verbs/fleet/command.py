@@ -20,6 +20,7 @@ from perftop.session.fleet.numbers import FIELDS
 from perftop.verbs.fleet import prometheus
 from perftop.verbs.fleet.live import LiveSource
 from perftop.verbs.fleet.prometheus import PrometheusSource
+from perftop.verbs.fleet.recordings import RecordingsSource
 
 MOST_FILE = 1 << 20
 """Bytes read of a file of hosts."""
@@ -48,11 +49,15 @@ class Source(Protocol):
     def now(self) -> float:
         """Unix seconds."""
 
+    @property
+    def over(self) -> bool:
+        """Nothing new will come."""
+
     async def run(self) -> None:
         """Feed the fleet until cancelled."""
 
 
-def source(options: Options) -> LiveSource | PrometheusSource:
+def source(options: Options) -> LiveSource | PrometheusSource | RecordingsSource:
     """Where the machines are told of. Raises Failed for options that contradict each other."""
     named = bool(options.hosts) or options.file is not None
     if options.prometheus is not None:
@@ -62,6 +67,8 @@ def source(options: Options) -> LiveSource | PrometheusSource:
         return PrometheusSource(options.prometheus, options.match or "", every_s)
     if options.match is not None:
         raise Failed("--match goes with --prometheus", USAGE)
+    if len(options.hosts) == 1 and Path(options.hosts[0]).is_dir() and options.file is None:
+        return RecordingsSource(Path(options.hosts[0]))
     hosts = names(options.hosts, options.file)
     return LiveSource(hosts, options.every_s or 1.0, remote=options.remote)
 
@@ -109,7 +116,7 @@ async def _lines(source: Source, count: int | None) -> int:
         await _first(source, over)
         while not over.is_set() and count != 0:
             told.write(source)
-            count = None if count is None else count - 1
+            count = 0 if source.over else None if count is None else count - 1
             if count != 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(over.wait(), source.every_s)

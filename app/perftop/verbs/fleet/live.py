@@ -27,6 +27,7 @@ class LiveSource:
 
     problem = ""
     moment = ""
+    over = False
 
     def __init__(
         self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None,
@@ -81,7 +82,7 @@ class _Ear:
             opens = ["live", "--host", host]
             opens += [] if remote is None else ["--remote", remote]
         self.machine = Machine(host, tuple(opens))
-        self._live = LiveMachine(self.machine)
+        self._live = LiveMachine(self.machine, every_s)
         self._clock = clock
 
     def take(self, messages: Sequence[wire.Message]) -> None:

@@ -24,6 +24,8 @@ MOST_BACK_S = 30 * 86400.0
 
 
 class PrometheusSource:
+    over = False
+
     def __init__(
         self, url: str, match: str = "", every_s: float = EVERY_S, *,
         clock: Callable[[], float] = time.time,

@@ -20,7 +20,7 @@ START = 1_700_000_000.0
 def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
     """A row after so many samples; frame n arrives `late_s` after n samples."""
     row = Row("n1")
-    live = LiveMachine(row)
+    live = LiveMachine(row, 0.1)
     live.take([machine.hello], START)
     for seq in range(samples + 1):
         live.take([machine.frame(seq)], START + seq * made.SAMPLE_NS / 1e9 + late_s)
