@@ -202,7 +202,10 @@ def _states(scene: Scene) -> list[list[Run]]:
         number: Run = (MISSING, "faint") if isnan(active) else (f"{active:.2f}", "text")
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
         found.append(_common(scene, runs, number))
-    return [*found, [(fit(method(scene), scene.size), "dim")]]
+    how = method(scene)
+    if len(how) > scene.size:  # then a note tells the rest
+        how = how.rpartition(" ")[0]
+    return [*found, [(fit(how, scene.size), "dim")]]
 
 
 def _state(scene: Scene, name: str) -> Run:

@@ -12,7 +12,7 @@ from perftop.base.times import length, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, merged
-from perftop.output.episode_costs import cost
+from perftop.output.episode_costs import STOLEN, cost, group
 from perftop.output.episode_words import depth, where
 from perftop.output.sentences import Part, sentence
 from perftop.samples.episode import Episode
@@ -60,7 +60,7 @@ def planned(width: int) -> EpisodeLayout:
 def summary(session: Session, episodes: Sequence[Episode], width: int) -> list[Run]:
     """The heading: how many episodes in how long a time, and how many of each kind."""
     lasted = length(max(0, session.known_ns - session.hello.raw_ns))
-    kinds = Counter(episode.kind for episode in episodes)
+    kinds = Counter(STOLEN[0] if group(e) == STOLEN else e.kind for e in episodes)
     known = [kind for kind in theme.EPISODES if kind in kinds]
     named = [f"{theme.EPISODES[kind]} {kinds[kind]} {kind}" for kind in known]
     short = [f"{theme.EPISODES[kind]} {kinds[kind]}" for kind in known]

@@ -17,7 +17,16 @@ from perftop.draw.theme import EPISODES
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.episodes.episode_list import Episodes
-from perftop.tui.episodes.lines import below, details, heading, line, planned, reasons, said
+from perftop.tui.episodes.lines import (
+    below,
+    details,
+    heading,
+    line,
+    planned,
+    reasons,
+    said,
+    summary,
+)
 from perftop.tui.screen.menu import Menu
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared.choice import Choice
@@ -304,6 +313,18 @@ def test_a_calm_machine_has_a_calm_list() -> None:
         assert kinds(run) == ["turbo-drop"]
 
     at_list(act)
+
+
+def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
+    session, _ = seen(guest())
+    found = [
+        Episode("neighbour", [0], 0, 1, 0.1, "hypervisor"),
+        Episode("steal", [0], 0, 1, 0.1, "hypervisor"),
+        Episode("neighbour", [1], 0, 1, 0.1, "sibling"),
+    ]
+    text = strips.text(summary(session, found, 100))
+    assert f"{EPISODES['neighbour']} 1 neighbour" in text
+    assert f"{EPISODES['steal']} 2 steal" in text
 
 
 def test_what_cannot_be_found_here_says_why() -> None:
