@@ -120,7 +120,7 @@ def _running(
     most = min(room, sentences.MOST)
     runs = _told(sentences.sentence(session.topology, worst, names, when=when, most=most), room)
     others = _more(session, groups[1:], room - width(runs))
-    room -= width(runs) + width(others)
+    room -= width(runs) + width(others) + 1  # evidence leaves the margin free
     for piece in pieces(worst[0].cause, worst[0].evidence):
         text = foreign(piece)
         if 3 + len(text) <= room:

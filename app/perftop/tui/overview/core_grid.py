@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual import events
 
 from perftop.base.format import GHZ, clock_unit
-from perftop.draw.strips import Run
+from perftop.draw.strips import Run, text
 from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
@@ -118,8 +118,10 @@ class CoreGrid(Cursor):
         assert session is not None
         found: list[list[Run]] = [rule(picture, session, self._interval)]
         self._panels = None
-        if room >= LEAST + len(found) + 1:
-            found.append([])
+        if room >= LEAST + len(found):
+            # An empty axis is gap enough.
+            if room > LEAST + len(found) and text(found[0]).strip():
+                found.append([])
             height = room - len(found)
             self._panels = panels(session, self._interval, self.size.width, height)
             found += self._panels.lines(session, self._interval, self.choice)

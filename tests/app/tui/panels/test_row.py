@@ -94,3 +94,14 @@ def test_a_click_on_a_task_selects_its_core() -> None:
         assert view.choice.cpu == 3
 
     play(Machine(cores=20), act, (160, 50))
+
+
+def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
+    async def act(run: Run) -> None:
+        await run.intervals(5, records=TASKS)
+        view, text = grid(run)
+        left = view.size.height - len(view.heads) - view.count - len(view._plan.below)
+        assert left == 5
+        assert any("what happened" in line for line in text)
+
+    play(Machine(cores=17), act, (120, 30))
