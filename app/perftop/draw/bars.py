@@ -28,10 +28,10 @@ def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[
     return runs
 
 
-def smt(states: Sequence[float], width: int, *, shapes: Sequence[Run] = _SMT) -> list[Run]:
+def smt(states: Sequence[float], width: int) -> list[Run]:
     """The four states of a core, in the order neither, lp0, lp1, both."""
     _, lp0, lp1, both = states
-    return stacked((both, lp0, lp1), shapes, width)
+    return stacked((both, lp0, lp1), _SMT, width)
 
 
 def single(share: float, width: int, thread: int | None) -> list[Run]:

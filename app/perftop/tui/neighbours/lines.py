@@ -18,6 +18,8 @@ from perftop.tui.shared.placed_column import Placed
 
 BARS = 110
 """Minimum width for the bars of threads."""
+MOST_ON = 24
+"""Columns of a list of CPUs; a longer one is told by their number."""
 WAITS = 0.2
 """Share of waiting from which it is bold."""
 
@@ -120,9 +122,9 @@ def job(one: Job, unit: ClockUnit, width: int) -> list[Run]:
     return shed(pieces, width, 3)
 
 
-def _on(cpus: list[int], most: int = 24) -> str:
+def _on(cpus: list[int]) -> str:
     text = ranges(cpus)
-    if len(text) > most:
+    if len(text) > MOST_ON:
         return f"{len(cpus)} CPUs"
     return f"CPU{'s' if len(cpus) > 1 else ''} {text}"
 
