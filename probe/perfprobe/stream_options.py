@@ -13,7 +13,7 @@ METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 _OPTIONS = (
     (("--source",), "NAME",
      "auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),
-    (("--sample",), "TIME", "how often the probe reads (default: 100ms at most)"),
+    (("--sample",), "TIME", "how often the probe reads (default: 100ms at most, exporter 1s)"),
     (("-c", "--cpus"), "LIST", "0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
     (("--smt-method",), "NAME", f"only this one: {', '.join(METHODS)}"),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from perftop.session.missing import BOUNDS, UNREAD, lasting
 from perftop.session.session import Session
 
 KEYS = {
-    family.BELOW: "turbo_ceiling_hz",
+    family.BELOW: "turbo_ceiling_hz busy_hz",
     family.CEILING: "turbo_ceiling_hz",
     family.BASE: "base_hz",
     family.TSC: "tsc_hz",
@@ -23,7 +23,7 @@ KEYS = {
     family.ENERGY: "energy_j",
     family.PROBE: "probe_cpu_s",
 }
-"""Families that are there or not as a whole, with the key of the reason."""
+"""Families that are there or not as a whole, with the keys of what they need."""
 QUOTED = re.compile(r'"[^"]*"')
 """In a reason this may be the name of somebody's program, which must not be told here."""
 MOST = 200
@@ -46,10 +46,10 @@ class Absent:
 
     def _why(self, key: str, *, absent: bool) -> str:
         """Why nobody has it, or else why some CPUs lack it; '' if all have it."""
-        for missing in self._reasons:
-            if missing.what == key and missing.cpus is not None:
+        for missing in (m for one in key.split() for m in self._reasons if m.what == one):
+            if missing.cpus is not None:
                 return f"{missing.why} (CPUs {ranges(missing.cpus)})"
-            if missing.what == key and absent:
+            if absent:
                 return missing.why
         return (BOUNDS if key == "smt" else UNREAD) if absent else ""
 

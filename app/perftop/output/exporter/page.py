@@ -176,8 +176,11 @@ class Page:
 
     def _episodes(self) -> Iterator[Family]:
         happened, packages = self.happened, self._packages
-        told = self.sums.package[self._session.sieve.turbo.cpus & self.sums.shown]
-        below = {(at, cause): 0.0 for at in np.unique(told).tolist() for cause in CAUSES}
+        session = self._session
+        clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
+        known = np.any([np.zeros_like(self.sums.shown), *clocks], axis=0) & self.sums.shown
+        told = np.unique(self.sums.package[known & session.sieve.turbo.cpus]).tolist()
+        below = {(at, cause): 0.0 for at in told for cause in CAUSES}
         by_cause: tuple[tuple[Heading, Mapping[tuple[int, str], float]], ...] = (
             (family.BELOW, below | happened.below_s),
             (family.BELOW_CYCLES, happened.below_cycles),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import awkward
 import pytest
 from exported import messages
@@ -112,6 +114,25 @@ def test_what_a_guest_lacks_is_absent_and_told_with_its_reason() -> None:
     assert all(missing.values())
     modes = {labels[0] for labels, _ in named(found, "perftop_cpu_seconds_total")}
     assert modes == {"busy", "idle", "steal"}
+
+
+def test_a_ceiling_without_a_clock_says_nothing_of_time_below_it() -> None:
+    """0 would say that no core was ever below it."""
+    given = messages("turbo-drop,cpus=4", 2)
+    hello = given[0]
+    assert isinstance(hello, wire.Hello)
+    fields = {name: getattr(hello, name) for name in hello.__slots__}
+    fields["blocks"] = [
+        dataclasses.replace(block, counters=[
+            dataclasses.replace(c, key=f"not_{c.key}") if c.key in {"cycles", "aperf"} else c
+            for c in block.counters
+        ])
+        for block in hello.blocks
+    ]  # fmt: skip
+    found = shown(fed([wire.Hello(**fields), *given[1:]])[1])
+    assert ("perftop_ceiling_hertz", "0") in found
+    assert not [*named(found, "perftop_below_ceiling_seconds_total")]
+    assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in found}
 
 
 def test_before_a_second_frame_nothing_is_known() -> None:
