@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "output": "base process samples session wire",
     "output/why": "base samples session output wire",
     "output/export": "base process samples session output wire",
-    "output/exporter": "base samples session output wire",
+    "output/exporter": "base process samples session output wire",
     "tui/shared": "base samples session output draw",
     "tui/panels": SHOWN,
     "tui/frame": f"{SHOWN} process",

@@ -1,5 +1,5 @@
-"""A unix socket for readers on this machine: made, taken over from systemd, given back; and who is
-at the other end."""
+"""Sockets that listen: handed over by the service manager, or made at a path; and who is at the
+other end of one."""
 
 from __future__ import annotations
 
@@ -15,86 +15,113 @@ from pathlib import Path
 
 from perftop.base.errors import USAGE, Failed
 
-FIRST_FD = 3
-"""The first descriptor that systemd hands over."""
+FIRST_FD, MOST_FDS = 3, 8
+"""sd_listen_fds(3): the number of the first socket that is handed over; how many are taken."""
 SO_PEERGROUPS = 59
-WAITING = 64
-"""Readers that may wait to be let in."""
+BACKLOG = 128
+"""Connections that the kernel holds until they are taken."""
+MENDS = {
+    errno.EADDRINUSE: "another program listens there: end it, or give another place",
+    errno.EADDRNOTAVAIL: "no interface here has that address",
+    errno.EACCES: "no right to it: a port from 1024 on, or a directory of your own",
+    errno.EPERM: "no right to it: a port from 1024 on, or a directory of your own",
+    errno.ENOENT: "make its directory first",
+}
 _CREDENTIALS = struct.Struct("3i")
 
 
+def inherited() -> list[socket.socket]:
+    """The sockets that the service manager listens on for us; none without one. The probe must not
+    take them for its own, so the environment forgets them."""
+    pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    found = []
+    for fd in range(FIRST_FD, FIRST_FD + min(int(count[:3]), MOST_FDS)):
+        try:
+            one = socket.socket(fileno=fd)
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        except OSError as error:
+            raise Failed(f"descriptor {fd} of LISTEN_FDS is no socket: {error.strerror}") from None
+        if not listens or one.type != socket.SOCK_STREAM:
+            raise Failed(f"descriptor {fd} of LISTEN_FDS does not listen for streams")
+        os.set_inheritable(fd, False)
+        one.setblocking(False)
+        found.append(one)
+    return found
+
+
+def handed_over() -> socket.socket | None:
+    """The one unix socket that the service manager hands over; None: it hands over nothing."""
+    found = inherited()
+    if len(found) > 1 or any(one.family != socket.AF_UNIX for one in found):
+        raise Failed("systemd hands over something else than one unix socket", USAGE)
+    return found[0] if found else None
+
+
 @contextlib.contextmanager
-def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
-    """The socket to listen on: systemd's if it has one for us, else one at `path`, for us alone or
-    for a group as well. Raises Failed."""
-    given = _given()
-    if given is not None:
-        with given:
-            yield given
-        return
-    if path is None:
-        raise Failed("serve: say where by --socket PATH, or let systemd hand over a socket", USAGE)
-    with _made(path, group) as made:
+def at_path(path: Path, group: int | None = None) -> Iterator[socket.socket]:
+    """A socket for its owner alone, or for a group as well. It is removed at the end. Raises Failed
+    if one lies there that somebody listens on, or what is no socket."""
+    _clear(path)
+    one = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)  # from the first moment on for its owner alone
+    try:
+        bound(one, str(path), f"unix:{path}")
+    finally:
+        os.umask(before)
+    with one:
         ours = path.lstat()
         try:
-            yield made
+            _admit(path, group)
+            yield one
         finally:
-            with contextlib.suppress(OSError):  # somebody else's lies there, or nothing
+            with contextlib.suppress(OSError):  # another may have taken its place
                 if os.path.samestat(ours, path.lstat()):
                     path.unlink()
 
 
-def _given() -> socket.socket | None:
-    """A listening socket from the service manager; None: there is none for this process."""
-    pid, count = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS"))
-    os.environ.pop("LISTEN_FDNAMES", None)
-    if pid != str(os.getpid()):
-        return None
-    if count != "1":
-        raise Failed(f"serve: systemd hands over {count} sockets, and one is needed", USAGE)
-    os.set_inheritable(FIRST_FD, False)
-    given = socket.socket(fileno=FIRST_FD)
-    kind = given.family, given.type, given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    if kind != (socket.AF_UNIX, socket.SOCK_STREAM, 1):
-        raise Failed("serve: systemd hands over what is no listening unix stream socket", USAGE)
-    return given
-
-
-def _made(path: Path, group: int | None) -> socket.socket:
-    _clear(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        mask = os.umask(0o177)  # it must not be open to others for a moment
+def _admit(path: Path, group: int | None) -> None:
+    if group is not None:
         try:
-            made.bind(str(path))
-        finally:
-            os.umask(mask)
-        if group is not None:
             os.chown(path, -1, group)
             path.chmod(0o660)
-        made.listen(WAITING)
-    except OSError as error:
-        made.close()
-        raise Failed(f"cannot listen at {path}: {error.strerror or error}") from None
-    return made
+        except OSError as error:
+            raise refused(f"unix:{path}", error) from None
 
 
 def _clear(path: Path) -> None:
-    """Removes a socket that nobody listens to any more. Raises Failed for all else that is
-    there."""
+    """Removes a socket that nobody listens on, as a killed program leaves it."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise Failed(f"{path} is there, and is no socket")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as test:
-            test.settimeout(1)
-            found = test.connect_ex(str(path))
-        if found != errno.ECONNREFUSED:
-            raise Failed(f"somebody serves at {path} already: perftop attach unix:{path}")
-        path.unlink()
-    except FileNotFoundError:
-        return
+            raise Failed(f"cannot listen on unix:{path}: it is there already, and no socket")
+        with socket.socket(socket.AF_UNIX) as test:
+            test.setblocking(False)
+            refuses = test.connect_ex(str(path)) == errno.ECONNREFUSED
+        if refuses:
+            path.unlink()
     except OSError as error:
-        raise Failed(f"cannot listen at {path}: {error.strerror or error}") from None
+        if error.errno != errno.ENOENT:
+            raise refused(f"unix:{path}", error) from None
+
+
+def bound(one: socket.socket, address: str | tuple[object, ...], where: str) -> None:
+    """Makes a new socket listen. Raises Failed, and closes it."""
+    try:
+        one.bind(address)
+        one.listen(BACKLOG)
+        one.setblocking(False)
+    except OSError as error:
+        one.close()
+        raise refused(where, error) from None
+
+
+def refused(where: str, error: Exception) -> Failed:
+    number = error.errno if isinstance(error, OSError) else None
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    mend = MENDS.get(number or 0)
+    return Failed(f"cannot listen on {where}: {why}" + (f"; {mend}" if mend else ""))
 
 
 def group_id(name: str) -> int:

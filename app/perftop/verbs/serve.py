@@ -8,14 +8,15 @@ import contextlib
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perftop.base.errors import Failed, complain
+from perftop.base.errors import USAGE, Failed, complain
 from perftop.process.probe_stream import Stream, spawn
 from perftop.process.readers import Readers
 from perftop.process.signals import ENDS, heed, ignore
-from perftop.process.unix_socket import listening, may_read
+from perftop.process.unix_socket import at_path, handed_over, may_read
 
 REST_S = 10.0
 """Seconds without a reader after which the probe rests."""
@@ -29,6 +30,20 @@ class Options:
     """Where to listen; None: systemd hands a socket over."""
     group: int | None = None
     """Its members may read, too."""
+
+
+@contextlib.contextmanager
+def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
+    """systemd's socket if it has one for us, else one at the path. Raises Failed."""
+    given = handed_over()
+    if given is not None:
+        with given:
+            yield given
+    elif path is None:
+        raise Failed("serve: say where by --socket PATH, or let systemd hand over a socket", USAGE)
+    else:
+        with at_path(path, group) as made:
+            yield made
 
 
 def run(options: Options) -> int:

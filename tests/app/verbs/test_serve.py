@@ -23,9 +23,9 @@ from perfprobe import wire
 from perftop.process import probe_stream
 from perftop.process.launch import probe_command
 from perftop.process.readers import MOST, Readers
-from perftop.process.unix_socket import listening
 from perftop.recording import file
 from perftop.verbs import serve
+from perftop.verbs.serve import listening
 
 HELLO = made.hello([made.REF])
 SOURCE = ("--source", "sim:idle,cpus=4,speed=10", "--sample", "100ms")

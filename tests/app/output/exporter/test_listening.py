@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from perftop.base.errors import Failed
-from perftop.output.exporter.listening import inherited, listening, public, told
+from perftop.output.exporter.listening import listening, public, told
+from perftop.process.unix_socket import inherited
 
 
 def status(asked: str) -> tuple[int, str]:
