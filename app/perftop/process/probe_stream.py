@@ -130,8 +130,14 @@ async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
     that was restarted."""
     place = probe.place
     stream = _FarStream(probe, place, anew=anew) if place else _ProbeStream(probe)
-    try:
+    async with _closing(stream):
         yield stream
+
+
+@asynccontextmanager
+async def _closing(stream: _FarStream | _ProbeStream) -> AsyncIterator[None]:
+    try:
+        yield
     except Failed as failed:
         await stream.close(failed)
     except BaseException:
@@ -139,6 +145,17 @@ async def attached(probe: Feed, *, anew: bool = False) -> AsyncIterator[Stream]:
         raise
     else:
         await stream.close()
+
+
+@asynccontextmanager
+async def connected(
+    argv: Sequence[str], count: Callable[[int], None] = lambda _: None
+) -> AsyncIterator[Stream]:
+    """One connection, for readers that try again themselves: it ends when it breaks. `count`: is
+    told how many bytes have come, each time."""
+    stream = _ProbeStream(started(argv), count)
+    async with _closing(stream):
+        yield stream
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isfinite
@@ -10,7 +11,7 @@ from math import isfinite
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.process import launch, ssh
-from perftop.process.probe_stream import spawn
+from perftop.process.probe_stream import connected
 from perftop.process.side_by_side import Link, listen
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.live_machine import LiveMachine
@@ -18,6 +19,8 @@ from perftop.session.fleet.machine import Machine
 
 MOST_HOSTS = 64
 """More are Prometheus's business."""
+RATE_S = 10.0
+"""Span of the mean of bytes a second."""
 SIMULATED = "sim:"
 """A name that begins so is a simulated machine here, to try the screen."""
 
@@ -42,6 +45,9 @@ class LiveSource:
             raise Failed(text, USAGE)
         self.every_s, self._clock = every_s, clock
         self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
+        self._bytes = 0
+        self._read: deque[tuple[float, int]] = deque()
+        """Moments, and bytes received until then."""
         self._ears = [_Ear(host, every_s, remote, clock) for host in hosts]
         self.fleet = Fleet([ear.machine for ear in self._ears])
 
@@ -53,10 +59,27 @@ class LiveSource:
         shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
         lost = sum(m.frames_lost for m in self.fleet.answering)
         found = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
-        return [*found, f"frames lost {lost}"]
+        return [*found, f"{self._rate():.0f} kB/s", f"frames lost {lost}"]
+
+    def _count(self, read: int) -> None:
+        self._bytes += read
+
+    def _rate(self) -> float:
+        """kB a second over the last RATE_S."""
+        now = self._clock()
+        self._read.append((now, self._bytes))
+        while self._read[0][0] < now - RATE_S:
+            self._read.popleft()
+        since, before = self._read[0]
+        return (self._bytes - before) / (now - since) / 1e3 if now > since else 0.0
 
     async def run(self) -> None:
-        await listen([Link(partial(spawn, ear.argv), ear, self.every_s) for ear in self._ears])
+        await listen(
+            [
+                Link(partial(connected, ear.argv, self._count), ear, self.every_s)
+                for ear in self._ears
+            ]
+        )
 
     def travel(self, _: int) -> bool:
         return False

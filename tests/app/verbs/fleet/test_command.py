@@ -13,6 +13,7 @@ import pytest
 from waiting import until
 
 from perftop.base.errors import Failed
+from perftop.process import side_by_side
 from perftop.session.fleet.machine import Machine
 from perftop.verbs.fleet.command import names
 from perftop.verbs.fleet.live import LiveSource
@@ -90,3 +91,28 @@ def test_without_a_terminal_the_screen_names_json() -> None:
     done = command.here("fleet", "sim:idle")
     assert done.returncode == 2
     assert "--json" in done.stderr
+
+
+def test_a_link_that_breaks_says_why_at_once_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "WAITS_S", (0.2,))
+    hosts = fake_ssh.install(tmp_path, monkeypatch)
+    hosts.set("n1", "run sim:steady,cpus=2")
+
+    async def scenario() -> None:
+        source = LiveSource(["n1"], 0.1)
+        task = asyncio.create_task(source.run())
+        machine = source.fleet.machines["n1"]
+        await until(lambda: machine.answers, "it answers")
+        hosts.set("n1", "refused")
+        hosts.cut("n1")
+        await until(lambda: "refused" in machine.why, "why it is not there any more")
+        assert machine.past.times
+        hosts.set("n1", "run sim:steady,cpus=2")
+        await until(lambda: machine.answers, "it is back")
+        assert "kB/s" in " ".join(source.facts())
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(scenario())
