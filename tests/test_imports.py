@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "recording": "base samples session wire",
     "output": "base process samples session wire",
     "output/why": "base samples session output wire",
+    "output/summary": "base samples session output output/why wire",
     "output/export": "base process samples session output wire",
     "output/exporter": "base process samples session output wire",
     "tui/shared": "base samples session output draw",

@@ -60,6 +60,11 @@ def span_ns(text: str) -> int:
     return length
 
 
+def place(text: str) -> int | str:
+    """A time of day as it is, or a length of time in ns."""
+    return text if ":" in text else span_ns(text)
+
+
 def count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:12]) < 10**9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count")

@@ -29,6 +29,7 @@ from perftop.arguments import (
     count,
     following,
     held,
+    place,
     span_ns,
     split,
 )
@@ -111,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_export(verbs)
     _add_exporter(verbs, machine)
     _add_serve(verbs, watch)
+    _add_summary(verbs)
     _add_why(verbs, watch)
     machine_verbs.add(verbs, machine)
     parser.set_defaults(verbs=tuple(verbs.choices))
@@ -271,6 +273,19 @@ def _add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
             help=f"print {text}",
         )  # fmt: skip
     exporter.set_defaults(verb=_exporter)
+
+
+def _add_summary(verbs: Any) -> None:
+    summary = verbs.add_parser("summary", help="a recording summed up, whole or phase by phase")
+    summary.add_argument("file", type=Path, metavar="FILE", help="what record has written")
+    summary.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
+    for name, text in (("from", "where it begins"), ("to", "where it ends")):
+        summary.add_argument(
+            f"--{name}", dest={"from": "since", "to": "until"}[name], type=place,
+            metavar="TIME", help=f"{text}: 30s after the start, or 12:03:05",
+        )  # fmt: skip
+    summary.add_argument("--json", action="store_true", help="one JSON object a phase")
+    summary.set_defaults(verb=_summary)
 
 
 def _add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
@@ -454,6 +469,15 @@ def _stat(options: argparse.Namespace) -> int:
                 for name, argv in each
             ]
         )
+
+
+def _summary(options: argparse.Namespace) -> int:
+    from perftop.verbs import summary
+
+    by_mark = options.by is not None
+    return summary.run(
+        summary.Options(options.file, by_mark, options.since, options.until, options.json)
+    )
 
 
 def _why(options: argparse.Namespace) -> int:

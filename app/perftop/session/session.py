@@ -239,6 +239,16 @@ class Session:
         self._rested = interval.resting
         return interval
 
+    def begin_anew(self) -> None:
+        """All that sums up the run begins with the next sample; what was learned, episodes and
+        marks stay."""
+        self.run = nothing(self.sieve, self.now_ns)
+        self.distribution = Distribution(self.shown)
+        cpus, times = [*self.position], self.run_times
+        self._losses, self.run_times = Losses(cpus), RunTimes(cpus)
+        self.run_times.every_task, self.run_times.root = times.every_task, times.root
+        self.frames, self.suspect_samples = min(self.frames, 1), 0
+
     @property
     def span_ns(self) -> int:
         """How long the current interval has lasted."""

@@ -164,6 +164,16 @@ class Extremes:
     def machine(self, key: str) -> dict[str, float]:
         return self._at(INDEX[key])
 
+    def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
+        """Of the machine's samples; NaN if there are none."""
+        if not self._kept.shape[1]:
+            return [float("nan")] * len(shares)
+        column = self._kept[:, INDEX[key]]
+        known = column[np.isfinite(column)]
+        if not len(known):
+            return [float("nan")] * len(shares)
+        return [float(np.percentile(known, 100 * share)) for share in shares]
+
     def cpu(self, key: str, row: int) -> dict[str, float]:
         return self._at(self._column(key) + row)
 

@@ -1,0 +1,152 @@
+"""The phases of a recording as a table of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite, nan
+
+from perftop.base.format import clock as ghz
+from perftop.base.format import many, percent, plain
+from perftop.base.text import safe
+from perftop.base.times import clock, length
+from perftop.output.episode_words import depth, where
+from perftop.output.summary.phase import SHARES, Phase
+from perftop.output.why.phrases import SIGNS, of_cycles
+from perftop.session.session import Session
+
+ROWS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("util", "busy", "%", percent),
+    ("busy_hz", "clock", "GHz", ghz),
+    ("lost_ratio", "lost", "%", percent),
+    ("ipc", "IPC", "", plain),
+    ("kernel_cycles", "in the kernel", "%", percent),
+    ("involuntary", "involuntary", "%", percent),
+    ("steal", "steal", "%", percent),
+)
+"""Key, label and unit of the rows, and how a value is shown."""
+LABEL, CELL, WIDTH = 19, 7, 80
+SIDE_BY_SIDE = 3
+"""Most phases that stand side by side; of more each has a row."""
+MOST_NAME = 15
+
+
+def sentence(phases: Sequence[Phase]) -> str:
+    """What each phase loses most to."""
+    told = []
+    for one in phases:
+        first = one.findings[0] if one.findings and one.findings[0].share >= 0.01 else None
+        name = safe(one.label, MOST_NAME)
+        if first is None:
+            told.append(f"{name} loses less than 1 %")
+        else:
+            what = of_cycles(first.cause)
+            told.append(f"{name} loses {percent(first.share)} % of its {what} to {first.by}")
+    return "; ".join(told) + "."
+
+
+def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
+    """`phases`: empty where the recording was not divided."""
+    found = [sentence(phases) if phases else whole.answer, ""]
+    if not phases:
+        found += _alone(whole)
+    elif len(phases) <= SIDE_BY_SIDE:
+        found += _beside([*phases, whole])
+    else:
+        found += _below([*phases, whole])
+    found += ["", *_causes(session, phases or [whole])]
+    samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
+    return [*found, f"{samples}, {session.lost or 'none'} lost."]
+
+
+def _heading(*cells: str) -> str:
+    return f"{'':{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells)
+
+
+def _alone(whole: Phase) -> list[str]:
+    """One phase: its percentiles."""
+    names = ("mean", *SHARES, "min", "max")
+    found = [
+        f"from {clock(whole.start)} for {length(round(whole.elapsed_s * 1e9))}",
+        _heading(*names),
+    ]
+    for key, label, unit, show in ROWS:
+        measure = whole.line["machine"][key]
+        if measure is not None:
+            values = {**whole.percentiles[key], **measure}
+            cells = "".join(f"{show(_number(values[name])):>{CELL}}" for name in names)
+            found.append(f"{label:<14}{unit:>{LABEL - 14}}{cells}")
+    return found + _machine([whole], 1)
+
+
+def _number(value: float | None) -> float:
+    return nan if value is None else value
+
+
+def _beside(phases: Sequence[Phase]) -> list[str]:
+    wide = 2 * CELL
+    found = [
+        f"{'':{LABEL}}" + "".join(f"{safe(one.label, MOST_NAME):>{wide}}" for one in phases),
+        _heading(*["mean", "p5"] * len(phases)),
+        f"{'from':<{LABEL}}" + "".join(f"{clock(one.start):>{wide}}" for one in phases),
+    ]
+    for key, label, unit, show in ROWS:
+        if any(isfinite(one.mean(key)) for one in phases):
+            cells = "".join(
+                f"{show(one.mean(key)):>{CELL}}{show(one.percentiles[key]['p5']):>{CELL}}"
+                for one in phases
+            )
+            found.append(f"{label:<14}{unit:>{LABEL - 14}}{cells}")
+    return found + _machine(phases, 2)
+
+
+def _machine(phases: Sequence[Phase], cells: int) -> list[str]:
+    """What has no percentiles."""
+    rows = (
+        ("length", "s", lambda one: one.elapsed_s),
+        ("both threads", "%", lambda one: 100 * one.both),
+        ("power", "W", _power_w),
+        ("energy", "kJ", lambda one: _number(one.line["energy_j"]) / 1e3),
+    )
+    found = []
+    for label, unit, of in rows:
+        values = [of(one) for one in phases]
+        if any(map(isfinite, values)):
+            shown = (f"{value:.{2 if unit == 'kJ' else 1}f}" if isfinite(value) else "n/a"
+                     for value in values)  # fmt: skip
+            told = "".join(f"{text:>{CELL}}{'':{CELL * (cells - 1)}}" for text in shown)
+            found.append(f"{label:<14}{unit:>{LABEL - 14}}{told}".rstrip())
+    return found
+
+
+def _power_w(one: Phase) -> float:
+    return _number(one.line["energy_j"]) / one.elapsed_s if one.elapsed_s > 0 else nan
+
+
+def _below(phases: Sequence[Phase]) -> list[str]:
+    """A row each, with means."""
+    rows = [row for row in ROWS if any(isfinite(one.mean(row[0])) for one in phases)][:6]
+    heads = [f"{label.split()[-1][:6]} {unit}".strip() for _, label, unit, _ in rows]
+    found = [f"{'phase':<{LABEL - 3}}{'s':>{CELL}}" + "".join(f"{head:>9}" for head in heads)]
+    for one in phases:
+        cells = "".join(f"{show(one.mean(key)):>9}" for key, _, _, show in rows)
+        name = safe(one.label, MOST_NAME)
+        found.append(f"{name:<{LABEL - 3}}{one.elapsed_s:>{CELL}.1f}{cells}")
+    return found
+
+
+def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
+    found = []
+    for one in phases:
+        for i, (cause, worst) in enumerate(one.worst):
+            name = safe(one.label, MOST_NAME) if i == 0 and phases[1:] else ""
+            parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
+            if worst is not None:
+                parts.append(f"worst {clock(session.unix(worst.start_ns))}")
+                parts += [f"on {where(session.topology, worst.cpus, 12)}"]
+                parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
+            sign = SIGNS.get(cause.cause[0], " ")
+            head = f"{name:<{MOST_NAME if phases[1:] else 0}}{sign} "
+            while len(told := head + ", ".join(parts)) > WIDTH:
+                parts.pop()
+            found.append(told)
+    return found

@@ -1,0 +1,116 @@
+"""`perftop summary` of recordings of simulated machines: whole, by mark, and a part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import exported
+import pytest
+from pieces import messages
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.verbs.summary import Options, run
+
+SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
+DROP_S = 8.0, 12.1
+MARKS = {2.0: "load", 7.95: "solve", 12.15: "store"}
+"""Seconds after the start; the drop fills the second phase."""
+SHARE = 620 / 3500
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    hello, found = messages(SPEC, 200)
+    left = dict(MARKS)
+    timed: list[wire.Message] = []
+    for message in found:
+        for at in [at for at in left if message.time_ns - hello.raw_ns >= at * 1e9]:
+            label = {"label": left.pop(at)}
+            timed.append(wire.Note("mark", message.time_ns, "recorder", label))
+        timed.append(message)
+    return exported.record(tmp_path / "run.perftop", [hello, *timed])
+
+
+def told(options: Options, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert run(options) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def phases(options: Options, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    return {line["label"]: line for line in map(json.loads, told(options, capsys))}
+
+
+def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = phases(Options(recording, by_mark=True, json=True), capsys)
+    assert [*found] == ["load", "solve", "store", "whole"]
+    assert [found[name]["lost_ratio"] for name in ("load", "solve", "store")] == pytest.approx(
+        [0, SHARE * 4.1 / 4.2, 0], abs=0.01
+    )
+    assert found["solve"]["elapsed_s"] == pytest.approx(4.2, abs=0.11)
+    assert found["whole"]["lost_ratio"] == pytest.approx(SHARE * 4.1 / 20, abs=0.003)
+    (cause, *_) = found["solve"]["causes"]
+    assert (cause["kind"], cause["cause"]) == ("turbo-drop", "power-pl1")
+    clocks = {name: line["machine"]["busy_hz"]["mean"] for name, line in found.items()}
+    assert clocks["load"] - clocks["solve"] == pytest.approx(620e6 * 4.1 / 4.2, rel=0.05)
+    joules = sum(found[name]["energy_j"] for name in ("load", "solve", "store"))
+    assert joules < found["whole"]["energy_j"], "what is before the first mark is left out"
+
+
+def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = Options(recording, since=9 * 10**9, until=11 * 10**9, json=True)
+    line = phases(part, capsys)["whole"]
+    assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
+    assert line["lost_ratio"] == pytest.approx(SHARE, rel=0.02)
+
+
+def test_percentiles_are_in_their_order(
+    recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = phases(Options(recording, json=True), capsys)["whole"]["machine"]["busy_hz"]
+    order = [measure[name] for name in ("min", "p5", "p50", "p95", "p99", "max")]
+    assert order == sorted(order)
+    assert measure["p5"] < measure["mean"] < measure["p95"]
+
+
+@pytest.mark.parametrize("by_mark", [False, True])
+def test_text_fits_and_begins_with_the_answer(
+    recording: Path, capsys: pytest.CaptureFixture[str], by_mark: bool
+) -> None:
+    lines = told(Options(recording, by_mark=by_mark), capsys)
+    assert "power limit PL1" in lines[0]
+    assert max(map(len, lines[1:])) <= 80
+    assert any(line.startswith("clock") for line in lines)
+
+
+def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hello, found = messages(SPEC, 100)
+    timed: list[wire.Message] = []
+    for i, message in enumerate(found):
+        if i % 20 == 0:
+            timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
+        timed.append(message)
+    path = exported.record(tmp_path / "run.perftop", [hello, *timed])
+    lines = told(Options(path, by_mark=True), capsys)
+    assert sum(line.startswith("step ") for line in lines) >= 5
+
+
+@pytest.mark.parametrize(
+    "options", [{"since": 100 * 10**9}, {"since": 2 * 10**9, "until": 10**9}, {"since": "99:00"}]
+)
+def test_a_time_that_holds_nothing_is_refused(recording: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(Failed):
+        run(Options(recording, **options))
+
+
+def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
+    path = exported.record(tmp_path / "run.perftop", [*_flat()])
+    with pytest.raises(Failed, match="no mark"):
+        run(Options(path, by_mark=True))
+
+
+def _flat() -> list[wire.Message]:
+    hello, found = messages(SPEC, 20)
+    return [hello, *found]
