@@ -230,6 +230,13 @@ class FleetApp(App[None]):
             await self._opener(machine.opens)
             self.page.anew()
 
+    @work(exclusive=True, group="open")
+    async def action_why(self) -> None:
+        machine = self.page.look.selected
+        if machine is not None and machine.opens:
+            await self._opener(("why", *machine.opens[1:]))
+            self.page.anew()
+
     async def _beside(self, arguments: Sequence[str]) -> None:
         """A perftop of its own on this terminal. The fleet goes on listening meanwhile."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
@@ -240,7 +247,7 @@ class FleetApp(App[None]):
             except asyncio.CancelledError:
                 child.terminate()
                 raise
-            if status not in {0, 130}:  # its message stands on the terminal
+            if status not in {0, 130} or arguments[0] == "why":  # what it says is still to be read
                 await asyncio.to_thread(input, "\nenter: back to the fleet ")
 
     def _handle_exception(self, error: Exception) -> None:

@@ -22,6 +22,7 @@ KEYS = (
     Key("time", "3", "view('time')", "3", "time", "a number of each machine over ten minutes"),
     Key("episodes", "4", "view('episodes')", "4", "episodes", "what happened on all machines"),
     Key("open", "enter", "open", "↵", "open", "the selected machine alone; q comes back"),
+    Key("why", "w", "why", "w", "why", "what costs the selected machine most, in a dozen lines"),
     Key("next", "n", "next(1)", "n", "next episode", "to the next machine with an episode"),
     Key("filter", "slash", "filter", "/", "filter", "only machines that match; Esc shows all"),
     Key("sort", "s", "sort(1)", "s", "sort", "by the next column; a click on a title does it too"),

@@ -101,7 +101,7 @@ def heat(look: Look, height: int) -> list[Line]:
     lines = _legend(look)
     if made.racked:
         lines.append((_titles(look, made), "calm"))
-    inks = theme.letters("perftop-dark")
+    inks = theme.letters(look.theme)
     for y in range(len(made.labels)):
         lines.append((_row(look, made, y, inks), "calm"))
     if made.racked and made.size >= 4:

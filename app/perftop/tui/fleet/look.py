@@ -60,6 +60,7 @@ class Look:
     """The filter that is being typed; None: none is."""
     running: list[Happening] = field(default_factory=list)
     ascii: bool = False
+    theme: str = "perftop-dark"
     mouse: dict[int, str] = field(default_factory=dict)
     """What a click on a line means, by line: a machine's name."""
 

@@ -50,6 +50,7 @@ class FleetScreen(Widget, can_focus=True):
         if look.width < 1 or look.height < 1:
             return
         self._fill(look)
+        look.theme = self.app.current_theme.name
         look.rows = look.fleet.rows(look.sight, look.now)
         if not self._touched or look.chosen not in look.fleet.machines:
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)

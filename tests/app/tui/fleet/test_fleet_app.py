@@ -158,7 +158,10 @@ def test_enter_opens_the_selected_machine() -> None:
             await pilot.pause()
             await pilot.press("down", "enter")
             await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-            assert opened == [("live", "--host", app.page.look.chosen)]
+            name = app.page.look.chosen
+            await pilot.press("w")
+            await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
+            assert opened == [("live", "--host", name), ("why", "--host", name)]
 
     asyncio.run(scenario())
 
