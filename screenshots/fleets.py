@@ -40,12 +40,12 @@ CALM = Story()
 class Made:
     """A source of the app that stands still."""
 
-    every_s = 1.0
     problem = moment = ""
     now = NOW
 
     def __init__(self, fleet: Fleet, what: str, facts: Sequence[str] = ()) -> None:
         self.fleet, self.what, self._facts = fleet, what, facts
+        self.every_s = 15.0 if what.startswith("prometheus") else 1.0
 
     def facts(self) -> Sequence[str]:
         return self._facts

@@ -57,7 +57,9 @@ class Picture:
     replayed: bool = False
     """From a file, at what the keys lead to."""
     fleet: Callable[[], Fleet] | None = None
-    """Many machines, in place of the scenario."""
+    """Many machines; the scenario says where they are."""
+    facts: tuple[str, ...] = ()
+    """What they cost."""
 
 
 PICTURES = [
@@ -85,8 +87,24 @@ PICTURES = [
         ("space", "n", "n", "n", "3", "v"),
         replayed=True,
     ),
-    Picture("fleet", "over ssh", 0, (160, 50), ("down", "down"), fleet=fleets.small),
-    Picture("fleet-400", "prometheus http://mon:9090", 0, (160, 50), ("2", "n"), fleet=fleets.many),
+    Picture(
+        "fleet",
+        "over ssh",
+        0,
+        (160, 50),
+        ("down", "down"),
+        fleet=fleets.small,
+        facts=("0.03 % there", "49 kB/s", "frames lost 0"),
+    ),
+    Picture(
+        "fleet-400",
+        "prometheus http://mon:9090",
+        0,
+        (160, 50),
+        ("2", "n"),
+        fleet=fleets.many,
+        facts=("214 kB/s",),
+    ),
 ]
 
 
@@ -150,7 +168,7 @@ async def draw_replay(picture: Picture) -> str:
 
 async def draw_fleet(picture: Picture) -> str:
     assert picture.fleet is not None
-    source = fleets.Made(picture.fleet(), picture.scenario, ("0.03 % there", "frames lost 0"))
+    source = fleets.Made(picture.fleet(), picture.scenario, picture.facts)
     app = FleetApp(source, cpu_clock=lambda: 0.0)
     async with app.run_test(size=picture.size) as pilot:
         await pilot.pause()
