@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from perftop.tui.overview.chart_axis import Span
 from perftop.tui.shared.column_ring import Lookup, Ring
 
 WIDEST = 4
-"""Columns in a bin while the history is short, so that it does not leave most of a chart empty."""
+"""Most columns in a bin while the history is short, so that it does not leave most of a chart
+empty."""
+_SHORTER = 0.6, 0.8
+"""Parts of the usual bin that are bins while the history is short."""
 _STEADY = 3
 """Intervals of another length after which bins change theirs; one alone was only late."""
 
@@ -37,20 +41,31 @@ class Past:
         self.span = Span(0, 1, 1, 0, 0, 0)
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
-        """Looks up `columns` up to the end of this interval. Columns are whole intervals, as many
-        as the window needs at least."""
-        step_ns = self._step(interval)
-        bin_ns = step_ns * max(1, -(-round(window_s * 1e9) // (columns * step_ns)))
+        """Looks up `columns` up to the end of this interval. Bins are whole samples: as long as an
+        interval, or as the window needs, once there is enough history for it."""
         now_ns, history = interval.time_ns, self._session.history
         first_ns = None if history is None else history.first_ns
-        end_ns = -(-now_ns // bin_ns) * bin_ns
         since_ns = now_ns if first_ns is None else min(first_ns - 1, now_ns - 1)
-        known = (end_ns - since_ns - 1) // bin_ns + 1
-        wide = next((w for w in (WIDEST, 2) if known * w <= columns), 1)
+        for bin_ns, wide in self._bins(self._step(interval), columns, window_s):
+            end_ns = -(-now_ns // bin_ns) * bin_ns
+            known = (end_ns - since_ns - 1) // bin_ns + 1
+            if known * wide <= columns:
+                break
         known = min(known * wide, columns // wide * wide)
         self.span = Span(end_ns, bin_ns, wide, columns, known, now_ns)
         if history is not None:
             self._ring.read(history, end_ns, bin_ns, self.span.bins, now_ns)
+
+    def _bins(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
+        """Lengths of bins with their columns, from those that spread the history most."""
+        sample_ns = self._session.hello.sample_ns
+        usual = max(step_ns, _whole(window_s * 1e9 / columns, sample_ns))
+        shorter = [_whole(part * usual, sample_ns) for part in _SHORTER]
+        return [
+            *((usual, wide) for wide in range(WIDEST, 1, -1)),
+            *((bin_ns, 1) for bin_ns in shorter if bin_ns < usual),
+            (usual, 1),
+        ]
 
     def _step(self, interval: Interval) -> int:
         """Length of an interval, in whole samples."""
@@ -76,6 +91,11 @@ class Past:
     def dots(self) -> Span:
         """The span of a chart of which a cell is two columns."""
         return replace(self.span, per=2)
+
+
+def _whole(ns: float, sample_ns: int) -> int:
+    """At least this long, in whole samples."""
+    return max(1, ceil(ns / sample_ns)) * sample_ns
 
 
 def states(cores: Sequence[Sequence[int]]) -> Lookup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from fakes import Does, Machine, guest
 from hypothesis import given
@@ -14,6 +15,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_axis import Span, rule, step, ticks, times
+from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_plan import NARROWEST, Plan, plan
 from perftop.tui.overview.charts import Charts, Wishes
 from perftop.tui.shared.places import Places
@@ -135,6 +137,17 @@ def test_there_is_no_axis_before_the_history() -> None:
 
 
 # --- the picture
+
+
+def test_a_short_history_fills_most_of_a_chart() -> None:
+    """Bins become shorter, or wider on the screen; they stay whole samples."""
+    for samples in range(100, 700, 45):
+        session, interval = told(Machine(), samples)
+        past = Past(session, ["util"], [0], {})
+        past.read(interval, 57, 60.0)
+        assert past.span.known >= 0.6 * 57, samples
+        assert past.span.bin_ns % session.hello.sample_ns == 0
+        assert np.isfinite(past.of("util")[0, -past.span.known :]).all()
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)])
