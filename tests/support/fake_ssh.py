@@ -4,6 +4,7 @@ does, in a file of its name that a test may rewrite at any time:
     run [SOURCE]   the probe, with that source in place of the one asked for (the default: sim:idle)
     real           the probe, with the source asked for
     other          the same, and its machine says that it is another one than this
+    old            as other, and its probe knows no echo
     hang           nothing at all
     garbage        bytes that are no stream
     banner         a line of the shell's start file, then the probe
@@ -25,6 +26,10 @@ from pathlib import Path
 import pytest
 
 HOSTS = "FAKE_SSH_HOSTS"
+DEAF = """
+from perfprobe import orders
+orders.ECHO = b"unknown "
+"""
 OTHER = """
 import dataclasses, sys
 from perfprobe import __main__, serve
@@ -107,11 +112,11 @@ def _main() -> int:
 
 def _run(does: str, more: str, words: list[str]) -> int:
     own = words[words.index("perfprobe") + 1 :]
-    if "--source" in own and does not in {"real", "other"}:
+    if "--source" in own and does not in {"real", "other", "old"}:
         own[own.index("--source") + 1] = more if does == "run" and more else "sim:idle"
     argv = [sys.executable, "-P", "-m", "perfprobe", *own]
-    if does == "other":
-        argv[2:4] = ["-c", OTHER]
+    if does in {"other", "old"}:
+        argv[2:4] = ["-c", (DEAF if does == "old" else "") + OTHER]
     if does != "cut":
         os.execv(argv[0], argv)  # noqa: S606 - there is none on purpose
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as probe:

@@ -99,6 +99,15 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
     assert told["slack_s"] > 0
 
 
+def test_of_an_older_probe_no_window_is_claimed(hosts: fake_ssh.Hosts) -> None:
+    hosts.set("n1", "old")
+    out = hosts.path.parent / "out"
+    done = run("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    assert done.returncode == 0, done.stderr
+    (told,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
+    assert (told["slack_s"], told["first_samples"]) == (None, None)
+
+
 def test_the_command_s_status_is_ours_and_one_lost_machine_is_told(
     hosts: fake_ssh.Hosts,
 ) -> None:
