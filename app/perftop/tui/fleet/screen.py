@@ -21,6 +21,8 @@ from perftop.tui.shared.direct import repaint
 
 MOST_FILTER = 60
 """Characters of a filter."""
+CROWDED = 4
+"""Machines a line of the screen beyond which it begins with the heat map."""
 _CAPTIONS = tuple((key.caption, key.label, key.id) for key in KEYS if key.label)
 
 
@@ -40,6 +42,8 @@ class FleetScreen(Widget, can_focus=True):
         look.ascii = ascii_
         self._touched = False
         """The user has selected a machine; before that it is the worst that answers."""
+        self._met = False
+        """Machines were there to draw."""
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
 
@@ -56,6 +60,9 @@ class FleetScreen(Widget, can_focus=True):
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
         look.keys = _CAPTIONS
+        if not self._met and look.fleet.machines:
+            self._met = True
+            look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
         look.mouse.clear()
         fresh = page(look)
         held = self._lines

@@ -135,6 +135,11 @@ def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
     assert "▼ 35" in hot
 
 
+def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
+    assert "another number" in "".join(seen(MANY, (160, 50)))
+    assert "another number" not in "".join(seen(SMALL, (160, 50)))
+
+
 def test_next_goes_to_machines_with_an_episode() -> None:
     async def check(app: FleetApp, pilot: Pilot[None]) -> None:
         app.page.look.chosen = "node07"
