@@ -93,8 +93,8 @@ async def _silent() -> AsyncIterator[Stream]:
     yield nothing()
 
 
-def messages(cpus: int, count: int) -> list[wire.Message]:
-    source = open_sim(f"sim:smt-mix,cpus={cpus},speed=max", SAMPLE_NS)
+def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Message]:
+    source = open_sim(f"sim:{scenario},cpus={cpus},speed=max", SAMPLE_NS)
     found: list[wire.Message] = [source.hello]
     while len(found) < count:
         found += source.poll()

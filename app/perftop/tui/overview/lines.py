@@ -119,9 +119,10 @@ def _use(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Ru
 
 
 def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
-    rows = p.places.places[row.at].rows
-    lost = trouble.lost if trouble is not None and slot.arg == LEAD else frozenset()
-    loser = next((i for i, at in enumerate(rows) if (at, slot.key) in lost), None)
+    loser = None
+    if trouble is not None and slot.arg == LEAD:
+        rows = enumerate(p.places.places[row.at].rows)
+        loser = next((i for i, at in rows if (at, slot.key) in trouble.lost), None)
     thread = row.which(slot.key, slot.arg) if loser is None else loser
     if thread >= len(row.online):  # this core has fewer threads than others
         runs.append((" " * slot.width, "text"))
@@ -145,8 +146,7 @@ def _style(
     p: Picture, row: Row, slot: Placed, thread: int, value: float, trouble: Trouble | None
 ) -> str:
     key, column = slot.key, BY_KEY[slot.key]
-    position = p.places.places[row.at].rows[thread]
-    if trouble is not None and (position, key) in trouble.lost:
+    if trouble is not None and (p.places.places[row.at].rows[thread], key) in trouble.lost:
         return "alarm"
     if row.idle:
         return "faint"
@@ -183,19 +183,23 @@ def _past(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: l
 def _who(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
     """The tasks of the core; or the one that loses, and its taker."""
     place, room = p.places.places[row.at], column.width - column.gap
-    tasks = {at: _task(p, cpu) for at, cpu in zip(place.rows, place.cpus, strict=True)}
+    names = [_task(p, cpu) for cpu in place.cpus]
     runs.append((" " * column.gap, "text"))
-    taker = p.troubles.taker(trouble, tasks) if trouble is not None and trouble.victim else ""
     if trouble is not None and trouble.victim:
+        tasks = dict(zip(place.rows, names, strict=True))
+        taker = p.troubles.taker(trouble, tasks)
         loser = tasks.get(trouble.row, "")
         if loser and taker:
             runs += _taken(loser, taker, room)
         else:
             runs.append((fit(loser or taker, room), "bright"))
         return
-    busy = (row.idle or not util < IDLE for util in row.numbers["util"])
-    names = (name for name, at_work in zip(tasks.values(), busy, strict=True) if name and at_work)
-    runs.append((fit(" · ".join(dict.fromkeys(names)), room), "dim" if row.idle else "text"))
+    at_work = [
+        name
+        for name, util in zip(names, row.numbers["util"], strict=True)
+        if name and (row.idle or not util < IDLE)
+    ]
+    runs.append((fit(" · ".join(dict.fromkeys(at_work)), room), "dim" if row.idle else "text"))
 
 
 def _taken(loser: str, taker: str, room: int) -> list[Run]:

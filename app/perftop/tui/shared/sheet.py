@@ -190,8 +190,10 @@ class Reader:
         doubted: frozenset[tuple[int, str]], online: list[bool], states: list[float],
         low: list[float], ceiling: float, numbers: list[list[float]], lead: int, idle: bool,
     ) -> Row:  # fmt: skip
-        n = len(self._places[i].rows)  # rows of cores with fewer threads than others are padded
-        by_key = {key: values[:n] for key, values in zip(NUMBERS, numbers, strict=True)}
+        n = len(self._places[i].rows)
+        if n < len(online):  # rows of cores with fewer threads than others are padded
+            numbers = [values[:n] for values in numbers]
+        by_key = dict(zip(NUMBERS, numbers, strict=True))
         by_key["turbo_ceiling_hz"] = [ceiling] * n
         return Row(
             i, online[:n], resting[:n], doubted, states, low, methods[core], by_key, lead, idle
