@@ -92,7 +92,7 @@ def test_a_command_is_done() -> None:
         await until(lambda: monitor.choice.cpu == 2, "the core of CPU 6")
         await do(run, "safe", "Theme perftop-safe")
         await until(lambda: run.app.theme == "perftop-safe", "another theme")
-        await do(run, "util>80", "Filter util>80")
+        await do(run, "busy>80", "Filter busy>80")
         await until(lambda: monitor.choice.filter is not None, "a filter")
 
     play(Machine(), act)
