@@ -241,6 +241,8 @@ class FleetApp(App[None]):
         """A perftop of its own on this terminal. The fleet goes on listening meanwhile."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.suspend():
+            if arguments[0] == "why":
+                print(f"{safe(arguments[-1], MOST_PROBLEM)}: looking for ten seconds …", flush=True)
             child = await asyncio.create_subprocess_exec(*command, env=os.environ | {ASIDE: "1"})
             try:
                 status = await child.wait()
