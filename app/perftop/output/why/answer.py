@@ -10,6 +10,7 @@ from perftop.session.losses import STEAL, WAIT
 from perftop.session.session import Session
 
 MOST = 78
+UNTOLD = "Waits for a CPU were not told."
 
 
 def answer(session: Session, report: Report) -> str:
@@ -23,6 +24,8 @@ def answer(session: Session, report: Report) -> str:
         idle = f"{who} did not run" if report.job else f"{machine} had no work"
         return _fitting([f"{_first(idle)}, so nothing could be lost.{unseen}"])
     if not report.told:
+        if not session.run_times.waits_told:
+            return _fitting([f"Nothing that was seen holds {who} back. {UNTOLD}"])
         text = f"Nothing holds {who} back: all causes together cost {percent(whole)} % of its time."
         return _fitting([text + unseen, text])
     first, share, second = report.told[0], 0.0, None

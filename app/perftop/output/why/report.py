@@ -98,7 +98,7 @@ def report(
     reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     if not session.run_times.waits_told:
-        unseen.append(("waiting for a CPU", "the kernel does not tell it, or nobody ran", None))
+        unseen.append(("waiting for a CPU", "known after 3 s, if this kernel tells it", None))
     return Report(
         job, sums, found, checks(session, sums, episodes),
         [*unseen, ("memory bandwidth", "not counted by this source", None)],

@@ -63,6 +63,15 @@ def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
     assert not any("ruled out" in line for line in told(session, made))
 
 
+def test_waits_that_were_not_told_are_not_none() -> None:
+    """A short look knows nothing of them yet, so it does not say that all is well."""
+    session, made = seen("steady", 36)
+    session.run_times.waits_told = False
+    assert answer(session, made).startswith("Nothing that was seen holds this machine back.")
+    session.run_times.waits_told = True
+    assert answer(session, made).startswith("Nothing holds this machine back")
+
+
 def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
     _, made = seen("halts", 40)
     named = [one.cause for one in made.findings if one.cause[1] != OTHER]
