@@ -31,6 +31,7 @@ class Rejoin:
         self._totals = (0, 0, 0)
         """Sequence, losses and late frames of earlier connections together."""
         self._asleep_ns = self._slept_ns = 0
+        self._cpus = [row.cpu for row in rows]
         self._off = {row.cpu for row in rows if not row.online}
         """CPUs that are offline now."""
         self._stale: dict[str, np.ndarray] = {}
@@ -75,18 +76,19 @@ class Rejoin:
             else:
                 if isinstance(message, wire.Note) and message.kind == "hotplug":
                     turn = self._off.discard if message.data.get("online") else self._off.add
-                    if isinstance(cpu := message.data.get("cpu"), int):
+                    if (cpu := message.data.get("cpu")) in self._cpus:
                         turn(cpu)
                 yield message
 
     def _frame(self, frame: wire.Frame) -> wire.Frame:
         seq, lost, late = self._totals
         asleep = frame.records.get("asleep_ns")
-        asleep_ns = self._slept_ns + (asleep if type(asleep) is int else 0)
+        asleep_ns = _sum(self._slept_ns, asleep if type(asleep) is int else 0)
         if seq:
             records = frame.records | ({"asleep_ns": asleep_ns} if asleep_ns else {})
             frame = dataclasses.replace(
-                frame, seq=seq + frame.seq, lost=lost + frame.lost, late=late + frame.late,
+                frame, seq=_sum(seq, frame.seq), lost=_sum(lost, frame.lost),
+                late=_sum(late, frame.late),
                 records=records, blocks=self._rebased(frame.blocks),
             )  # fmt: skip
         self.now_ns, self._seq, self._asleep_ns = frame.time_ns, frame.seq, asleep_ns
@@ -110,3 +112,8 @@ class Rejoin:
                 if not left.any():
                     del self._stale[name]
         return found
+
+
+def _sum(one: int, other: int) -> int:
+    """Within what a message holds, whatever came."""
+    return min(one + max(0, other), wire.LATEST_NS)

@@ -18,6 +18,8 @@ QUEUE_BYTES = 8 << 20
 """Limit of the queue for a slow reader; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
 """A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
+MOST_LOST = 1 << 62
+"""Where the count of lost frames stops, as it may begin anywhere."""
 MOST_PARTS = 512
 """Messages in one write; Linux takes 1024."""
 
@@ -56,7 +58,9 @@ class Outbox:
         if isinstance(message, Frame):
             self._make_room()
             if self.lost:
-                message = dataclasses.replace(message, lost=message.lost + self.lost)
+                message = dataclasses.replace(
+                    message, lost=min(message.lost + self.lost, MOST_LOST)
+                )
         data = self._encode(message)
         self._queue.append((droppable, data))
         self._bytes += len(data)

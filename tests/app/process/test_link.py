@@ -290,6 +290,21 @@ def test_sleep_during_the_gap_moves_the_wall_time() -> None:
     assert told.records["asleep_ns"] == 60 * 10**9
 
 
+def test_numbers_from_outside_stay_within_a_message() -> None:
+    joined = Rejoin(HELLO)
+    wild = wire.Note("hotplug", 5, data={"cpu": [1], "online": False})
+    strange = wire.Note("hotplug", 5, data={"cpu": 10**12, "online": False})
+    most = 2**64 - 1
+    frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), seq=most, lost=most)
+    assert len(list(joined.taken([wild, strange, frame]))) == 3
+    later = dataclasses.replace(HELLO, raw_ns=frame.time_ns + 10**9)
+    joined.again(later, "why")
+    frame = dataclasses.replace(frame, records={"asleep_ns": most})
+    (told,) = joined.taken([frame])
+    assert wire.encode(told)
+    assert len(joined._off) == 0
+
+
 @pytest.mark.parametrize(
     "change",
     [{"boot_id": "c"}, {"host": "other"}, {"cores": []}, {"stamp": "raw"}, {"raw_ns": 0}],
