@@ -27,7 +27,7 @@ _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
     r"net ([\d.]+) GHz": ("net_hz", 1e-9), r"IPC \D{0,2}([\d.]+)": ("ipc", 1),
     r"halts ([\d.]+) % idle": ("idle", 100), r"([\d.]+) % involuntary": ("involuntary", 100),
-    r"kernel cycles ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
+    r"krn ([\d.]+) %": ("kernel_cycles", 100), r"user +([\d.]+) %": ("user", 100),
     r"kernel +([\d.]+) %": ("system", 100), r"steal +([\d.]+) %": ("steal", 100),
 }  # fmt: skip
 """Numbers of the machine above all views, with their keys in JSON and factors."""
@@ -47,7 +47,7 @@ _STATE_NAMES = {"both": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither":
 
 
 def wrong_above(lines: list[str], said: Line) -> Iterator[str]:
-    line = next(line for line in lines[:6] if re.search(r" busy +[\d.]+ %", line))
+    line = next(line for line in lines[:6] if re.match(r" busy +[\d.]+ %", line))
     for pattern, (key, factor) in _HEADER.items():
         found = re.search(pattern, line)
         value = together(said["cpus"], key)

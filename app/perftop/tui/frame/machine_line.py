@@ -118,7 +118,7 @@ def numbers(
     pieces.append((3, _halts(share, halted=bool(chosen["halt"]))))
     if session.hello.virtualisation is not None:
         pieces.append((3, share("steal", "steal")))
-    pieces.append((5, share("kernel_cycles", "kernel cycles")))
+    pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
     hot = "temperature_c" in red
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(_whole(interval.machine, hot=hot))]
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
