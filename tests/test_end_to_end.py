@@ -383,7 +383,7 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
         (["stat", "-i", "100us"], 2, "less than 1 ms"),
         (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
         (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
-        (["stats"], 2, "there are live, replay, demo, stat, "),
+        (["stats"], 2, "there are live, replay, demo, attach, stat, "),
         (["topology", "--jsno"], 2, "not understood: --jsno"),
         (["record", "-o", "-"], 2, "a recording is a file"),
     ],
@@ -427,7 +427,7 @@ def test_a_terminal_of_ascii_gets_ascii(tmp_path: Path, around: bool) -> None:
 def test_a_dash_is_stdout(tmp_path: Path) -> None:
     arguments = "stat", "--source", "sim", "-n", "1", "-i", "100ms", "-o", "-"
     done = command.run(*arguments, cwd=tmp_path)
-    assert "util" in done.stdout
+    assert "busy" in done.stdout
     assert done.stderr == ""
     done = command.run(*arguments[:3], "-o", "-", "--", "sh", "-c", "exit 0", cwd=tmp_path)
     assert "status 0" in done.stdout
