@@ -125,12 +125,12 @@ def _line(
     lasted_ns = max(ends_ns) - first.start_ns
     lasted = length(lasted_ns) if lasted_ns > 0 else ""
     gap = "  " if width >= _EVIDENCE else " "
-    room = width - INDENT - _CLOCK - len(gap) - len(lasted) - 1
+    room = width - INDENT - _CLOCK - 2 * len(gap) - len(lasted)
     return [
         (f"{episode_style.sign(first)} ", key),
         (f"{clock(session.unix(first.start_ns)):<{_CLOCK}}{gap}", key),
         *_sentence(session, interval, alike, room, going=going),
-        (f" {lasted}", key),
+        (f"{gap}{lasted}", key),
     ]
 
 
