@@ -49,7 +49,7 @@ async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.
     [
         ("", GOOD, 4, 1, "ended without a word"),
         ("", GOOD[:-5], 3, 1, r"without a word, \d+ bytes into a message"),
-        ("os.write(1, b'oops')", GOOD, 4, 1, "cannot be read: not a perftop stream, at byte"),
+        ("os.write(1, b'oops')", GOOD, 4, 1, "unreadable data: not a perftop stream, at byte"),
         ("", b"Last login: yesterday\n" + GOOD, 0, 1, "not a perftop stream, at byte 0"),
         ("print('perfprobe: no such thing', file=sys.stderr); sys.exit(3)", b"", 0, 3,
          "^no such thing"),
