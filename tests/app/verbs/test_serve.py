@@ -28,6 +28,7 @@ from perftop.verbs import serve
 from perftop.verbs.serve import listening
 
 HELLO = made.hello([made.REF])
+LISTENS = "00010000"  # the flags of /proc/net/unix
 SOURCE = ("--source", "sim:idle,cpus=4,speed=10", "--sample", "100ms")
 
 
@@ -173,10 +174,16 @@ def test_what_a_reader_writes_goes_nowhere() -> None:
     played(script)
 
 
+def listens(path: Path) -> bool:
+    """Whether one can connect. A socket has its name a moment earlier."""
+    rows = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
+    return any(row.endswith(f" {path}") and row.split()[3] == LISTENS for row in rows)
+
+
 @contextlib.contextmanager
 def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     with started("serve", "--socket", str(path), *(more or SOURCE), heard=True) as process:
-        wait(lambda: path.exists() or process.poll() is not None, "the socket")
+        wait(lambda: listens(path) or process.poll() is not None, "the socket")
         yield process
 
 
