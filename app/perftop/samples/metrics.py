@@ -292,12 +292,12 @@ METRICS: dict[str, Metric] = {
             title="kernel instructions", of_running=True, high=1.0,
         ),
         Metric(
-            "lost_ratio", "lost", "ratio",
+            "lost_ratio", "lost time", "ratio",
             "Share of its time that a working CPU did not get: steal, involuntary halts, and a "
             "clock below the ceiling, as far as they are known. No moment counts twice.",
             tuple(Variant((needed,), "steal, halts, clock below ceiling", _later, _later)
                   for needed in ("busy_s", "idle_s", "stat_idle_s")),
-            title="lost time", stands_out=0.05, high=1.0,
+            stands_out=0.05, high=1.0,
             made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),
         ),
     )
