@@ -21,11 +21,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import fleets
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
+from perftop.process.link import Way
 from perftop.process.probe_stream import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
@@ -60,6 +62,8 @@ class Picture:
     """Many machines; the scenario says where they are."""
     facts: tuple[str, ...] = ()
     """What they cost."""
+    way: Way | None = None
+    """The link to the machine, which is far away."""
 
 
 PICTURES = [
@@ -86,6 +90,9 @@ PICTURES = [
         (160, 32),
         ("space", "n", "n", "n", "3", "v"),
         replayed=True,
+    ),
+    Picture(
+        "remote", "throttle,cpus=32,packages=2", 33, (160, 44), way=Way("n007", 0.0184, 11_600.0)
     ),
     Picture(
         "fleet",
@@ -195,11 +202,16 @@ async def draw(picture: Picture) -> str:
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    app = PerfTopApp(opener, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    link = picture.way and SimpleNamespace(way=lambda: picture.way)
+    app = PerfTopApp(
+        opener, INTERVAL_NS, link=lambda: link, cpu_clock=lambda: 0.0, clock=lambda: 0.0
+    )
     async with app.run_test(size=picture.size) as pilot:
         if picture.theme:
             app.theme = picture.theme
         await given.wait()
+        while app.status.way != picture.way:  # it is looked at once a second
+            await pilot.pause(0.01)
         await pilot.press(*picture.keys)
         await pilot.pause()
         return app.export_screenshot(title="perftop")
