@@ -87,6 +87,26 @@ def test_a_host_that_hangs_lies_or_breaks_holds_nobody_up(
     asyncio.run(scenario())
 
 
+@pytest.mark.nightly
+def test_sixty_four_machines_answer_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = fake_ssh.install(tmp_path, monkeypatch)
+    names = [f"n{i:02}" for i in range(64)]
+    for name in names:
+        hosts.set(name, "run sim:steady,cpus=2")
+
+    async def scenario() -> None:
+        source = LiveSource(names, 1.0)
+        task = asyncio.create_task(source.run())
+        machines = source.fleet.machines.values()
+        await until(lambda: all(machine.answers for machine in machines), "all answer", 300)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(scenario())
+
+
 def test_without_a_terminal_the_screen_names_json() -> None:
     done = command.here("fleet", "sim:idle")
     assert done.returncode == 2

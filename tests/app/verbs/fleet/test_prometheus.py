@@ -21,6 +21,7 @@ from waiting import until, wait
 from perftop.base.errors import Failed
 from perftop.process import prometheus
 from perftop.process.prometheus import Server
+from perftop.session.fleet.fleet import Sight
 from perftop.session.fleet.scraped import Questions
 from perftop.verbs.fleet.prometheus import PrometheusSource
 
@@ -125,6 +126,28 @@ def test_machines_their_numbers_and_who_is_no_longer_scraped() -> None:
     assert (k2.numbers["lost"], k2.running) == (0.0, [])
     assert not k3.answers
     assert "not scraped" in k3.why
+
+
+def test_two_thousand_machines_are_taken_at_once() -> None:
+    """The one that loses most stands first, whatever the order of the answer."""
+    worst = 1_234
+
+    def answer(path: str, _: dict[str, str]) -> Any:
+        if path == "query_range":
+            return []
+        return [
+            ({"instance": f"n{i:04}:9917", "perftop_number": key}, [(NOW, value)])
+            for i in range(2_000)
+            for key, value in (("busy", 1.0), ("clock_hz", 2e9 if i == worst else 4e9),
+                               ("ceiling_hz", 4e9), ("age", 1.0), ("known", 1.0))
+        ]  # fmt: skip
+
+    with serving(answer) as url:
+        source = PrometheusSource(url, clock=lambda: NOW)
+        asked(source, lambda: source.fleet.machines)
+    assert len(source.fleet.machines) == 2_000
+    assert all(machine.answers for machine in source.fleet.machines.values())
+    assert source.fleet.rows(Sight(), NOW)[0].name == f"n{worst}:9917"
 
 
 def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
