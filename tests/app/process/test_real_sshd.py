@@ -117,3 +117,14 @@ def test_a_login_that_is_refused_asks_for_no_password(far: Path) -> None:
     finally:
         authorized.write_bytes(keys)
     assert (done.returncode, "n7: login" in done.stderr) == (3, True), done.stderr
+
+
+def test_a_fleet_has_it_beside_one_whose_key_is_unknown(far: Path) -> None:
+    done = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
+               "--remote", f"{far}/my probe")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = {line["machine"]: line for line in lines(done.stdout, "machine")}
+    assert told["n7"]["answers"]
+    assert 0 <= told["n7"]["busy"] <= 1
+    assert not told["stranger"]["answers"]
+    assert "stranger: key:" in told["stranger"]["why"]
