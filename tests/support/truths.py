@@ -22,7 +22,7 @@ def found(
     """All episodes of `seconds` seconds, including those that still run at the end."""
     source = open_sim(f"{spec},speed=max", sample_ns, None, watch)
     session = Session(source.hello)
-    session.run_times.every_task = True
+    session.account()
     over: list[Episode] = []
     cursor = 0
     end_ns = source.hello.raw_ns + seconds * SECOND

@@ -58,10 +58,8 @@ class RunTimes:
         self.root = -1
         """First process of a job that we started: all that its threads and children did is told
         since their birth; itself, since the first look at it. -1: there is none."""
-        self.every_task = False
-        """Whether strangers are counted, too. On a big machine that costs milliseconds a second."""
         self.threads: dict[Key, Times] = {}
-        """Of the watched job, by process and thread."""
+        """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], Times] = {}
         """By process, name and CPU."""
         self._look_ns = 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools
 from perftop.base.times import length
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.pipeline import Detection
@@ -88,6 +88,7 @@ class Session:
             else Distribution(self.shown, kept, least_rows=2)
         )
         self._losses, self.run_times = Losses([*self.position]), RunTimes([*self.position])
+        self._accounts = False
         self.lost = 0
         self.late = 0
         self.suspect_samples = 0
@@ -246,7 +247,7 @@ class Session:
         self.distribution = Distribution(self.shown)
         cpus, times = [*self.position], self.run_times
         self._losses, self.run_times = Losses(cpus), RunTimes(cpus)
-        self.run_times.every_task, self.run_times.root = times.every_task, times.root
+        self.run_times.root = times.root
         self.frames, self.suspect_samples = min(self.frames, 1), 0
 
     @property
@@ -298,15 +299,20 @@ class Session:
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
-        self._lose(sample, since_ns, told=news)
+        if self._accounts:
+            self._lose(sample, since_ns, told=news)
+
+    def account(self, root: int = -1) -> None:
+        """From now on adds up how long tasks ran and waited, and what was lost to which cause, for
+        those who ask for `lost_time` and `run_times`. On a big machine that costs milliseconds a
+        second. `root`: first process of a job that we started."""
+        self._accounts, self.run_times.root = True, root
 
     def _lose(self, sample: Sample, since_ns: int, *, told: bool) -> None:
         """`told`: there is a new look at who runs."""
         losses, now_ns, watching = self._losses, self.now_ns, self.neighbours.watching
         begun_ns = self.run.start_ns
-        waited_s: Floats | float = 0.0
-        if told and self.run_times.every_task:
-            waited_s = self.run_times.of_all(self.look, begun_ns, now_ns)
+        waited_s = self.run_times.of_all(self.look, begun_ns, now_ns) if told else 0.0
         run_s = None
         if watching.name is not None:
             run_s, waited_s = self.run_times.of_job(watching, now_ns)
@@ -316,8 +322,8 @@ class Session:
 
     def lost_time(self) -> Sums:
         """What working CPUs, or the watched job, lost since the start, by cause. The only place
-        that adds up losses; `since` makes a span of two. Waits of other tasks than a watched job's
-        are in it if `run_times.every_task` was set."""
+        that adds up losses; `since` makes a span of two. Needs `account` from the start on."""
+        assert self._accounts
         return self._losses.sums(self.episodes(self._losses.begun_ns, self.now_ns))
 
     def _settle(self) -> None:

@@ -116,7 +116,8 @@ class Stat:
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
         self._measurement.early(hello)
-        self._session.run_times.every_task = self._options.job is not None
+        if self._options.job is not None:
+            self._session.account()
         if self._options.json:
             self._line(stat_json.hello_line(self._session))
         elif self._options.intervals:

@@ -60,7 +60,7 @@ def run(options: Options) -> int:
         whole, divided = Session(source.hello), Session(source.hello)
         span = _span(options, source.hello)
         for session in (whole, divided):
-            session.run_times.every_task = True
+            session.account()
         phases = Phases(divided, "", [])
         messages = source.messages(lambda _: None)
         there = _play(messages, whole, phases, span, by_mark=options.by_mark)

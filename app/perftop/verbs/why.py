@@ -79,9 +79,7 @@ class Why:
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
         self._measurement.early(hello)
-        self._session.run_times.every_task = True
-        if self._options.job is not None:
-            self._session.run_times.root = self._options.job.pid
+        self._session.account(-1 if self._options.job is None else self._options.job.pid)
         if self._waits:
             span = length(self._options.duration_ns)
             print(f"looking for {span} …\r", end="", file=sys.stderr, flush=True)
