@@ -24,7 +24,7 @@ from perftop.output.exporter.page import DETAILS, Detail, Page  # noqa: E402
 from perftop.session.session import Session  # noqa: E402
 
 MOST_MS = 2.0
-"""Of CPU time for a scrape at 256 CPUs."""
+"""Allowed CPU time of a scrape at 256 CPUs."""
 SCRAPES = 400
 SCRAPE_EVERY_S = 15
 Line = tuple[float, float, int, int]

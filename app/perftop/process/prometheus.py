@@ -15,7 +15,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe
 
 MOST_BYTES = 32 << 20
-"""Of an answer."""
+"""Longest answer that is read."""
 MOST_S = 20.0
 """For a question and its answer."""
 QUIET_S = 10.0

@@ -74,7 +74,7 @@ class Sums(NamedTuple):
         return max(0.0, lost_s) / self.whole_s if self.whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
-        """Of all causes, the costliest first."""
+        """The share of each cause, the costliest first."""
         found = {cause: self.share(cause) for cause in self.by_cause}
         return dict(sorted(found.items(), key=lambda one: -one[1]))
 

@@ -99,7 +99,7 @@ class Session:
         """By counter of the SMT states, the last two factors that were settled."""
         self.frames = 0
         self.sample: Sample | None = None
-        """Of the newest frame; None: that one was only a baseline."""
+        """What the newest frame gave; None: that one was only a baseline."""
         self._rested: Bools | None = None
         """Who was at rest in the last interval."""
         self.look = Look()

@@ -26,6 +26,8 @@ PIECE = 256
 """Rows that are moved at once when samples are dropped."""
 LIVE_BYTES = 4 << 20
 """Size of the samples kept where history is kept too, at any number of CPUs."""
+UNREAD_BYTES = 1 << 16
+"""Size of the samples kept for readers who ask for no percentiles."""
 PARTS = "top", "bottom", "all"
 """The arrays of Values."""
 
@@ -165,7 +167,7 @@ class Extremes:
         return self._at(INDEX[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
-        """Of the machine's samples; NaN if there are none."""
+        """Percentiles over the samples of the machine; NaN if there are none."""
         if not self._kept.shape[1]:
             return [float("nan")] * len(shares)
         column = self._kept[:, INDEX[key]]

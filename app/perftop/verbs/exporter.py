@@ -19,10 +19,9 @@ from perftop.output.exporter.page import Detail, Page
 from perftop.output.exporter.text_file import TextFile
 from perftop.process.probe_stream import Stream
 from perftop.session.session import Session
+from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs.run_headless import attend
 
-SUMMARY_BYTES = 1 << 16
-"""Of samples kept for percentiles, which nobody asks for here."""
 FILE_S = 10.0
 """Between two versions of the text file."""
 STALE_S, STALE_SAMPLES = 10.0, 5
@@ -75,7 +74,7 @@ class Exporter:
     def _take(self, messages: list[wire.Message]) -> bool:
         """Returns whether samples were among them."""
         if isinstance(messages[0], wire.Hello):
-            self._session = Session(messages[0], summary_bytes=SUMMARY_BYTES)
+            self._session = Session(messages[0], summary_bytes=UNREAD_BYTES)
             self._page = Page(self._session, self._detail)
         session, page = self._session, self._page
         if session is None or page is None:

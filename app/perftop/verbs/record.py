@@ -40,7 +40,7 @@ class Options:
     job: Job | None = None
     """The command to record, waiting for its start; None: none. The terminal then belongs to it."""
     start: Start | None = None
-    """Of the job, where several machines are recorded around it."""
+    """The job's one run, where several machines are recorded around it."""
     name: str | None = None
     """The machine, to be told with what is said of it; None: there is one only."""
 

@@ -45,7 +45,7 @@ class Options:
     intervals: bool = True
     """Whether intervals are printed, or only the summary."""
     start: Start | None = None
-    """Of the job, where several machines are measured around it."""
+    """The job's one run, where several machines are measured around it."""
     name: str | None = None
     """The machine, to be told with all that is printed of it; None: there is one only."""
 

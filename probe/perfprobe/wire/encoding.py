@@ -114,7 +114,7 @@ class Decoder:
         """Where the last whole message ended, also when the next one is damaged."""
         self._rest = bytearray()
         self._sizes: list[BlockSize] | None = None
-        """Of the blocks of hello, once it was read."""
+        """Sizes of the blocks of hello, once it was read."""
 
     @property
     def cut(self) -> int:

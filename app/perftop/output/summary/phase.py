@@ -31,7 +31,7 @@ class Phase:
     line: Line
     """The summary as `stat --json` has it."""
     percentiles: dict[str, dict[str, float]]
-    """Of the machine's metrics, by key."""
+    """By key of the machine's metrics."""
     both: float
     """Mean share over cores with both threads active; NaN: not known."""
     lost_ratio: float

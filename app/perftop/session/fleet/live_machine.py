@@ -12,9 +12,7 @@ from perftop.session.fleet import numbers
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.missing import lasting
 from perftop.session.session import Session
-
-SUMMARY_BYTES = 1 << 16
-"""Of the samples that a session keeps for percentiles, which a fleet does not show."""
+from perftop.session.summary import UNREAD_BYTES
 
 
 class LiveMachine:
@@ -50,7 +48,7 @@ class LiveMachine:
                     self._step(session, at)
 
     def _begin(self, hello: wire.Hello) -> None:
-        session = self.session = Session(hello, summary_bytes=SUMMARY_BYTES)
+        session = self.session = Session(hello, summary_bytes=UNREAD_BYTES)
         self._cursor, self._offset_s, self._suspects = 0, inf, 0
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())

@@ -14,7 +14,7 @@ NUMBER, BY = "perftop_number", "instance"
 """The label that names a number in an answer, and the one that names a machine."""
 MOST_MACHINES = 10_000
 MOST_POINTS = 100_000
-"""Of the past, over all machines; with more machines their past has fewer points."""
+"""Points of the past of all machines; with more machines each has fewer of them."""
 EPISODES_S, EPISODE_STEPS = 1800.0, 120
 """How far back episodes are asked for, and in how many steps."""
 RUNS = 0.05

@@ -29,7 +29,7 @@ class Grid:
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
     """Title and machines of each column, from the top; None: a gap."""
     labels: tuple[str, ...]
-    """Of the rows."""
+    """A label for each row."""
     size: int
     racked: bool
 

@@ -37,7 +37,7 @@ class Top(Widget):
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._past: tuple[Session, tiles.Past] | None = None
-        """Of the session that was shown last."""
+        """The session that was shown last, with what its tiles keep."""
         self._status = Status(0)
         self._plan: Sequence[heights.Line] = ()
         self._lines: list[alert.Told] = []
