@@ -7,6 +7,7 @@ import asyncio
 from math import inf
 
 import made
+from far import Far
 from waiting import until
 
 from perfprobe import wire
@@ -20,18 +21,6 @@ GOOD = [wire.ROW_SAMPLED] * 4
 THERE_NS = 5 * 10**15
 """What the clock there says; that here is far from it."""
 MS = 1_000_000
-
-
-class Far:
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    def echo(self, number: int) -> None:
-        self.asked.append(number)
-
-    def again(self) -> None: ...
-
-    def end(self) -> None: ...
 
 
 def sample(ms: int) -> wire.Frame:

@@ -13,6 +13,7 @@ import made
 import numpy as np
 import pytest
 import waiting
+from far import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -210,22 +211,8 @@ def test_a_host_that_hangs_is_given_up(
         read(lambda *_: False)
 
 
-class Silent:
-    """A probe that answers no echo."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    def echo(self, number: int) -> None:
-        self.asked.append(number)
-
-    def again(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
 def test_an_older_probe_is_not_asked_for_ever() -> None:
-    far, now = Silent(), [0.0]
+    far, now = Far(), [0.0]
     way = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
         way.ping()
@@ -239,7 +226,7 @@ def test_an_older_probe_is_not_asked_for_ever() -> None:
 
 def test_bytes_a_second_are_a_mean_of_some_seconds() -> None:
     now = [0.0]
-    way = link.Link("n7", Silent(), lambda: now[0])
+    way = link.Link("n7", Far(), lambda: now[0])
     assert isnan(way.rate())
     for second in range(1, 20):
         now[0] = second
@@ -257,7 +244,7 @@ def test_registers_there_are_asked_after(hosts: fake_ssh.Hosts) -> None:
 
 
 def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    way = link.Link("n7", Silent(), lambda: 0.0)
+    way = link.Link("n7", Far(), lambda: 0.0)
     assert [way.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
     way.broken("x")
     way.back()
