@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.kernel import access
+from perfprobe.kernel import access, event_terms
 from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.event_terms import Code
 from perfprobe.kernel.perf_events import Refused
 
 DEVICES = "sys/bus/event_source/devices"
@@ -70,47 +70,32 @@ def core_at(root: Path, cpu: int) -> Pmu:
 
 # --- events ---------------------------------------------------------------------------------------
 
-_TERM = re.compile(r"([a-z0-9_]+)(?:=(0x[0-9a-fA-F]+|[0-9]+))?")
-_FORMAT = re.compile(r"config:([0-9,-]+)")
+
+def code(pmu: Pmu, event: str) -> Code | None:
+    """The words of an event that the PMU names; None: it names none, or not in a way that is
+    understood."""
+    text = (files.text(f"{pmu.path}/events/{event}") or "").strip()
+    try:
+        return event_terms.code(pmu.path, event_terms.values(text)) if text else None
+    except event_terms.TermError:
+        return None
 
 
 def config(pmu: Pmu, event: str) -> int | None:
     """attr.config of an event that the PMU names; None: there is no such event, or it needs more
     than config."""
-    text = (files.text(f"{pmu.path}/events/{event}") or "").strip()
-    if not text:
-        return None
-    total = 0
-    for item in text.split(","):
-        term = _TERM.fullmatch(item.strip())
-        placed = term and placed_term(pmu, term[1], int(term[2], 0) if term[2] else 1)
-        if placed is None:
-            return None
-        total |= placed
-    return total
+    found = code(pmu, event)
+    return found.config if found is not None and found == Code(found.config) else None
 
 
 def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
-    """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, or the
-    value does not fit."""
-    bits = _bits(pmu, term)
-    if bits is None or value >> len(bits):
+    """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, the value
+    does not fit, or the term has its bits elsewhere."""
+    try:
+        found = event_terms.placed(pmu.path, term, value)
+    except event_terms.TermError:
         return None
-    return sum((value >> i & 1) << bit for i, bit in enumerate(bits))
-
-
-def _bits(pmu: Pmu, term: str) -> list[int] | None:
-    """Bits of attr.config for a term, lowest first, from a format such as "config:0-7,32-35"."""
-    match = _FORMAT.fullmatch((files.text(f"{pmu.path}/format/{term}") or "").strip())
-    if match is None:
-        return None
-    bits: list[int] = []
-    for part in match[1].split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
-            return None
-        bits += range(int(first), int(last or first) + 1)
-    return bits or None
+    return found.config if found == Code(found.config) else None
 
 
 def scale(pmu: Pmu, event: str) -> float:
@@ -119,4 +104,10 @@ def scale(pmu: Pmu, event: str) -> float:
         value = float((files.text(f"{pmu.path}/events/{event}.scale") or "").strip())
     except ValueError:
         return 1.0
-    return value if 0 < value < 1e12 else 1.0
+    return value if 1e-18 <= value < 1e12 else 1.0
+
+
+def unit(pmu: Pmu, event: str) -> str:
+    """The unit of the scaled count, as the PMU words it; "1" where it does not say."""
+    text = (files.text(f"{pmu.path}/events/{event}.unit") or "").strip()
+    return text if text.isprintable() and 0 < len(text) <= 16 else "1"

@@ -12,6 +12,7 @@ from fakeperf import DEVICES
 
 from perfprobe.cpu import cpuid, identity, model
 from perfprobe.kernel import perf_pmus
+from perfprobe.kernel.event_terms import Code
 from perfprobe.native import cpuid_reader
 
 # --- PMUs and their events -----------------------------------------------------------------------
@@ -35,6 +36,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "umask": "config:8-15",
         "any": "config:21",
         "far": "config1:0-3",
+        "further": "config2:4-7,0-3",
         "wild": "config:64",
     }.items():
         trees.put(tmp_path, f"{at}/format/{name}", text + "\n")
@@ -53,6 +55,16 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
     }.items():
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
         assert perf_pmus.config(found, "e") == expected, text
+    for text, words in {
+        "event=1,far=0x5,further=0x21": Code(1, 5, 0x21),
+        "config1=0xffffffffffffffff": Code(0, 2**64 - 1),
+        "far=0x10": None,
+        "event=0x1_0": None,
+    }.items():
+        trees.put(tmp_path, f"{at}/events/e", text + "\n")
+        assert perf_pmus.code(found, "e") == words, text
+    trees.put(tmp_path, f"{at}/events/e.unit", "Joules\n")
+    assert (perf_pmus.unit(found, "e"), perf_pmus.unit(found, "none")) == ("Joules", "1")
     trees.put(tmp_path, f"{at}/events/e.scale", "2.3283064365386962890625e-10\n")
     assert perf_pmus.scale(found, "e") == 2**-32
     trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
