@@ -36,6 +36,32 @@ def rank(episode: Episode) -> int:
     return _RANKS.get(episode.kind, len(_RANKS))
 
 
+def told_once(episodes: Sequence[Episode]) -> list[Episode]:
+    """These episodes without steal that a loss of the same CPUs to the hypervisor tells as well:
+    two detectors saw it, and nobody lost it twice."""
+    losses: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
+            for cpu in episode.cpus:
+                losses.setdefault(cpu, []).append(episode)
+    if not losses:
+        return list(episodes)
+    return [
+        episode
+        for episode in episodes
+        if episode.kind != STOLEN[0]
+        or not all(any(_covers(loss, episode) for loss in losses.get(c, ())) for c in episode.cpus)
+    ]
+
+
+def _covers(loss: Episode, steal: Episode) -> bool:
+    """Whether the loss lasted for half of the steal at least. One that runs has no end yet."""
+    if loss.end_ns is None or steal.end_ns is None:
+        return loss.end_ns is steal.end_ns
+    both_ns = min(loss.end_ns, steal.end_ns) - max(loss.start_ns, steal.start_ns)
+    return 2 * both_ns >= max(1, steal.end_ns - steal.start_ns)
+
+
 def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
     """The groups of these episodes, the costliest first, each with its first episode in front."""
     groups: dict[tuple[str, str], list[Episode]] = {}

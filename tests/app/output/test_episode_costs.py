@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perftop.draw.theme import EPISODES
-from perftop.output.episode_costs import cost, grouped
+from perftop.output.episode_costs import cost, grouped, told_once
 from perftop.samples.episode import KINDS, Episode
 
 LOW = {"ceiling_hz": 3.5e9}
@@ -42,6 +42,26 @@ def test_what_the_hypervisor_takes_is_one_thing() -> None:
     steal = episode("steal", "hypervisor", [0], 0.2)
     loss = episode("neighbour", "hypervisor", [0], 0.3)
     assert grouped([steal, loss]) == [[loss, steal]]
+
+
+@pytest.mark.parametrize(("steal", "loss", "told"), [
+    ((10, 50), (12, 50), ["loss"]),
+    ((10, 50), (30, 50), ["loss"]),  # half of it
+    ((10, 50), (31, 60), ["steal", "loss"]),
+    ((10, 50), (60, 70), ["steal", "loss"]),
+    ((10, None), (20, None), ["loss"]),
+    ((10, None), (20, 30), ["steal", "loss"]),
+])  # fmt: skip
+def test_steal_that_is_a_loss_is_listed_once(
+    steal: tuple[int, int | None], loss: tuple[int, int | None], told: list[str]
+) -> None:
+    seen = {
+        "steal": Episode("steal", [0], *steal, 0.2, "hypervisor"),
+        "loss": Episode("neighbour", [0, 1], *loss, 0.3, "hypervisor"),
+    }
+    assert told_once([*seen.values()]) == [seen[name] for name in told]
+    elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
+    assert elsewhere in told_once([elsewhere, seen["loss"]])
 
 
 def test_every_kind_has_a_sign() -> None:

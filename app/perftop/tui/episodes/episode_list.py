@@ -11,6 +11,7 @@ from textual.message import Message
 from perftop.base.times import when
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit
+from perftop.output.episode_costs import told_once
 from perftop.output.sentences import Part, losers
 from perftop.samples.episode import Episode
 from perftop.session import episode_navigation
@@ -156,7 +157,9 @@ class Episodes(Cursor):
 
         def sorted_(episodes: list[Episode]) -> list[Episode]:
             here = [
-                e for e in episodes if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
+                e
+                for e in told_once(episodes)
+                if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
             return lines.arranged(session, here, order, reverse=reverse)
 
