@@ -20,7 +20,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import theme
 from perftop.draw.area_colours import GRADES
 from perftop.draw.braille import Codes, codes_of
-from perftop.draw.charts import lines_of
+from perftop.draw.charts import grades, lines_of
 from perftop.draw.strips import Run
 
 Look = Literal["colour", "sixteen", "shapes", "ascii"]
@@ -115,12 +115,6 @@ def _in_cells(ends: Ints, rows: int) -> Ints:
 def _code(parts: Ints) -> Ints:
     """Places in a `_table`."""
     found: Ints = parts[0] * 81 + parts[1] * 9 + parts[2]
-    return found
-
-
-def grades(rows: int) -> Ints:
-    """The step of colour of each row, counted from the base."""
-    found: Ints = ((np.arange(rows) + 0.5) * GRADES / rows).astype(np.intp)
     return found
 
 

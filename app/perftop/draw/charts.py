@@ -15,13 +15,13 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
+from perftop.draw.area_colours import AREAS, GRADES
 from perftop.draw.braille import Codes, codes_of, rows_of
 from perftop.draw.strips import Run
 
 KEYS = ("text", "dim", "faint", "clock", "alarm", "both", "lp0", "lp1", "neither", "unknown",
-        "cyan", "warn", *(f"heat{i}" for i in range(theme.HEAT)))  # fmt: skip
+        "cyan", "warn", *(f"{area}-{i}" for area in AREAS for i in range(GRADES)))  # fmt: skip
 _AT = {key: i for i, key in enumerate(KEYS)}
-_HEAT = _AT["heat0"]
 _RULE = "│"
 
 
@@ -63,21 +63,26 @@ def key(name: str) -> int:
     return _AT[name]
 
 
-# --- a field: height and heat
+# --- an area
 
 
-def strip(shares: Floats, lines: int, *, ascii_: bool = False) -> Chart:
-    """Columns from the bottom up for shares from 0 to 1, each line in the colour of the share up to
-    which it reaches. A share of 0 is a thin line; an unknown one is blank."""
+def grades(rows: int) -> Ints:
+    """The step of colour of each row, counted from the base."""
+    found: Ints = ((np.arange(rows) + 0.5) * GRADES / rows).astype(np.intp)
+    return found
+
+
+def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Chart:
+    """Columns from the bottom up for shares from 0 to 1, in the colours of one of AREAS, which
+    grow lighter from line to line. A share of 0 is a thin line; an unknown one is blank."""
     ramp = codes_of(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
     known = np.isfinite(shares)
     share = np.clip(np.where(known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * lines - 1e-9)).astype(int) * known
     below = 8 * np.arange(lines - 1, -1, -1)[:, None]
     level = np.clip(eighths - below, 0, 8)
-    reached = np.minimum(share, np.arange(lines, 0, -1)[:, None] / lines)
-    heat = np.minimum(theme.HEAT - 1, (reached * theme.HEAT).astype(int)) + _HEAT
-    return Chart(ramp[level], np.where(level > 0, heat, _AT["text"]))
+    colours = _AT[f"{name}-0"] + grades(lines)[::-1, None]
+    return Chart(ramp[level], np.where(level > 0, colours, _AT["text"]))
 
 
 # --- a line and its limit

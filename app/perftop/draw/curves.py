@@ -13,8 +13,9 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.area_colours import GRADES
-from perftop.draw.areas import Cells, Look, grades
+from perftop.draw.areas import Cells, Look
 from perftop.draw.braille import Codes
+from perftop.draw.charts import grades
 
 AWAKE, ASLEEP, LOST = 0, 1, 2
 """A column of a line: at work, mostly asleep, during an episode that runs."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.draw import charts, strips, theme
+from perftop.draw import charts, strips
 
 NAN = math.nan
 SHARES = st.lists(st.floats(-0.5, 1.5) | st.just(NAN), min_size=1, max_size=40)
@@ -33,17 +33,18 @@ def line_of(values: list[float], lines: int, *, limits: float = NAN, **more: boo
     return charts.graph(np.array(values), many, keys, 0.0, 1.0, lines, **more)
 
 
-# --- fields
+# --- areas
 
 
-def test_a_strip_is_as_high_as_its_values_and_unknown_is_blank() -> None:
-    chart = charts.strip(np.array([0.0, 0.5, 1.0, NAN]), 1)
+def test_an_area_is_as_high_as_its_values_and_unknown_is_blank() -> None:
+    chart = charts.area(np.array([0.0, 0.5, 1.0, NAN]), 1, "user")
     assert text(chart) == ["▁▄█ "]
-    assert styles(chart, 0)[:3] == ["heat0", f"heat{theme.HEAT // 2}", f"heat{theme.HEAT - 1}"]
 
 
-def test_a_tall_strip_fills_from_below() -> None:
-    assert text(charts.strip(np.array([0.25, 0.75, 1.0]), 2)) == [" ▄█", "▄██"]
+def test_an_area_fills_from_below_and_is_darkest_there() -> None:
+    chart = charts.area(np.array([0.25, 0.75, 1.0]), 2, "ipc")
+    assert text(chart) == [" ▄█", "▄██"]
+    assert [styles(chart, line)[-1] for line in (0, 1)] == ["ipc-9", "ipc-3"]
 
 
 @given(SHARES, LINES, st.booleans())
@@ -51,7 +52,7 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
     values: list[float], lines: int, ascii_: bool
 ) -> None:
     shares = np.array(values)
-    field = text(charts.strip(shares, lines, ascii_=ascii_))
+    field = text(charts.area(shares, lines, "user", ascii_=ascii_))
     graph = text(line_of(values, lines, limits=0.9, ascii_=ascii_))
     for chart in (field, graph):
         assert [len(line) for line in chart] == [len(values)] * lines
@@ -62,7 +63,7 @@ def test_a_chart_has_a_cell_for_each_value_and_line(
 
 @given(SHARES, LINES)
 def test_neighbours_of_one_style_are_one_run(values: list[float], lines: int) -> None:
-    for runs in charts.strip(np.array(values), lines).lines():
+    for runs in charts.area(np.array(values), lines, "user").lines():
         keys = [key for _, key in runs]
         assert all(a != b for a, b in pairwise(keys))
 

@@ -21,6 +21,9 @@ from perftop.tui.shared.time_axis import Axis
 
 _KNOWN = theme.HEAT + 1
 """Number of values that half a cell can have: unknown, or a step of the ramp."""
+_AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
+          "kernel_instructions": "kernel"}  # fmt: skip
+"""Colours of tall lanes, as in the charts of the overview; all other fields have those of time."""
 
 
 class Lanes:
@@ -65,7 +68,8 @@ class Lanes:
         if at not in self._charts:
             low, high = self.scale.low, self.scale.high
             share = (self.values[row][lane] - low) / (high - low)
-            self._charts[at] = charts.strip(share, lines, ascii_=self._ascii).lines()
+            area = _AREAS.get(self._field.key, "user")
+            self._charts[at] = charts.area(share, lines, area, ascii_=self._ascii).lines()
         return self._charts[at]
 
     def _looked_up(self, rows: list[int], before: Lanes | None) -> Floats:

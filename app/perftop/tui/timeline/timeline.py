@@ -214,10 +214,14 @@ class Past(Cursor):
         digits = 0 if self._field.unit == "ratio" else digits
         scale = self._lanes.scale
         low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
+        ends: list[Run] = [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
+                           (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
+        if self._plan.tall > 1:  # height shows the value, not colour
+            ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
+                    (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         pieces: list[tuple[int, list[Run]]] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.words, "text")]),
-            (1, [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
-                 (f" {high} {name}".rstrip(), "dim")]),
+            (1, ends),
             (2, [("window ", "dim"), (duration(self.choice.window_s), "text"),
                  (", each cell ", "dim"), (duration(round(self._axis.bin_ns / 1e9, 3)), "text")]),
         ]  # fmt: skip

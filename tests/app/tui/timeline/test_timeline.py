@@ -124,6 +124,7 @@ def test_few_cpus_are_several_lines_tall() -> None:
     idle, busy, half = " ▁ ", "██ ", " █ "  # two lines high, and one that sets them apart
     assert cells == idle + busy + half + half
     assert [bool(row[60:].strip()) for row in view.rows[1:4]] == [True, True, False]
+    assert "from 0 to 100 %" in view.heads[0], "height shows the value, and no ramp of colours"
     assert view.rows[4].split()[-1] == "98.0"
 
 
