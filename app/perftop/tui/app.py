@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual import events, work
-from textual.app import App
 from textual.binding import BindingType
-from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
 from perfprobe import wire
-from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
 from perftop.base.times import when
-from perftop.draw import theme
 from perftop.process import batches
 from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.probe_stream import Stream, attached
-from perftop.process.signals import ENDS, heed
 from perftop.recording.background import Deck
 from perftop.session import episode_navigation, marks
 from perftop.session.history import History
@@ -41,7 +33,7 @@ from perftop.tui.screen.messages import Jumped, Marked, Refreshed, Said, Sought
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
-from perftop.tui.terminal import Terminal
+from perftop.tui.terminal_app import TerminalApp, show
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
@@ -51,10 +43,8 @@ SILENT_S = 3.0
 """Seconds without a message, plus two samples, after which the screen says that no data comes."""
 
 
-class PerfTopApp(App[None]):
+class PerfTopApp(TerminalApp):
     TITLE = "perftop"
-    CSS_PATH = "perftop.tcss"
-    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
 
     def __init__(
@@ -74,7 +64,8 @@ class PerfTopApp(App[None]):
         numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on.
         `link`: the way to a probe that is far away.
         `greeting`: a message for the first numbers."""
-        super().__init__()
+        self._config, self._ascii = config or Config(), ascii_
+        super().__init__(self._config)
         self._open, self._deliver, self._link = opener, pace, link
         self._cost = Cost(cpu_clock)
         self._clock = clock
@@ -82,8 +73,6 @@ class PerfTopApp(App[None]):
         """Time of the last message, by `clock`, in seconds."""
         self.status = Status(interval_ns)
         self._usual_ns = interval_ns
-        self.failure: Failed | None = None
-        """Why the stream ended; None if the app ended it."""
         self._session: Session | None = None
         self._deck: Deck | None = None
         self.playhead = Playhead()
@@ -92,23 +81,6 @@ class PerfTopApp(App[None]):
         """The last message, and when it is removed, by the clock."""
         self._choice = Choice()
         """What the user has chosen to see."""
-        self._up = self._crashed = False
-        self._signal: signal.Signals | None = None
-        for shade in theme.THEMES:
-            self.register_theme(shade)
-        config = config or Config()
-        self.theme = self._first_theme(config.theme)
-        self.animation_level = "none"
-        self.set_keymap(config.keys)
-        self._config, self._ascii = config, ascii_
-
-    def _first_theme(self, wanted: str) -> str:
-        """The theme to begin with. A terminal of 16 colours can show no other one than its own,
-        unless the user asks for that."""
-        themes = theme.names(no_color=self.no_color)
-        if wanted == Config().theme and self.console.color_system == "standard":
-            wanted = "perftop-ansi"
-        return wanted if wanted in themes else themes[0]
 
     def get_default_screen(self) -> Screen[Any]:
         config = self._config
@@ -121,40 +93,16 @@ class PerfTopApp(App[None]):
         return self.playhead.shown
 
     def on_load(self) -> None:
-        heed(ENDS, self._signalled, self._hurry)
         self.set_interval(1.0, self._watch)
         self._feed()
 
     def on_ready(self) -> None:
-        self._up = True
-        if self._signal is not None:
-            self._signalled(self._signal)
-        elif self.failure is not None and self.interval is None:
-            self._end(self.failure)
         self._tell()
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops input after the app was told to quit, as no screen is left to take it."""
-        if self._exit and isinstance(event, events.InputEvent):
-            return
         if isinstance(event, events.Key | events.MouseDown):
             self._hush()
         await super().on_event(event)
-
-    def get_driver_class(self) -> type[Driver]:
-        usual = super().get_driver_class()
-        return Terminal if usual is LinuxDriver else usual
-
-    def _hurry(self) -> None:
-        """Called when a signal comes, even while the loop waits for the terminal."""
-        if isinstance(self._driver, Terminal):
-            self._driver.hurry()
-
-    def _signalled(self, number: signal.Signals) -> None:
-        """Ends the app as `q` does: the terminal is restored and the probe ended."""
-        self._signal = number
-        if self._up:  # an app that is still starting must not be ended
-            self.exit(return_code=128 + number)
 
     @work(exclusive=True)
     async def _feed(self) -> None:
@@ -259,8 +207,7 @@ class PerfTopApp(App[None]):
         """The stream has ended. The last numbers stay on the screen; without any, the app exits."""
         self.failure = failed
         if self.interval is None:
-            if self._up:  # an app that is still starting must not be ended
-                self.exit(return_code=failed.status)
+            self.leave(failed.status)
             return
         self.status = replace(self.status, failed=str(failed))
         self._tell()
@@ -323,9 +270,6 @@ class PerfTopApp(App[None]):
             self.playhead.step(0, span_ns)
         self._looked()
 
-    def action_interrupt(self) -> None:
-        self.exit()
-
     def action_record(self) -> None:
         if self._deck is not None:
             self._deck.turn(self._clock())
@@ -345,26 +289,11 @@ class PerfTopApp(App[None]):
         """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
         return self._deck.end() if self._deck is not None else ""
 
-    def action_theme(self, name: str = "") -> None:
-        """Sets this theme; without a name, the next one."""
-        names = theme.names(no_color=self.no_color)
-        self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
-
     def action_command_palette(self) -> None:
         from perftop.tui.screen.palette import Palette, palette
 
         if not any(isinstance(screen, Palette) for screen in self.screen_stack):
             self.push_screen(palette(self._session))
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Handles a bug in perftop: keeps a report, restores the terminal, says where the report
-        is."""
-        if self.is_headless:  # tests need the exception itself
-            super()._handle_exception(error)
-            return
-        if not self._crashed:  # later errors follow from the first
-            self._crashed, self.failure = True, Failed(errors.report(error))
-        self.exit(return_code=1)
 
 
 def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
@@ -374,29 +303,4 @@ def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) ->
         lambda: attached(probe, anew=True), interval_ns, config, pace=probe.pace,
         link=lambda: probe.link, ascii_=not utf8(), greeting=greeting,
     )  # fmt: skip
-    with drawing_on_stdout():
-        app.run(mouse=mouse)
-    if said := app.ended_recording():
-        errors.complain(said)
-    if app.failure is not None and app.failure.status:
-        raise app.failure
-    return app.return_code or 0
-
-
-@contextmanager
-def drawing_on_stdout() -> Iterator[None]:
-    """Makes Textual draw on the terminal of stdout if stderr is none, as with `2>file`. Textual
-    draws on `sys.__stderr__` and has no setting for it, so that name is replaced while the app
-    runs. `sys.stderr`, for messages, stays as the user set it."""
-    shown, terminal = sys.__stderr__, sys.__stdout__
-    if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
-        yield
-        return
-    # A stream with stderr's error handler: what cannot be encoded must not end the app.
-    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
-              closefd=False) as screen:  # fmt: skip
-        sys.__stderr__ = screen  # type: ignore[misc]
-        try:
-            yield
-        finally:
-            sys.__stderr__ = shown  # type: ignore[misc]
+    return show(app, mouse=mouse)

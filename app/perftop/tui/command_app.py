@@ -26,10 +26,11 @@ from perftop.process.launch import Feed
 from perftop.process.printout import Printout
 from perftop.process.probe_stream import attached
 from perftop.process.signals import heed
-from perftop.tui.app import Opener, PerfTopApp, drawing_on_stdout
+from perftop.tui.app import Opener, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
 from perftop.tui.screen.messages import Printed
+from perftop.tui.terminal_app import drawing_on_stdout
 
 if TYPE_CHECKING:  # numpy comes with it
     from perfprobe import wire

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from textual import events, work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.driver import Driver
-from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
-from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import safe, utf8
 from perftop.base.times import duration
-from perftop.draw import theme
-from perftop.process.signals import ENDS, heed
 from perftop.session.fleet.fleet import Fleet
-from perftop.tui.app import drawing_on_stdout
 from perftop.tui.config import Config
 from perftop.tui.fleet.fleet_keys import KEYS
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.screen import FleetScreen
 from perftop.tui.screen.monitor import ASIDE
 from perftop.tui.shared.direct import Direct
-from perftop.tui.terminal import Terminal
+from perftop.tui.terminal_app import TerminalApp, show
 
 REFRESH_S = 1.0
 MOST_PROBLEM = 200
@@ -69,10 +62,8 @@ class Source(Protocol):
         """Stand still, or go on."""
 
 
-class FleetApp(App[None]):
+class FleetApp(TerminalApp):
     TITLE = "perftop fleet"
-    CSS_PATH = "perftop.tcss"
-    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(key.keys, key.action, key.label or key.id, id=key.id, show=False)
@@ -88,35 +79,20 @@ class FleetApp(App[None]):
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
         """`opener`: shows one machine by a perftop with these arguments, and returns at its end."""
-        super().__init__()
+        super().__init__(config or Config())
         self.source = source
-        self.failure: Failed | None = None
         self._opener = opener or self._beside
         self._cpu_clock, self._began = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
-        self._crashed = False
-        for shade in theme.THEMES:
-            self.register_theme(shade)
-        names = theme.names(no_color=self.no_color)
-        wanted = (config or Config()).theme
-        self.theme = wanted if wanted in names else names[0]
-        self.animation_level = "none"
         look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what)
         self.page = FleetScreen(self._fill, look, ascii_=ascii_)
 
     def get_default_screen(self) -> Screen[Any]:
         return Direct()
 
-    def get_driver_class(self) -> type[Driver]:
-        usual = super().get_driver_class()
-        return Terminal if usual is LinuxDriver else usual
-
     def compose(self) -> ComposeResult:
         yield self.page
-
-    def on_load(self) -> None:
-        heed(ENDS, self._signalled, self._hurry)
 
     def on_ready(self) -> None:
         self.page.focus()
@@ -124,20 +100,13 @@ class FleetApp(App[None]):
         self._feed()
         self._refresh()
 
-    def _hurry(self) -> None:
-        if isinstance(self._driver, Terminal):
-            self._driver.hurry()
-
-    def _signalled(self, number: signal.Signals) -> None:
-        self.exit(return_code=128 + number)
-
     @work(exclusive=True)
     async def _feed(self) -> None:
         try:
             await self.source.run()
         except Failed as failed:
             self.failure = failed
-            self.exit(return_code=failed.status)
+            self.leave(failed.status)
 
     def _refresh(self) -> None:
         spent, now = self._cpu_clock(), time.monotonic()
@@ -219,10 +188,6 @@ class FleetApp(App[None]):
         else:
             self.page.narrow("")
 
-    def action_theme(self) -> None:
-        names = theme.names(no_color=self.no_color)
-        self.theme = names[(names.index(self.theme) + 1) % len(names)]
-
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:
         machine = self.page.look.selected
@@ -252,21 +217,7 @@ class FleetApp(App[None]):
             if status not in {0, 130} or arguments[0] == "why":  # what it says is still to be read
                 await asyncio.to_thread(input, "\nenter: back to the fleet ")
 
-    def _handle_exception(self, error: Exception) -> None:
-        """Handles a bug in perftop: keeps a report, restores the terminal, says where it is."""
-        if self.is_headless:  # tests need the exception itself
-            super()._handle_exception(error)
-            return
-        if not self._crashed:  # later errors follow from the first
-            self._crashed, self.failure = True, Failed(errors.report(error))
-        self.exit(return_code=1)
-
 
 def run(source: Source, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the source or the app failed."""
-    app = FleetApp(source, config, ascii_=not utf8())
-    with drawing_on_stdout():
-        app.run(mouse=mouse)
-    if app.failure is not None and app.failure.status:
-        raise app.failure
-    return app.return_code or 0
+    return show(FleetApp(source, config, ascii_=not utf8()), mouse=mouse)

@@ -31,11 +31,12 @@ from perftop.recording.search import BATCH_S, BREATH_S, Search
 from perftop.session import marks
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.session import MOST_TOGETHER
-from perftop.tui.app import PerfTopApp, drawing_on_stdout
+from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.status import Cost, Replay
 from perftop.tui.screen.messages import Deepened, Jumped, Marked, Sought
 from perftop.tui.shared import keys
+from perftop.tui.terminal_app import show
 
 Way = Callable[[], Coroutine[None, None, None]]
 TICK_S = 0.05
@@ -353,8 +354,4 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # told after what the file lacks
             text = "the screen needs a terminal; for pipes and files: perftop export"
             raise Failed(text, USAGE)
-        with drawing_on_stdout():
-            app.run(mouse=mouse)
-    if app.failure is not None and app.failure.status:
-        raise app.failure
-    return app.return_code or 0
+        return show(app, mouse=mouse)

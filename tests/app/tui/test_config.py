@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command import run
 from fakes import Machine
+from fleets import Made, small
 from hypothesis import example, given
 from hypothesis import strategies as st
 from playing import Run, play
@@ -19,6 +20,7 @@ from perftop.base.errors import Failed
 from perftop.tui import config
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
+from perftop.tui.fleet_app import FleetApp
 from perftop.tui.screen.monitor import Monitor
 from perftop.tui.shared import keys
 
@@ -263,7 +265,9 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
         monkeypatch.delenv(name, raising=False)
     for name, value in {"TERM": term, **more}.items():
         monkeypatch.setenv(name, value)
-    assert PerfTopApp(None, 500_000_000, Config(theme=wanted)).theme == shown
+    config = Config(theme=wanted)
+    assert PerfTopApp(None, 500_000_000, config).theme == shown
+    assert FleetApp(Made(small(), "over ssh"), config).theme == shown
 
 
 def test_the_app_heeds_what_is_set() -> None:

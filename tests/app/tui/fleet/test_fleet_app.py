@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Sequence
 from math import nan
+from pathlib import Path
 
 import fleets
 import pytest
 from textual.pilot import Pilot
+from waiting import until
 
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import NOTHING
+from perftop.tui import fleet_app
 from perftop.tui.fleet.fleet_keys import KEYS
 from perftop.tui.fleet_app import FleetApp
 
@@ -169,6 +173,23 @@ def test_enter_opens_the_selected_machine() -> None:
             assert opened == [("live", "--host", name), ("why", "--host", name)]
 
     asyncio.run(scenario())
+
+
+def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
+    class Signalled(FleetApp):
+        CSS_PATH = str(Path(fleet_app.__file__).with_name("perftop.tcss"))
+
+        def on_load(self) -> None:  # called before the first paint
+            self._signalled(signal.SIGTERM)
+            assert self.return_code is None
+
+    async def scenario() -> int | None:
+        app = Signalled(fleets.Made(fleets.small(), "over ssh"))
+        async with app.run_test():
+            await until(lambda: not app.is_running, "the app has ended")
+        return app.return_code
+
+    assert asyncio.run(scenario()) == 128 + signal.SIGTERM
 
 
 def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> None:

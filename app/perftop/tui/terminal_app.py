@@ -1,0 +1,138 @@
+"""The base of the terminal apps: themes, the user's keys, and how signals and bugs end an app."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from textual import events
+from textual.app import App
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+
+from perftop.base import errors
+from perftop.base.errors import Failed
+from perftop.draw import theme
+from perftop.process.signals import ENDS, heed
+from perftop.tui.config import Config
+from perftop.tui.terminal import Terminal
+
+
+class TerminalApp(App[None]):
+    CSS_PATH = "perftop.tcss"
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.failure: Failed | None = None
+        """Why there is nothing new to show; None if the user ended the app."""
+        self._up = self._crashed = False
+        self._left: int | None = None
+        """Exit status of an app that is to end; None: it goes on."""
+        for shade in theme.THEMES:
+            self.register_theme(shade)
+        self.theme = self._first_theme(config.theme)
+        self.animation_level = "none"
+        self.set_keymap(config.keys)
+
+    def _first_theme(self, wanted: str) -> str:
+        """The theme to begin with. A terminal of 16 colours can show no other one than its own,
+        unless the user asks for that."""
+        themes = theme.names(no_color=self.no_color)
+        if wanted == Config().theme and self.console.color_system == "standard":
+            wanted = "perftop-ansi"
+        return wanted if wanted in themes else themes[0]
+
+    def get_driver_class(self) -> type[Driver]:
+        usual = super().get_driver_class()
+        return Terminal if usual is LinuxDriver else usual
+
+    # Textual calls these two after those of the same name in a class made from this one.
+
+    def on_load(self) -> None:
+        heed(ENDS, self._signalled, self._hurry)
+
+    def on_ready(self) -> None:
+        self._up = True
+        if self._left is not None:
+            self.leave(self._left)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Drops input after the app was told to quit, as no screen is left to take it."""
+        if not (self._exit and isinstance(event, events.InputEvent)):
+            await super().on_event(event)
+
+    # --- the end
+
+    def leave(self, status: int) -> None:
+        """Ends the app with this exit status. An app that is still starting must not be ended; it
+        ends as soon as it is up."""
+        self._left = status
+        if self._up:
+            self.exit(return_code=status)
+
+    def _hurry(self) -> None:
+        """Called when a signal comes, even while the loop waits for the terminal."""
+        if isinstance(self._driver, Terminal):
+            self._driver.hurry()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """Ends the app as `q` does: the terminal is restored and the probe ended."""
+        self.leave(128 + number)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Handles a bug in perftop: keeps a report, restores the terminal, says where the report
+        is."""
+        if self.is_headless:  # tests need the exception itself
+            super()._handle_exception(error)
+            return
+        if not self._crashed:  # later errors follow from the first
+            self._crashed, self.failure = True, Failed(errors.report(error))
+        self.exit(return_code=1)
+
+    def ended_recording(self) -> str:
+        """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
+        return ""
+
+    # --- keys
+
+    def action_interrupt(self) -> None:
+        self.exit()
+
+    def action_theme(self, name: str = "") -> None:
+        """Sets this theme; without a name, the next one."""
+        names = theme.names(no_color=self.no_color)
+        self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
+
+
+def show(app: TerminalApp, *, mouse: bool) -> int:
+    """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
+    show."""
+    with drawing_on_stdout():
+        app.run(mouse=mouse)
+    if said := app.ended_recording():
+        errors.complain(said)
+    if app.failure is not None and app.failure.status:
+        raise app.failure
+    return app.return_code or 0
+
+
+@contextmanager
+def drawing_on_stdout() -> Iterator[None]:
+    """Makes Textual draw on the terminal of stdout if stderr is none, as with `2>file`. Textual
+    draws on `sys.__stderr__` and has no setting for it, so that name is replaced while the app
+    runs. `sys.stderr`, for messages, stays as the user set it."""
+    shown, terminal = sys.__stderr__, sys.__stdout__
+    if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
+        yield
+        return
+    # A stream with stderr's error handler: what cannot be encoded must not end the app.
+    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
+              closefd=False) as screen:  # fmt: skip
+        sys.__stderr__ = screen  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            sys.__stderr__ = shown  # type: ignore[misc]
