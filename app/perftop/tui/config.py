@@ -114,6 +114,7 @@ _PLACES: dict[keys.Place, str] = {
     "chooser": "Lists to choose some of",
     "output": "What a command prints, where it fills the screen",
     "prompt": "The line to type into",
+    "fleet": "Fleet, besides those of the same name above",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from textual import events, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from perftop.base.errors import Failed
@@ -19,14 +19,16 @@ from perftop.base.text import safe, utf8
 from perftop.base.times import duration
 from perftop.session.fleet.fleet import Fleet
 from perftop.tui.config import Config
-from perftop.tui.fleet.fleet_keys import KEYS
 from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.screen import FleetScreen
 from perftop.tui.screen.monitor import ASIDE
+from perftop.tui.shared import keys
 from perftop.tui.shared.direct import Direct
 from perftop.tui.terminal_app import TerminalApp, show
 
 REFRESH_S = 1.0
+PAGE = 20
+"""Machines that PgUp and PgDn go past."""
 MOST_PROBLEM = 200
 """Characters of what a source has to say."""
 
@@ -64,14 +66,7 @@ class Source(Protocol):
 
 class FleetApp(TerminalApp):
     TITLE = "perftop fleet"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(key.keys, key.action, key.label or key.id, id=key.id, show=False)
-            for key in KEYS
-        ),
-        Binding("ctrl+c", "quit", "quit", show=False, priority=True),
-        Binding("ctrl+z", "suspend_process", "suspend", show=False, priority=True),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.fleet_bindings()]
 
     def __init__(
         self, source: Source, config: Config | None = None, *, ascii_: bool = False,
@@ -79,14 +74,15 @@ class FleetApp(TerminalApp):
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
         """`opener`: shows one machine by a perftop with these arguments, and returns at its end."""
-        super().__init__(config or Config())
+        config = config or Config()
+        super().__init__(config)
         self.source = source
         self._opener = opener or self._beside
         self._cpu_clock, self._began = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
         look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what)
-        self.page = FleetScreen(self._fill, look, ascii_=ascii_)
+        self.page = FleetScreen(self._fill, look, keys.captions(config.keys), ascii_=ascii_)
 
     def get_default_screen(self) -> Screen[Any]:
         return Direct()
@@ -133,23 +129,31 @@ class FleetApp(TerminalApp):
         await super().on_event(event)
 
     async def on_fleet_screen_pressed(self, message: FleetScreen.Pressed) -> None:
-        key = next(key for key in KEYS if key.id == message.key)
-        await self.run_action(key.action)
+        await self.run_action(keys.BY_ID[message.key].action)
 
     def action_view(self, name: str) -> None:
-        self.page.view("rows" if name == self.page.look.view == "help" else name)
+        self.page.view(name)
 
-    def action_move(self, dx: int, dy: int) -> None:
-        self.page.move(dx, dy)
+    def action_help(self) -> None:
+        self.page.view("rows" if self.page.look.view == "help" else "help")
 
-    def action_aside(self, by: int) -> None:
-        """A step in time, or a cell in the heat map; there, shift steps in time."""
+    def action_move(self, by: int) -> None:
+        self.page.move(0, by)
+
+    def action_page(self, by: int) -> None:
+        self.page.move(0, by * PAGE)
+
+    def action_end(self, by: int) -> None:
+        self.page.choose(len(self.page.look.rows) if by > 0 else 0)
+
+    def action_step(self, by: int) -> None:
+        """A step in time, or a cell in the heat map; there, leaps step in time."""
         if self.page.look.view == "heat":
             self.page.move(by, 0)
         else:
-            self.action_travel(by)
+            self.action_leap(by)
 
-    def action_travel(self, by: int) -> None:
+    def action_leap(self, by: int) -> None:
         if self.source.travel(by):
             self.page.update()
 
@@ -160,7 +164,7 @@ class FleetApp(TerminalApp):
             look.paused = "" if look.paused else "paused"
         self.page.update()
 
-    def action_next(self, by: int) -> None:
+    def action_episode(self, by: int) -> None:
         self.page.next(by)
 
     def action_sort(self, by: int) -> None:
@@ -169,14 +173,8 @@ class FleetApp(TerminalApp):
     def action_reverse(self) -> None:
         self.page.order(self.page.look.sight.order)
 
-    def action_number(self, by: int) -> None:
+    def action_metric(self, by: int) -> None:
         self.page.number(by)
-
-    def action_first(self) -> None:
-        self.page.choose(0)
-
-    def action_last(self) -> None:
-        self.page.choose(len(self.page.look.rows))
 
     def action_filter(self) -> None:
         self.page.look.typing = self.page.look.sight.filter

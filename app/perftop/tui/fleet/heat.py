@@ -115,10 +115,10 @@ def _legend(look: Look) -> list[Line]:
     top = words.scale(look, look.shown)
     unit = words.UNITS[entry.unit]
     name: Run = (f"{entry.label} {unit}", "bright")
-    left: list[Run] = [(" ", "text"), name, (f"  {entry.help}  ", "dim"), ("v", "key")]
-    left.append((" another number", "dim"))
-    if look.width < WIDE:
-        left = [left[0], left[1], ("  v", "key"), (" another number", "dim")]
+    left: list[Run] = [(" ", "text"), name]
+    if look.width >= WIDE:
+        left.append((f"  {entry.help}", "dim"))
+    left += [(f"  {look.captions['metric']}", "key"), (" another number", "dim")]
     low = "0" if look.shown not in {"clock_hz", "ceiling_hz"} else amount(look.shown, top / 2)
     wide = 4 if look.width >= WIDE else 2
     ramp: list[Run] = [(f"{low} ", "dim")]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 
 from perftop.base import times
@@ -14,6 +15,7 @@ from perftop.output.episode_words import cause as cause_words
 from perftop.session.fleet.fleet import Fleet, Happening, Sight
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import FIELDS
+from perftop.tui.shared.keys import captions
 
 SILENT = "○"
 """The sign of a machine that does not answer."""
@@ -53,8 +55,8 @@ class Look:
     facts: tuple[str, ...] = ()
     """What the fleet costs, piece by piece."""
     paused: str = ""
-    keys: Sequence[tuple[str, str, str]] = ()
-    """Caption, label and id of the keys in the last line."""
+    captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
+    """What keys are called, by id."""
     view: str = "rows"
     typing: str | None = None
     """The filter that is being typed; None: none is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perftop.draw.strips import Run, fit, width
 from perftop.session.fleet.fleet import Fleet
 from perftop.tui.fleet import detail, head, heat, rows, side, timeline
-from perftop.tui.fleet.fleet_keys import HELP
+from perftop.tui.fleet.fleet_keys import helped, labelled
 from perftop.tui.fleet.look import BLANK, Line, Look
 
 WIDE = 150
@@ -122,16 +122,20 @@ def _episodes(look: Look, body: int, _: int) -> list[Line]:
 
 def _help(look: Look, body: int, _: int) -> list[Line]:
     lines: list[Line] = []
-    for key, text in HELP:
-        told = fit(text, look.width - 14).rstrip()
-        runs: list[Run] = [(f" {key:<12}", "key"), (told, "text")]
+    for key, text in helped(look.captions):
+        told = fit(text, look.width - 18).rstrip()
+        runs: list[Run] = [(f" {key:<16}", "key"), (told, "text")]
         lines.append((runs, "calm"))
     return lines[:body]
 
 
+_SHOWN = {"rows": "machines", "episodes": "fleet_episodes"}
+"""Ids of the keys of views that are called otherwise."""
+
+
 def _fitting(look: Look) -> list[tuple[str, str, str]]:
     """The keys that fit, with help and quit at the end in any case."""
-    *keys, help_, leave = look.keys
+    *keys, help_, leave = labelled(look.captions)
     kept: list[tuple[str, str, str]] = []
     for key in keys:
         if sum(len(c) + len(label) + 3 for c, label, _ in [*kept, key, help_, leave]) <= look.width:
@@ -142,7 +146,7 @@ def _fitting(look: Look) -> list[tuple[str, str, str]]:
 def _keys(look: Look) -> Line:
     runs: list[Run] = []
     for caption, label, name in _fitting(look):
-        style = "bright" if name == look.view else "dim"
+        style = "bright" if name == _SHOWN.get(look.view, look.view) else "dim"
         runs += [(" ", "text"), (caption, "key"), (f" {label} ", style)]
     return runs, "calm"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from textual import events
 from textual.message import Message
@@ -14,7 +14,6 @@ from perftop.session.fleet.fleet import ORDERS, Sight
 from perftop.session.fleet.machine import TRACED
 from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import rows
-from perftop.tui.fleet.fleet_keys import KEYS
 from perftop.tui.fleet.look import Line, Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.shared.direct import repaint
@@ -23,7 +22,6 @@ MOST_FILTER = 60
 """Characters of a filter."""
 CROWDED = 4
 """Machines a line of the screen beyond which it begins with the heat map."""
-_CAPTIONS = tuple((key.caption, key.label, key.id) for key in KEYS if key.label)
 
 
 class FleetScreen(Widget, can_focus=True):
@@ -34,12 +32,16 @@ class FleetScreen(Widget, can_focus=True):
             super().__init__()
             self.key = key
 
-    def __init__(self, fill: Callable[[Look], None], look: Look, *, ascii_: bool) -> None:
-        """`fill`: puts what is newest into the look before it is drawn."""
+    def __init__(
+        self, fill: Callable[[Look], None], look: Look, captions: Mapping[str, str], *, ascii_: bool
+    ) -> None:
+        """`fill`: puts what is newest into the look before it is drawn. `captions`: of keys, by
+        id."""
         super().__init__(id="fleet")
         self.look = look
         self._fill = fill
         look.ascii = ascii_
+        look.captions = captions
         self._touched = False
         """The user has selected a machine; before that it is the worst that answers."""
         self._met = False
@@ -59,7 +61,6 @@ class FleetScreen(Widget, can_focus=True):
         if not self._touched or look.chosen not in look.fleet.machines:
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
-        look.keys = _CAPTIONS
         if not self._met and look.fleet.machines:
             self._met = True
             look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view

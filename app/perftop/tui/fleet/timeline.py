@@ -25,7 +25,7 @@ def heads(look: Look) -> list[Line]:
     entry = FIELDS[key(look)]
     name = f"{entry.label} {words.UNITS[entry.unit]}"
     left: list[Run] = [(" ", "text"), (name, "bright"), (f"  {entry.help}  ", "dim"),
-                       ("v", "key"), (" another number", "dim")]  # fmt: skip
+                       (look.captions["metric"], "key"), (" another number", "dim")]  # fmt: skip
     ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
                        (" ", "text")]  # fmt: skip
     if look.width < WIDE:

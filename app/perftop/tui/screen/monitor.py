@@ -120,7 +120,7 @@ class Monitor(Paned):
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
         """Does what the key does. A prompt that is open is left as by Esc."""
-        key = next(key for key in keys.KEYS if key.id == message.key)
+        key = keys.BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.action_leave()
         where: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(

@@ -4,7 +4,7 @@ screen are made from it. Plain data; only the making of bindings imports Textual
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from textual.binding import Binding
 
 Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
-                "chooser", "prompt", "output"]  # fmt: skip
+                "chooser", "prompt", "output", "fleet"]  # fmt: skip
 """Where a key works: in the whole app, in the app on a recording, in all views, in views whose
 cursor moves up and down (rows), or in one view; in all lists, in lists with several choices, in the
-prompt; in a command's output while it fills the screen."""
+prompt; in a command's output while it fills the screen; on the fleet's screen, where keys of other
+places work too (FLEET)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +152,41 @@ KEYS: tuple[Key, ...] = (
     Key("output_page_down", "output", "pagedown", "page_down", "page down", "A page down"),
     Key("output_first", "output", "home,g", "scroll_home", "first", "The first line kept"),
     Key("output_last", "output", "end,G", "scroll_end", "last", "The last line, and those to come"),
+
+    Key("machines", "fleet", "1", "view('rows')", "machines", "A row a machine"),
+    Key("fleet_episodes", "fleet", "4", "view('episodes')", "episodes",
+        "Episodes of all machines"),
+    Key("why", "fleet", "w", "why", "why", "What costs the selected machine most"),
+    Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
+    Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the column before"),
 )  # fmt: skip
 """If several keys do the same in one place, the screen shows the first of them."""
+BY_ID = {key.id: key for key in KEYS}
+FLEET = (
+    "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "previous_episode",
+    "filter", "sort_next", "sort_before", "metric", "metric_back", "pause", "help", "quit", "up",
+    "down", "step_back", "step_on", "leap_back", "leap_on", "first", "last", "page_up", "page_down",
+    "reverse", "theme", "back", "interrupt", "suspend",
+)  # fmt: skip
+"""Ids of the keys of the fleet's screen."""
 
 
 def bindings(*places: Place) -> list[Binding]:
     """The bindings of these places, for a class's `BINDINGS`."""
+    return _bound(key for key in KEYS if key.place in places)
+
+
+def fleet_bindings() -> list[Binding]:
+    return _bound(BY_ID[name] for name in FLEET)
+
+
+def _bound(keys: Iterable[Key]) -> list[Binding]:
     from textual.binding import Binding
 
     return [
         Binding(key.keys, key.action, key.label, id=key.id, tooltip=key.tooltip, show=False,
                 priority=key.priority)
-        for key in KEYS
-        if key.place in places
+        for key in keys
     ]  # fmt: skip
 
 
@@ -265,11 +288,10 @@ def canonical(key: str) -> str | None:
 
 def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
     """Yields each key that has two different actions in one view, with both of them."""
-    for places in VIEWS.values():
+    views = [[key for key in KEYS if key.place in places] for places in VIEWS.values()]
+    for view in [*views, [BY_ID[name] for name in FLEET]]:
         owners: dict[str, Key] = {}
-        for key in KEYS:
-            if key.place not in places:
-                continue
+        for key in view:
             for name in keymap.get(key.id, key.keys).split(","):
                 owner = owners.setdefault(name, key)
                 if owner.action != key.action and name != NONE:

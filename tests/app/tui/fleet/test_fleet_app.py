@@ -17,8 +17,10 @@ from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import NOTHING
 from perftop.tui import fleet_app
-from perftop.tui.fleet.fleet_keys import KEYS
+from perftop.tui.config import Config
+from perftop.tui.fleet import fleet_keys
 from perftop.tui.fleet_app import FleetApp
+from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
 SMALL, MANY = fleets.small(), fleets.racks(20, 20)
@@ -216,8 +218,28 @@ def test_unknown_numbers_are_told_as_such() -> None:
 
 
 def test_no_two_keys_clash_and_each_has_its_action() -> None:
-    names = [name for key in KEYS for name in key.keys.split(",")]
+    fleet = [keys.BY_ID[name] for name in keys.FLEET]
+    names = [name for key in fleet for name in key.keys.split(",")]
     assert len(names) == len(set(names))
-    for key in KEYS:
+    for key in fleet:
         name = key.action.partition("(")[0]
         assert hasattr(FleetApp, f"action_{name}"), name
+    told = [name for key in fleet_keys.KEYS for name in key.ids]
+    assert sorted([*told, "interrupt", "suspend"]) == sorted(keys.FLEET)
+
+
+def test_keys_are_the_users_own() -> None:
+    """In the last line, in the help and on the keyboard."""
+
+    async def scenario() -> None:
+        config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
+        app = FleetApp(fleets.Made(fleets.small(), "over ssh"), config)
+        async with app.run_test(size=(160, 50)) as pilot:
+            await pilot.press("2", "x")
+            assert app.page.look.view == "heat"
+            assert any("c another number" in text for text in app.page.text())
+            assert " x heat  3 time " in app.page.text()[-1]
+            await pilot.press("z")
+            assert " y  " in app.page.text()[line(app.page.text(), "what costs the selected")]
+
+    asyncio.run(scenario())
