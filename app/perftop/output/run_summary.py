@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
 from perftop.output.waits import beside
 from perftop.process.command_window import Bounds, Bracket
-from perftop.samples.metrics import METRICS
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX, METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
@@ -16,6 +20,8 @@ from perftop.session.session import Session
 from perftop.session.summary import Extremes
 
 MOST_BEHIND = 3
+BELOW = frozenset({"turbo-drop", "license"})
+"""Kinds of episodes that are a clock below its ceiling."""
 
 
 def run_line(session: Session, bracket: Bracket) -> Line | None:
@@ -66,7 +72,10 @@ def summary_line(
         "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
         "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
         "episodes": counted,
+        "causes": _causes(session),
+        "state": state(session),
         "energy_j": number(_energy_j(session)),
+        "totals": _totals(session, whole),
         "probe_cpu_s": number(session.probe_cpu_s()),
         "lost": session.lost,
         "late": session.late,
@@ -76,6 +85,18 @@ def summary_line(
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD
     return line | {"why": why} if why else line
+
+
+def _causes(session: Session) -> list[Line] | None:
+    """What working CPUs, or the watched job, lost, by what it cost; None: that was not added up."""
+    if not session.accounts:
+        return None
+    sums = session.lost_time()
+    return [
+        {"kind": kind, "cause": cause, "lost_ratio": number(share),
+         "lost_s": number(float(sums.by_cause[kind, cause].sum()))}
+        for (kind, cause), share in sums.shares().items() if share > 0
+    ]  # fmt: skip
 
 
 def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> dict[str, str]:
@@ -116,6 +137,29 @@ def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int
         line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
     why = _why(session, whole, rows, line)
     return line | {"why": why} if why else line
+
+
+def _totals(session: Session, whole: Interval) -> Line:
+    """Counts of all selected CPUs, null where a part of them is suspect; and the share of their
+    running time in which they were seen below the ceiling, null where no ceiling is known."""
+    totals: Line = {}
+    for key in ("cycles", "instructions"):
+        counted = whole.counts.get(key)
+        totals[key] = None if counted is None else number(float(counted[session.shown].sum()))
+    ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
+    episodes = session.episodes(session.run.start_ns, session.now_ns)
+    low_s = sum(_low_s(session, whole, one) for one in episodes if one.kind in BELOW)
+    known = session.evaluator.chosen["busy_hz"] and session.sieve.turbo.cpus.any() and ran_s > 0
+    return totals | {"below_ceiling": number(min(1.0, low_s / ran_s)) if known else None}
+
+
+def _low_s(session: Session, whole: Interval, episode: Episode) -> float:
+    """Seconds that its CPUs ran while it lasted, as if each had run evenly over the run."""
+    now_ns = session.now_ns
+    end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
+    span_s = max(0, end_ns - max(episode.start_ns, session.run.start_ns)) / 1e9
+    rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
+    return span_s * float(np.nansum(whole.values["util"][rows]))
 
 
 def _energy_j(session: Session) -> float:

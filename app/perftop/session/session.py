@@ -88,7 +88,8 @@ class Session:
             else Distribution(self.shown, kept, least_rows=2)
         )
         self._losses, self.run_times = Losses([*self.position]), RunTimes([*self.position])
-        self._accounts = False
+        self.accounts = False
+        """Whether losses and the times of tasks are added up."""
         self.lost = 0
         self.late = 0
         self.suspect_samples = 0
@@ -299,14 +300,14 @@ class Session:
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
-        if self._accounts:
+        if self.accounts:
             self._lose(sample, since_ns, told=news)
 
     def account(self, root: int = -1) -> None:
         """From now on adds up how long tasks ran and waited, and what was lost to which cause, for
         those who ask for `lost_time` and `run_times`. On a big machine that costs milliseconds a
         second. `root`: first process of a job that we started."""
-        self._accounts, self.run_times.root = True, root
+        self.accounts, self.run_times.root = True, root
 
     def _lose(self, sample: Sample, since_ns: int, *, told: bool) -> None:
         """`told`: there is a new look at who runs."""
@@ -323,7 +324,7 @@ class Session:
     def lost_time(self) -> Sums:
         """What working CPUs, or the watched job, lost since the start, by cause. The only place
         that adds up losses; `since` makes a span of two. Needs `account` from the start on."""
-        assert self._accounts
+        assert self.accounts
         return self._losses.sums(self.episodes(self._losses.begun_ns, self.now_ns))
 
     def _settle(self) -> None:

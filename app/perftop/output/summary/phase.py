@@ -92,13 +92,7 @@ def json_line(made: Phase) -> Line:
         }
         for key, measure in made.line["machine"].items()
     }  # fmt: skip
-    causes = [
-        {"kind": one.cause[0], "cause": one.cause[1], "lost_ratio": number(one.share),
-         "lost_s": number(one.lost_s)}
-        for one in made.findings
-    ]  # fmt: skip
     rest = {key: value for key, value in made.line.items() if key not in {"type", "run", "machine"}}
     return line | rest | {
-        "machine": machine, "lost_ratio": number(made.lost_ratio), "causes": causes,
-        "samples": made.samples,
+        "machine": machine, "lost_ratio": number(made.lost_ratio), "samples": made.samples,
     }  # fmt: skip

@@ -1,0 +1,127 @@
+"""What a machine is and how it is set: the things that two measurements may differ by before either
+has begun. Keys and values as in JSON; the table below puts them into words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.text import ranges, safe
+from perftop.output.stat_json import Line, number
+from perftop.session.session import Session
+
+MOST = 60
+"""Characters of a value that comes from outside."""
+EQUAL = 0.002
+"""Share by which numbers may differ and still be the same: a gauge's mean is rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    key: str
+    label: str
+    show: Callable[[float], str] = str
+
+
+def _watts(value: float) -> str:
+    return f"{value:g} W"
+
+
+def _hz(value: float) -> str:
+    return f"{value / 1e9:.2f} GHz"
+
+
+STATES: dict[str, State] = {
+    one.key: one
+    for one in (
+        State("power_limit_w", "power limit PL1", _watts),
+        State("power_limit2_w", "power limit PL2", _watts),
+        State("turbo", "turbo"),
+        State("max_perf_pct", "clock limit", lambda value: f"{value:g} %"),
+        State("max_hz", "highest clock", _hz),
+        State("hwp_epp", "energy preference"),
+        State("cpus", "CPUs"),
+        State("selected", "CPUs looked at"),
+        State("smt", "SMT"),
+        State("host", "host"),
+        State("model", "model"),
+        State("microcode", "microcode"),
+        State("kernel", "kernel"),
+        State("virtualisation", "hypervisor"),
+        State("boot_id", "boot"),
+        State("base_hz", "base clock", _hz),
+        State("packages", "packages"),
+        State("source", "counters from"),
+        State("sample_s", "sample", lambda value: f"{value:g} s"),
+        State("command", "command"),
+    )
+}
+"""By key, what matters most first. A key that is not here is told by its own name."""
+
+
+def label(key: str) -> str:
+    known = STATES.get(key)
+    return key.replace("_", " ") if known is None else known.label
+
+
+def shown(key: str, value: object) -> str:
+    """A value in words; of a boot, which has no name of its own, the first part of its number."""
+    if value is None:
+        return "n/a"
+    if isinstance(value, int | float):
+        return STATES[key].show(value) if key in STATES else f"{value:g}"
+    text = safe(str(value), MOST)
+    return text.partition("-")[0] if key == "boot_id" else text
+
+
+def differs(a: object, b: object) -> bool:
+    """Whether two values are more than a little different."""
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return abs(a - b) > EQUAL * max(abs(a), abs(b))
+    return a != b
+
+
+def state(session: Session) -> Line:
+    """What is not known is not there. Limits are means over the run."""
+    hello = session.hello
+    on = [row.cpu for row in session.topology if row.online]
+    many = any(len(set(core) & set(on)) > 1 for core in session.cores)
+    selected = hello.selected
+    found: Line = {
+        "host": hello.host, "model": hello.identity.name or None,
+        "microcode": hello.identity.microcode, "kernel": hello.kernel,
+        "virtualisation": hello.virtualisation or "none", "boot_id": hello.boot_id,
+        "cpus": f"{len(on)} of {len(session.topology)} on", "smt": "on" if many else "off",
+        "selected": "all" if selected is None else ranges(selected),
+        "packages": len(hello.packages), "source": hello.source,
+        "base_hz": None if hello.base_hz is None else number(hello.base_hz.hz),
+        "sample_s": hello.sample_ns / 1e9, **_gauges(session),
+    }  # fmt: skip
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _gauges(session: Session) -> Line:
+    """What the frames told of how the machine is set."""
+    found: Line = {}
+    for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
+        means = _means(session, key)
+        if len(means):
+            value = float(means.sum() if key.endswith("_w") else means.max())
+            found[key] = number(float(f"{value:.4g}"))
+    off = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
+    told = [float(means.max()) for means in off if len(means)]
+    return found | ({"turbo": "off" if max(told) > 0.5 else "on"} if told else {})
+
+
+def _means(session: Session, key: str) -> Floats:
+    """Means of a gauge over the run, where it was read."""
+    column = session.counters.columns.get(key)
+    if column is None:
+        return np.zeros(0)
+    table = session.run.delta.tables[column.block]
+    read = table.ticks > 0
+    means = table.moved[read, column.first] / table.ticks[read]
+    return np.asarray(means[np.isfinite(means)])
