@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "output": "base process samples session wire",
     "output/why": "base samples session output wire",
     "output/summary": "base samples session output output/why wire",
+    "output/compare": "base samples session output output/why output/summary wire",
     "output/export": "base process samples session output wire",
     "output/exporter": "base process samples session output wire",
     "tui/shared": "base samples session output draw",

@@ -146,6 +146,21 @@ def check_hosts(options: argparse.Namespace) -> None:
         raise Failed("one --host at a time here; stat and record take several", USAGE)
 
 
+def repeats(options: argparse.Namespace) -> bool:
+    """Whether a command is to be run several times. Raises Failed if other options speak against
+    that."""
+    if options.repeat is None:
+        if options.warmup:
+            raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
+        return False
+    if options.command is None:
+        raise Failed("-r runs a command several times: perftop stat -r 5 -- CMD", USAGE)
+    if options.interval is not None or len(options.hosts) > 1:
+        what = "-i" if options.interval is not None else "several --host"
+        raise Failed(f"-r tells a row a run; {what} is for a single run", USAGE)
+    return True
+
+
 def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
     """The command, forked and waiting for its start. Called before there are threads or much memory
     to copy."""

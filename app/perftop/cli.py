@@ -30,6 +30,7 @@ from perftop.arguments import (
     following,
     held,
     place,
+    repeats,
     span_ns,
     split,
 )
@@ -160,6 +161,10 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat = verbs.add_parser("stat", parents=[watch], help=text, epilog=COMMAND)
     stat.add_argument("-n", "--count", type=count, metavar="N", help="stop after N intervals")
     stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    stat.add_argument("-r", "--repeat", type=count, metavar="N", help="run CMD so many times")
+    stat.add_argument(
+        "--warmup", type=count, default=0, metavar="K", help="with -r: runs before, not counted"
+    )
     stat.add_argument("--json", action="store_true", help="one JSON object a line")
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
     stat.add_argument("--force", action="store_true", help="replace a file that is there")
@@ -442,6 +447,19 @@ def _fleet(options: argparse.Namespace) -> int:
 
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
+    if repeats(options):
+        from perftop.verbs import repeat, stat
+
+        def one(job: Job) -> stat.Options:
+            argv = _stream(options, sample_ns, sample_ns, job)
+            return stat.Options(argv, interval_ns, sample_ns, json=True, job=job, intervals=False)
+
+        return repeat.run(
+            repeat.Plan(
+                options.command, options.repeat, options.warmup, one, options.json,
+                options.output, options.force,
+            )
+        )  # fmt: skip
     with held(options) as job:
         from perftop.process import batches
 

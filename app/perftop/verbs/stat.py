@@ -182,7 +182,7 @@ def run(each: Sequence[Options]) -> int:
     if options.count is not None:
         most_s = options.count * options.interval_ns / 1e9
     try:
-        with _open(options) as out:
+        with opened(options.output, force=options.force, job=options.job is not None) as out:
             stats = [Stat(one, out) for one in each]
             stat = stats[0]
             if len(stats) == 1:
@@ -200,12 +200,14 @@ def run(each: Sequence[Options]) -> int:
     raise Failed(str(failed), (run and run.status) or failed.status)
 
 
-def _open(options: Options) -> contextlib.AbstractContextManager[TextIO]:
-    to_stdout = options.output == Path("-")
-    if options.output is not None and not to_stdout:
-        out = new_file.create(options.output, force=options.force)
-        return io.TextIOWrapper(out, encoding="utf-8")
-    standard = sys.stdout if options.job is None or to_stdout else sys.stderr
+def opened(
+    output: Path | None, *, force: bool, job: bool
+) -> contextlib.AbstractContextManager[TextIO]:
+    """Where the numbers go. `job`: there is a command, which has stdout for itself."""
+    to_stdout = output == Path("-")
+    if output is not None and not to_stdout:
+        return io.TextIOWrapper(new_file.create(output, force=force), encoding="utf-8")
+    standard = sys.stdout if not job or to_stdout else sys.stderr
     if standard is None:  # it was closed; the job must run nevertheless
         return Path(os.devnull).open("w", encoding="utf-8")
     return contextlib.nullcontext(standard)

@@ -1,0 +1,122 @@
+"""The numbers that runs are compared by, in the order of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import floor, isfinite, log10, nan
+
+from perftop.output.stat_json import Line, number
+
+Numbers = dict[str, float]
+"""By key; what is not known is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    key: str
+    label: str
+    unit: str
+    """"%" for a share, whose differences are told in points; others are told relative."""
+    digits: int
+    """After the point; where `grows` is set, significant digits."""
+    scale: float = 1.0
+    """Of the value in base units, for its unit."""
+    better: int = 0
+    """1: more is better; -1: less is better; 0: neither."""
+    grows: bool = False
+    """It grows with the length of a run, and so can have any size."""
+    of: Callable[[Line], float | None] = lambda _: None
+    """The value in base units from a summary as `stat --json` has it."""
+
+    @property
+    def points(self) -> bool:
+        return self.unit == "%"
+
+    def show(self, value: float, like: float | None = None) -> str:
+        """`like`: a value with whose digits it is shown; None: its own."""
+        if not isfinite(value):
+            return "n/a"
+        digits, size = self.digits, abs(value if like is None else like) * self.scale
+        if self.grows:
+            digits = max(0, digits - 1 - floor(log10(size))) if size > 0 else 1
+        return f"{value * self.scale:.{min(digits, 6)}f}"
+
+
+def _top(key: str) -> Callable[[Line], float | None]:
+    return lambda line: line[key]
+
+
+def _run(*keys: str) -> Callable[[Line], float | None]:
+    """A sum of times of the command."""
+    return lambda line: None if line["run"] is None else sum(line["run"][key] for key in keys)
+
+
+def _mean(key: str) -> Callable[[Line], float | None]:
+    return lambda line: None if line["machine"][key] is None else line["machine"][key]["mean"]
+
+
+def _total(key: str) -> Callable[[Line], float | None]:
+    return lambda line: line["totals"][key]
+
+
+def _job(key: str) -> Callable[[Line], float | None]:
+    return lambda line: None if line["job"] is None else line["job"].get(key)
+
+
+def _power_w(line: Line) -> float | None:
+    energy_j, elapsed_s = line["energy_j"], line["elapsed_s"]
+    return energy_j / elapsed_s if energy_j is not None and elapsed_s else None
+
+
+def _others(line: Line) -> float | None:
+    """CPUs that others than the command kept busy."""
+    util, used_s = _mean("util")(line), _run("user_s", "sys_s")(line)
+    if util is None or used_s is None or not line["elapsed_s"]:
+        return None
+    return max(0.0, util * len(line["cpus"]) - used_s / float(line["elapsed_s"]))
+
+
+def _both(line: Line) -> float | None:
+    """Mean over the cores for which it is known."""
+    known = [core["smt"]["both"]["mean"] for core in line["cores"] if core["smt"]["both"]]
+    return sum(known) / len(known) if known else None
+
+
+NUMBERS: dict[str, Number] = {
+    one.key: one
+    for one in (
+        Number("run_s", "run time", "s", 4, better=-1, grows=True, of=_run("wall_s")),
+        Number("cpu_s", "CPU time", "s", 4, 1, -1, grows=True, of=_run("user_s", "sys_s")),
+        Number("waited_s", "waits for a CPU", "s", 3, 1, -1, grows=True, of=_job("waited_s")),
+        Number("disk_s", "waits for disk", "s", 3, 1, -1, grows=True, of=_job("disk_s")),
+        Number("others_cpus", "others", "CPUs", 2, better=-1, of=_others),
+        Number("util", "busy", "%", 1, 100, of=_mean("util")),
+        Number("busy_hz", "clock", "GHz", 2, 1e-9, better=1, of=_mean("busy_hz")),
+        Number("below_ceiling", "below ceiling", "%", 1, 100, -1, of=_total("below_ceiling")),
+        Number("lost_ratio", "lost", "%", 1, 100, better=-1, of=_mean("lost_ratio")),
+        Number("ipc", "IPC", "", 2, better=1, of=_mean("ipc")),
+        Number("instructions", "instructions", "G", 4, 1e-9, grows=True, of=_total("instructions")),
+        Number("kernel_cycles", "in the kernel", "%", 1, 100, of=_mean("kernel_cycles")),
+        Number("both", "both threads", "%", 1, 100, of=_both),
+        Number("involuntary", "involuntary", "%", 2, 100, better=-1, of=_mean("involuntary")),
+        Number("steal", "steal", "%", 1, 100, better=-1, of=_mean("steal")),
+        Number("power_w", "power", "W", 1, of=_power_w),
+        Number("energy_j", "energy", "kJ", 3, 1e-3, -1, grows=True, of=_top("energy_j")),
+    )
+}
+
+
+def numbers(line: Line) -> Numbers:
+    """The numbers of a summary."""
+    found = {}
+    for key, one in NUMBERS.items():
+        value = one.of(line)
+        if value is not None and isfinite(value):
+            found[key] = float(value)
+    return found
+
+
+def told(found: Numbers) -> Line:
+    """For a line of JSON, in base units; null: not known."""
+    return {key: number(found.get(key, nan)) for key in NUMBERS}

@@ -1,0 +1,90 @@
+"""Runs of one command told together: which is apart, why, and what the set of them is good for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
+
+TIMES = [42.06, 41.02, 40.97, 41.05, 40.90]
+
+
+def line(wall_s: float, status: int = 0, **more: Any) -> dict[str, Any]:
+    """A summary of `stat --json`; `more`: parts that are not as in the others."""
+    run = {"wall_s": wall_s, "status": status, "user_s": 30.0, "sys_s": 1.0}
+    job = {"waited_s": 0.1, "disk_s": 0.0} | more.pop("job", {})
+    made: dict[str, Any] = {
+        "type": "summary", "elapsed_s": wall_s + 0.1, "run": run | more.pop("run", {}), "job": job,
+        "machine": dict.fromkeys(("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles",
+                                  "involuntary", "steal")),
+        "totals": {"cycles": None, "instructions": None, "below_ceiling": None},
+        "energy_j": None, "cpus": [], "cores": [], "episodes": {}, "causes": [], "state": {},
+    }  # fmt: skip
+    return made | more
+
+
+def runs(*found: dict[str, Any], warmups: int = 0) -> Runs:
+    return Runs([repeat(one, warmup=at < warmups) for at, one in enumerate(found)])
+
+
+def lost(lost_s: float) -> list[dict[str, Any]]:
+    return [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": 0.1, "lost_s": lost_s}]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"job": {"disk_s": 1.0}}, "1.00 s for the disk"),
+        ({"job": {"waited_s": 1.2}}, "1.20 s for a CPU"),
+        ({"run": {"user_s": 31.0}}, "worked 1.00 s longer"),
+        ({"causes": lost(0.9)}, "0.90 s to turbo-drop power-pl1"),
+    ],
+)
+def test_the_odd_run_is_named_with_what_differs(more: dict[str, Any], words: str) -> None:
+    found = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
+    (apart,) = found.apart
+    assert apart.place == 0
+    assert apart.by_s == pytest.approx(1.04)
+    assert words in apart.why
+    assert words in lines(found, ["./job"])[0]
+
+
+def test_what_is_too_small_or_common_to_all_explains_nothing() -> None:
+    small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
+    common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
+    assert [one.why for found in (small, common) for one in found.apart] == ["", ""]
+
+
+def test_both_means_are_told_and_no_run_is_left_out() -> None:
+    found = lines(runs(*map(line, TIMES)), ["./job"])
+    text = "\n".join(found)
+    assert "41.20 s ± 0.60 s" in found[0]
+    assert "Without run 1: 40.98 s ± 0.10 s" in text
+    assert "sets of five must differ by 0.71 s (1.7 %)" in text
+    assert [row.split()[0] for row in found if row.endswith("apart")] == ["1"]
+    assert max(map(len, found)) <= 80
+
+
+def test_of_many_runs_only_those_apart_have_a_row() -> None:
+    found = lines(runs(line(60.0), *(line(41 + at % 3 / 10) for at in range(29))), ["./job"])
+    assert [row.split()[0] for row in found if "  0  " in row] == ["1"]
+
+
+def test_warmups_count_for_nothing_but_the_status() -> None:
+    found = runs(line(90.0, status=7), line(41.0), line(41.1, status=3), warmups=1)
+    *each, whole = lines_json(found, ["./job"])
+    assert [(one["number"], one["warmup"]) for one in each] == [(1, True), (1, False), (2, False)]
+    assert (whole["runs"], whole["warmups"], whole["status"]) == (2, 1, 7)
+    assert whole["numbers"]["run_s"]["mean"] == pytest.approx(41.05)
+    assert whole["numbers"]["run_s"]["half"] == pytest.approx(12.706 * 0.05, rel=1e-3)
+    assert "90.00 s" in "\n".join(lines(found, ["./job"]))
+    assert first_failed(found.runs) == 3
+
+
+def test_a_single_run_has_no_interval() -> None:
+    found = runs(line(2.5))
+    whole = lines_json(found, ["./job"])[-1]
+    assert (whole["numbers"]["run_s"]["half"], whole["least_difference_s"]) == (None, None)
+    assert "in one run" in lines(found, ["./job"])[0]

@@ -1,0 +1,41 @@
+"""`perftop stat -r N -- CMD` around commands that are really run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perftop import cli
+from perftop.base.errors import USAGE
+
+SOURCE = "--source=sim:steady,cpus=2,speed=max"
+
+
+def test_each_run_is_measured_and_the_first_failure_is_the_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with how often it was run before: 0 in the warm-up, then 1 and 2."""
+    out, seen = tmp_path / "runs.json", tmp_path / "seen"
+    seen.write_text("")
+    code = f'n=$(wc -c <"{seen}"); printf x >>"{seen}"; exit $n'
+    told = ["stat", "-r", "2", "--warmup", "1", SOURCE, "--json", "-o", str(out)]
+    assert cli.main([*told, "--", "sh", "-c", code]) == 1
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["type"] for line in lines] == ["hello", "run", "run", "run", "runs"]
+    assert [line["run"]["status"] for line in lines[1:4]] == [0, 1, 2]
+    assert lines[-1]["numbers"]["run_s"]["count"] == 2
+    assert lines[1]["state"]["cpus"] == "2 of 2 on"
+
+
+@pytest.mark.parametrize(
+    "options", [["-r", "3"], ["-r", "3", "-i", "1", "--", "true"], ["--warmup", "2", "--", "true"]]
+)
+def test_what_makes_no_sense_is_usage(options: list[str]) -> None:
+    assert cli.main(["stat", SOURCE, *options]) == USAGE
+
+
+def test_a_command_that_is_not_there_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["stat", "-r", "3", SOURCE, "--", "no-such-command"]) == 127
+    assert len(capsys.readouterr().err.splitlines()) == 1
