@@ -1,11 +1,14 @@
-"""The README is true: its flags, keys, scenarios, commands and pictures exist."""
+"""README and pages are true: commands are understood, examples print what is shown, links lead
+somewhere, and what there is to know of a number, a scenario or a verb is told."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import runpy
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 import textual
@@ -13,12 +16,21 @@ from roots import ROOT
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
+from perftop.arguments import check_command, split
+from perftop.docs import page
 from perftop.samples.metrics import METRICS
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXTS = {"README": ROOT / "README.md"} | {
+    topic: ROOT / "app/perftop/docs" / f"{topic}.md" for topic in page.topics()
+}
+README = TEXTS["README"].read_text(encoding="utf-8")
+ALL = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
 PICTURED = "8.2.8"
-OTHERS = {"--duration"}
-"""Flags of other programs, or of perfprobe, that the README names too."""
+OTHERS = {"--from"}
+"""Flags of other programs, or of perfprobe, that are named too."""
+OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
+LINES = 200
+"""A front page is read; a long one is not."""
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -42,10 +54,53 @@ def named_flags(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
 
 
-def test_every_flag_that_readme_names_exists() -> None:
-    named = named_flags(README)
+def commands(text: str) -> set[str]:
+    """The command lines of perftop in a text: in code between fences, and in a line. Not those with
+    parts to choose from."""
+    fenced = re.findall(r"^(perftop\b[^#|\n]*)", text, re.MULTILINE)
+    inline = re.findall(r"`(perftop\b[^`]*)`", text)
+    found = {re.sub(r"\s+>.*", "", line).strip() for line in fenced + inline}
+    return {line for line in found if not re.search(r"[\[…]|perftop/", line)}
+
+
+def test_every_flag_that_is_named_exists() -> None:
+    named = named_flags(ALL)
     assert named
     assert named <= flags() | OTHERS
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_command_is_understood(name: str) -> None:
+    for line in commands(TEXTS[name].read_text(encoding="utf-8")):
+        words, command = split(shlex.split(line)[1:])
+        if line not in {"perftop", "perftop --default-config"} and words != ["VERB", "--help"]:
+            start = ["live"] if not words or words[0].startswith("-") else []
+            options = cli._parsed([*start, *words])
+            options.command = command
+            check_command(options)
+
+
+def shown(text: str) -> list[tuple[str, str]]:
+    """Commands with what they print."""
+    pattern = r"`(perftop [^`]*)`(?:\n| says|:)*\n\n```\n(.*?)```"
+    return [(m[1], m[2]) for m in re.finditer(pattern, text, re.DOTALL) if "speed=max" in m[1]]
+
+
+@pytest.mark.parametrize(("line", "printed"), shown(ALL), ids=lambda text: text.splitlines()[0])
+def test_examples_print_what_is_shown(
+    line: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(shlex.split(line)[1:]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_the_extractors_of_examples_find_them() -> None:
+    assert len(shown(README)) == 2
+    assert {"perftop why -- ./job", "perftop serve --socket PATH"} <= commands(README)
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(README.splitlines()) <= LINES
 
 
 def test_the_extractor_finds_flags() -> None:
@@ -56,23 +111,25 @@ def test_the_extractor_finds_flags() -> None:
 
 def test_every_metric_is_explained() -> None:
     for key in METRICS:
-        assert f"`{key}`" in README, key
+        assert f"`{key}`" in TEXTS["numbers"].read_text(encoding="utf-8"), key
 
 
 def test_every_scenario_is_named() -> None:
-    section = README.partition("## The simulated machine")[2].partition("\n## ")[0]
-    for scenario in SCENARIOS:
-        assert f"`{scenario}`" in section, scenario
+    text = TEXTS["sim"].read_text(encoding="utf-8")
+    assert re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE) == list(SCENARIOS)
 
 
-def test_verbs_in_readme_are_verbs() -> None:
-    verbs = {p.prog.split()[-1] for p in parsers(cli._parser())[1:]}
-    named = set(re.findall(r"^perftop ([a-z]+)", README, re.MULTILINE))
-    assert named
-    assert named <= verbs
+@pytest.mark.parametrize("path", [*TEXTS.values(), *OTHER_PAGES], ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).is_file(), target
 
 
-@pytest.mark.parametrize("name", re.findall(r"\]\((screenshots/[^)]+)\)", README))
+def test_readme_names_every_page() -> None:
+    assert set(re.findall(r"\(app/perftop/docs/([a-z]+)\.md\)", README)) == set(page.topics())
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL))))
 def test_pictures_are_there(name: str) -> None:
     begins = b"\x89PNG" if name.endswith(".png") else b"<svg"
     assert (ROOT / name).read_bytes().startswith(begins)

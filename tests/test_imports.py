@@ -20,6 +20,7 @@ MAY_IMPORT = {
     # for itself
     "base": "",
     "draw": "base",
+    "docs": "base",
     "process": "base wire",
     "samples": "base wire",
     "detect/engine": "base samples",
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     " wire",
     "verbs/ramp": "base draw",
     "verbs/fleet": "base process session recording output wire",
-    "verbs": "base process samples session recording output verbs/ramp wire"
+    "verbs": "base docs process samples session recording output verbs/ramp wire"
     " perfprobe.stream_options",
     "perftop": "base process tui verbs perfprobe.stream_options",
     # --- perfprobe

@@ -116,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_summary(verbs)
     _add_why(verbs, watch)
     machine_verbs.add(verbs, machine)
+    _add_help(verbs)
     parser.set_defaults(verbs=tuple(verbs.choices))
     return parser
 
@@ -302,6 +303,18 @@ def _add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
     why.add_argument("--duration", type=span_ns, metavar="TIME", help="how long; default: 10s")
     why.add_argument("--json", action="store_true", help="one JSON object")
     why.set_defaults(verb=_why, runs=True)
+
+
+def _add_help(verbs: Any) -> None:
+    pages = verbs.add_parser("help", help="pages on all of this, and the options of a verb")
+    pages.add_argument("topic", nargs="?", metavar="TOPIC", help="default: what there is")
+
+    def show(options: argparse.Namespace) -> int:
+        from perftop.verbs import help as help_pages
+
+        return help_pages.run(options.topic, verbs.choices)
+
+    pages.set_defaults(verb=show)
 
 
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""The proxy that the README describes: TLS, and only for holders of a certificate."""
+"""The proxy that the exporter's page describes: TLS, and only for holders of a certificate."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def certificates(here: Path) -> None:
 
 @contextlib.contextmanager
 def proxied(here: Path, target: str) -> Iterator[int]:
-    """The port of nginx, set up as the README says but for its paths and ports."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (server,) = re.findall(r"```nginx\n(.*?)```", readme, re.DOTALL)
+    """The port of nginx, set up as the page says but for its paths and ports."""
+    page = (ROOT / "app/perftop/docs/exporter.md").read_text(encoding="utf-8")
+    (server,) = re.findall(r"```nginx\n(.*?)```", page, re.DOTALL)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

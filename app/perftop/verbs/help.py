@@ -1,0 +1,61 @@
+"""`perftop help [TOPIC]`: the pages that come with perftop, and the help of each verb."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pydoc
+import shutil
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+
+from perftop.base.errors import USAGE, Failed
+from perftop.base.text import in_ascii, utf8
+from perftop.docs import page, terminal
+
+BEGINNING = """perftop              the screen: what each core does, and what takes its time
+perftop demo         the same on a simulated machine: every view has something to show
+perftop why          what costs most here, with evidence
+perftop doctor       what can be read here, what not, and how to see more
+perftop VERB --help  the options of a verb"""
+
+
+def run(topic: str | None, verbs: Mapping[str, ArgumentParser]) -> int:
+    """Shows a page, the options of a verb without a page of its name, or what there is."""
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    if topic is None:
+        shown = _topics()
+    elif topic in page.topics():
+        width = shutil.get_terminal_size((80, 24)).columns
+        found = page.read(topic)
+        shown = terminal.lines(found, width, colour=colour, unicode=utf8())
+    elif topic in verbs:
+        shown = verbs[topic].format_help().splitlines()
+    else:
+        raise Failed(_unknown(topic, verbs), USAGE)
+    _paged("\n".join(shown))
+    return 0
+
+
+def _topics() -> list[str]:
+    titles = ((topic, page.read(topic).title.partition(": ")[2]) for topic in page.topics())
+    rows = [f"  {topic:<12} {title}" for topic, title in titles]
+    found = [BEGINNING, "", "Pages, by perftop help TOPIC:", "", *rows]
+    return found if utf8() else [in_ascii(line) for line in found]
+
+
+def _unknown(topic: str, verbs: Mapping[str, ArgumentParser]) -> str:
+    known = [*page.topics(), *verbs]
+    near = difflib.get_close_matches(topic, known, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no page {topic!r}{meant}; there are {', '.join(page.topics())}"
+
+
+def _paged(text: str) -> None:
+    """Through the user's pager if the terminal is too small for it."""
+    if not sys.stdout.isatty() or text.count("\n") < shutil.get_terminal_size().lines - 1:
+        print(text)
+        return
+    os.environ.setdefault("LESS", "FRX")  # colours, and no screen of its own
+    pydoc.pager(text + "\n")

@@ -1,0 +1,94 @@
+"""Pages: from Markdown to blocks, and from blocks to lines of a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from perftop import cli
+from perftop.docs import terminal
+from perftop.docs.page import Page, blocks, cells, read, topics
+
+TEXT = """# Title: what it is about
+
+One `a b` and
+**two**, [three](three.md).
+
+## Part
+
+- first
+  goes on
+- second
+
+| key | what it is |
+|---|---|
+| `a|b` | long words that need more than one line |
+
+```
+kept   as it is
+```
+
+![left out](picture.svg)
+"""
+
+
+def drawn(width: int = 40, *, colour: bool = False) -> list[str]:
+    page = Page("topic", "Title", tuple(blocks(TEXT))[1:])
+    return terminal.lines(page, width, colour=colour, unicode=True)
+
+
+def test_blocks_of_markdown() -> None:
+    found = [(block.kind, block.lines[0]) for block in blocks(TEXT)]
+    assert found == [
+        ("heading", "Title: what it is about"),
+        ("paragraph", "One `a b` and **two**, [three](three.md)."),
+        ("heading", "Part"),
+        ("item", "first goes on"),
+        ("item", "second"),
+        ("table", "| key | what it is |"),
+        ("code", "kept   as it is"),
+    ]
+    assert cells("| `a|b` | c |") == ["`a|b`", "c"]
+
+
+def test_lines_of_a_page() -> None:
+    assert drawn() == [
+        "Title",
+        "",
+        "  One `a b` and two, three.",
+        "",
+        "Part",
+        "",
+        "  - first goes on",
+        "  - second",
+        "",
+        "  key    what it is",
+        "  --------------------------------------",
+        "  `a|b`  long words that need more than",
+        "         one line",
+        "",
+        "    kept   as it is",
+    ]
+
+
+def test_colour_stands_for_signs() -> None:
+    assert drawn(colour=True)[2] == (
+        f"  One {terminal.CODE}a b{terminal.END} and {terminal.BOLD}two{terminal.END}, three."
+    )
+
+
+@pytest.mark.parametrize("topic", topics())
+def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
+    page = read(topic)
+    code = {line for block in page.blocks if block.kind == "code" for line in block.lines}
+    for line in terminal.lines(page, 80, colour=False, unicode=True):
+        assert len(line) <= 80 or line.strip() in {each.strip() for each in code}, line
+
+
+def test_help_lists_pages_and_knows_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"\n  {topic} " in listed for topic in topics())
+    assert cli.main(["help", "stat"]) == 0
+    assert capsys.readouterr().out.startswith("usage: perftop stat")
+    assert cli.main(["help", "glosary"]) == 2
+    assert "did you mean glossary?" in capsys.readouterr().err
