@@ -14,10 +14,9 @@ from typing import Protocol
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.process.rejoin import Rejoin
+from perftop.process.retry import Retry
 from perftop.process.ssh import Broken
 
-WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before each try; the last one holds for all later ones."""
 PING_S = 2.0
 UNANSWERED = 3
 """Echoes without an answer after which none is sent: an older probe knows none."""
@@ -87,7 +86,8 @@ class Link:
         self.bytes = 0
         self._counts: deque[tuple[float, int]] = deque([(clock(), 0)])
         self._sent: dict[int, int] = {}
-        self._number = self._tries = 0
+        self._number = 0
+        self._retry = Retry()
 
     @property
     def mute(self) -> bool:
@@ -136,13 +136,12 @@ class Link:
     def wait_s(self) -> float:
         """How long to wait now for the next try."""
         now_s = self._clock()
-        wait_s = min(WAITS_S[min(self._tries, len(WAITS_S) - 1)], max(0.0, self.until_s - now_s))
-        self._tries += 1
+        wait_s = min(self._retry.wait_s(), max(0.0, self.until_s - now_s))
         self.next_s = now_s + wait_s
         return wait_s
 
     def back(self) -> None:
-        self._tries = 0
+        self._retry.answered()
         self.gaps_s += self._clock() - self.down_since_s
         self.down, self.down_since_s, self.next_s = "", nan, nan
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.process.probe_stream import Stream
+from perftop.process.retry import Retry
 
 STARTING = 8
 """Machines that are being connected to at once: each costs a process here, and one there."""
@@ -21,8 +22,6 @@ HELLO_S = 30.0
 """Longest time until a machine's first message: connection, login and start take place in it."""
 SILENT_S = 10.0
 """Longest time between two messages of a machine, plus two samples."""
-WAITS_S = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Times before further tries; a machine that has answered begins anew."""
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 
@@ -38,29 +37,31 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Member:
+    """One of the machines."""
+
     open: Opener
     listener: Listener
     sample_s: float = 1.0
 
 
-async def listen(links: Sequence[Link]) -> None:
+async def listen(members: Sequence[Member]) -> None:
     """Read all of them until it is cancelled; then all streams are closed, side by side."""
-    threads = ThreadPoolExecutor(max(1, len(links)), "link")  # each waits for a process's end
+    threads = ThreadPoolExecutor(max(1, len(members)), "link")  # each waits for a process's end
     asyncio.get_running_loop().set_default_executor(threads)
     gate = asyncio.Semaphore(STARTING)
     async with asyncio.TaskGroup() as group:
-        for link in links:
-            group.create_task(_keep(link, gate))
+        for member in members:
+            group.create_task(_keep(member, gate))
 
 
-async def _keep(link: Link, gate: asyncio.Semaphore) -> None:
+async def _keep(member: Member, gate: asyncio.Semaphore) -> None:
     """Read the stream, and open it again whenever it has ended."""
-    tries = 0
+    retry = Retry()
     while True:
         pace = _Pace(gate)
         try:
-            await _read(link, pace)
+            await _read(member, pace)
         except Failed as failed:
             why = str(failed)
         except wire.WireError as error:
@@ -69,23 +70,23 @@ async def _keep(link: Link, gate: asyncio.Semaphore) -> None:
             why = "it has fallen silent" if pace.heard else f"no answer within {HELLO_S:.0f} s"
         finally:
             pace.go_on()
-        tries = 0 if pace.heard else tries
-        wait_s = WAITS_S[min(tries, len(WAITS_S) - 1)]
-        tries += 1
-        link.listener.fail(why, wait_s)
+        if pace.heard:
+            retry.answered()
+        wait_s = retry.wait_s()
+        member.listener.fail(why, wait_s)
         await asyncio.sleep(wait_s)
 
 
-async def _read(link: Link, pace: _Pace) -> None:
+async def _read(member: Member, pace: _Pace) -> None:
     """Read a stream to its end. Raises Failed, WireError, or TimeoutError if nothing comes."""
     await pace.start()
     now = asyncio.get_running_loop().time
-    async with asyncio.timeout(HELLO_S) as limit, link.open() as stream:
+    async with asyncio.timeout(HELLO_S) as limit, member.open() as stream:
         async for messages in stream:
-            link.listener.take(messages)
+            member.listener.take(messages)
             pace.heard = True
             pace.go_on()
-            limit.reschedule(now() + SILENT_S + 2 * link.sample_s)
+            limit.reschedule(now() + SILENT_S + 2 * member.sample_s)
         raise Failed("the probe there has ended")
 
 

@@ -17,7 +17,7 @@ from far import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import link, ssh
+from perftop.process import link, retry, ssh
 from perftop.process.launch import Probe
 from perftop.process.probe_stream import attached
 from perftop.process.rejoin import Rejoin
@@ -29,7 +29,7 @@ HELLO = dataclasses.replace(made.hello([made.REF]), boot_id="b", raw_ns=10**9)
 
 @pytest.fixture
 def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
-    monkeypatch.setattr(link, "WAITS_S", (0.01, 0.05))
+    monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.05))
     monkeypatch.setattr(link, "PING_S", 0.05)
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n7", "real")

@@ -12,9 +12,9 @@ from waiting import until
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.process import side_by_side
+from perftop.process import retry, side_by_side
 from perftop.process.probe_stream import Stream
-from perftop.process.side_by_side import Link, listen
+from perftop.process.side_by_side import Member, listen
 
 
 class Ear:
@@ -51,8 +51,8 @@ async def breaks() -> AsyncIterator[Stream]:
 
 
 @asynccontextmanager
-async def reading(links: Sequence[Link]) -> AsyncIterator[None]:
-    task = asyncio.create_task(listen(links))
+async def reading(members: Sequence[Member]) -> AsyncIterator[None]:
+    task = asyncio.create_task(listen(members))
     try:
         yield
     finally:
@@ -66,12 +66,12 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """All waits of the module end soon."""
     for name in ("START_S", "HELLO_S", "SILENT_S"):
         monkeypatch.setattr(side_by_side, name, 0.01)
-    monkeypatch.setattr(side_by_side, "WAITS_S", (0.01, 0.02))
+    monkeypatch.setattr(retry, "WAITS_S", (0.01, 0.02))
 
 
-def linked(opener: side_by_side.Opener) -> tuple[Link, Ear]:
+def linked(opener: side_by_side.Opener) -> tuple[Member, Ear]:
     ear = Ear()
-    return Link(opener, ear, 0.0), ear
+    return Member(opener, ear, 0.0), ear
 
 
 def test_who_hangs_or_refuses_holds_nobody_up() -> None:
@@ -79,7 +79,7 @@ def test_who_hangs_or_refuses_holds_nobody_up() -> None:
         bad = [linked(hangs) for _ in range(20)] + [linked(refuses) for _ in range(20)]
         feed = Feed(Machine())
         good, ear = linked(feed.open)
-        async with reading([link for link, _ in bad] + [good]):
+        async with reading([member for member, _ in bad] + [good]):
             await until(lambda: ear.messages >= 2, "frames of the last machine")
             await until(lambda: all(one.fails for _, one in bad), "all others have failed")
         assert "no answer" in bad[0][1].fails[0][0]
@@ -92,8 +92,8 @@ def test_who_hangs_or_refuses_holds_nobody_up() -> None:
 def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
     async def scenario() -> None:
         openers = iter([breaks, refuses, refuses, breaks, refuses])
-        link, ear = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
-        async with reading([link]):
+        member, ear = linked(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
+        async with reading([member]):
             await until(lambda: len(ear.fails) >= 5, "five failures")
         texts = [why for why, _ in ear.fails[:4]]
         assert texts == ["cut", "connection refused", "connection refused", "cut"]
@@ -105,8 +105,8 @@ def test_a_broken_stream_is_opened_again_and_waits_grow() -> None:
 def test_who_falls_silent_is_closed() -> None:
     async def scenario() -> None:
         feed = Feed(Machine())
-        link, ear = linked(feed.open)
-        async with reading([link]):
+        member, ear = linked(feed.open)
+        async with reading([member]):
             await until(lambda: ear.fails, "silence is told")
             assert ear.fails[0][0] == "it has fallen silent"
             assert feed.closed
@@ -120,9 +120,9 @@ def test_a_lie_ends_the_stream_of_that_machine() -> None:
             raise wire.WireError("a frame before the hello")
 
         feed = Feed(Machine())
-        link, ear = linked(feed.open)
+        member, ear = linked(feed.open)
         ear.take = lies  # type: ignore[method-assign]
-        async with reading([link]):
+        async with reading([member]):
             await until(lambda: ear.fails, "the lie is told")
         assert "cannot be true" in ear.fails[0][0]
 

@@ -12,7 +12,7 @@ from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.process import launch, ssh
 from perftop.process.probe_stream import connected
-from perftop.process.side_by_side import Link, listen
+from perftop.process.side_by_side import Member, listen
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.live_machine import LiveMachine
 from perftop.session.fleet.machine import Machine
@@ -76,7 +76,7 @@ class LiveSource:
     async def run(self) -> None:
         await listen(
             [
-                Link(partial(connected, ear.argv, self._count), ear, self.every_s)
+                Member(partial(connected, ear.argv, self._count), ear, self.every_s)
                 for ear in self._ears
             ]
         )

@@ -13,7 +13,7 @@ import pytest
 from waiting import until
 
 from perftop.base.errors import Failed
-from perftop.process import side_by_side
+from perftop.process import retry
 from perftop.session.fleet.machine import Machine
 from perftop.verbs.fleet.command import names
 from perftop.verbs.fleet.live import LiveSource
@@ -116,7 +116,7 @@ def test_without_a_terminal_the_screen_names_json() -> None:
 def test_a_link_that_breaks_says_why_at_once_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_by_side, "WAITS_S", (0.2,))
+    monkeypatch.setattr(retry, "WAITS_S", (0.2,))
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=2")
 
