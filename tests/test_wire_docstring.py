@@ -132,7 +132,7 @@ def test_what_units_and_origins_imply() -> None:
         )
         assert limits._limit.tolist() == [most]
     assert {unit for _, _, unit in KEYS.values()} - said.keys() == {
-        *("1", "J", "W", "Hz", "°C", "%")
+        *("1", "J", "W", "B", "Hz", "°C", "%")
     }
 
 

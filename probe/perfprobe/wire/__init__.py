@@ -112,6 +112,7 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | limit_reasons | package | flags | 1 | what limits the clock |
 | power_throttled_s | package | counter | s | held back by power limits |
 | energy_j | package | counter | J | energy of the package |
+| memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
 | temperature_c | package | gauge | °C | temperature |
 | ceiling_hz, e_ceiling_hz | package | gauge | Hz | highest clock of P and E cores now |

@@ -42,6 +42,7 @@ class Row(IntEnum):
     IOWAIT = 14  # ns x 1000 of IDLE with I/O under way
     SMI = 15
     ONLINE = 16
+    TRAFFIC = 17  # bytes x 1000 to and from memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Cells:
     kernel: Ints
     iowait: Ints
     license: Ints
+    traffic: Ints
+    """MB/s to and from memory while it runs."""
     # Per core (thread axis of length 1).
     halt_period: Ints
     halt_phase: Ints
@@ -117,6 +120,7 @@ def measure(cells: Cells, x: Any) -> Ints:
     out[Row.ENTRIES] = falls & (x >= cells.gone)
     out[Row.SMI] = (x >= cells.smi) & (cells.online > 0)
     out[Row.ONLINE] = x * cells.online
+    np.multiply(run, cells.traffic, out=out[Row.TRAFFIC])
     return out
 
 

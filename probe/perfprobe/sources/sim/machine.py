@@ -29,6 +29,7 @@ PL1_MW = 150_000
 TURBO_MHZ = ((2, 3700), (4, 3500), (8, 3400), (12, 3200), (20, 3000))
 TURBO_ALL_MHZ = 2800
 TURBO_E_MHZ = 2900
+CORE_MBPS = 10_000  # that the memory of a package can move, for each of its cores
 IDLE_MHZ = 1600  # the clock of a core that is mostly idle
 
 

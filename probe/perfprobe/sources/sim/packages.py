@@ -1,4 +1,4 @@
-"""The package block: energy, temperature, limit reasons, turbo ceilings."""
+"""The package block: energy, temperature, limit reasons, turbo ceilings, traffic to memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from perfprobe.cpu.model_parts import LIMITS_SKYLAKE
 from perfprobe.sources.sim import machine as hw
+from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import Words
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, CELLS_PER_S, LIMIT_BITS, Tables, approach
@@ -14,6 +15,10 @@ from perfprobe.wire import Block, Counter
 POLLS = 10  # polls of the limit reasons in a sample
 ENERGY_BITS = 32
 ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
+LINE = 64  # bytes of a cache line, in which controllers count
+TRAFFIC_BITS = 48
+TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # 3 GB before it wraps
+WRITTEN = 4  # one of so many lines is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
@@ -48,6 +53,9 @@ def package_block(machine: Machine) -> Block:
                 "e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", kind="gauge", cpus=e_cpus
             )
         )
+    for what in ("read", "write"):
+        key, name = f"memory_{what}_bytes", f"memory {what}"
+        counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE))
     return Block("package", "package", counters)
 
 
@@ -62,6 +70,8 @@ class Packages:
         self._polls = 0
         self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self._columns = package_block(machine).columns
+        cores = np.arange(machine.cpus) % machine.cores
+        self._of_package = cores // machine.package_cores
 
     def energy_nj(self, time_ns: int) -> Ints:
         """Energy of each package since the start: the exact integral of the power."""
@@ -83,7 +93,15 @@ class Packages:
         self._seen += (turn[:, None, None] < shares).sum(axis=0)
         self._polls += POLLS
 
-    def values(self, time_ns: int, sample_ns: int) -> Words:
+    def lines(self, totals: Ints) -> tuple[Ints, Ints]:
+        """Cache lines that each package has read and written, from the integrals of its CPUs."""
+        count = self._machine.packages
+        moved = np.zeros(count, np.int64)
+        np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
+        written = moved // (LINE * WRITTEN)
+        return moved // LINE - written, written
+
+    def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
             self._poll(time_ns, sample_ns)
         tables, stage = self._tables, self._stage(time_ns)
@@ -100,4 +118,6 @@ class Packages:
         out[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
+        for at, lines in zip((-2, -1), self.lines(totals), strict=True):
+            out[:, at] = (TRAFFIC_FIRST + lines) & (2**TRAFFIC_BITS - 1)
         return out.view(np.uint64)

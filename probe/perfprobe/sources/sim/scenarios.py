@@ -18,11 +18,13 @@ from perfprobe.sources.sim.script import (
 )
 from perfprobe.sources.sim.stories import demo, guest
 
-HPL = Load("xhpl", 1000, ipc=2600, kernel=2)
-STREAM = Load("stream", 1000, ipc=420, kernel=4)
-LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12)
-POSTGRES = Load("postgres", 420, 160, wander=600, ipc=820, kernel=310, iowait=180)
-BACKUP = Load("pg_basebackup", 380, 120, start=120, wander=480, ipc=640, kernel=420, iowait=220)
+HPL = Load("xhpl", 1000, ipc=2600, kernel=2, traffic=900)
+STREAM = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
+LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
+POSTGRES = Load("postgres", 420, 160, wander=600, ipc=820, kernel=310, iowait=180, traffic=2200)
+BACKUP = Load(
+    "pg_basebackup", 380, 120, start=120, wander=480, ipc=640, kernel=420, iowait=220, traffic=2600
+)
 NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 COMPILE = Load("cc1plus", 960, 80, on=720, ipc=1250, kernel=90)
 MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)

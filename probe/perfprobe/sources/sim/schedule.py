@@ -69,6 +69,7 @@ class Schedule:
             "kernel": slot["kernel"],
             "iowait": slot["iowait"],
             "license": slot["license"],
+            "traffic": slot["traffic"],
         }
         shape = (count, *self._shape)
         cube = {

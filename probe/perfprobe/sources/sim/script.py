@@ -42,6 +42,8 @@ class Load:
     steal: int = 0
     """Share of a cell that the hypervisor takes, right after the work."""
     license: int = 0
+    traffic: int = 800
+    """MB/s to and from memory that it asks for while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,16 @@ class Stage:
         free = np.where(self.working(), allowed - self.drop_mhz, hw.IDLE_MHZ)
         return np.where(self.fixed_mhz > 0, self.fixed_mhz, free)
 
+    def traffic(self) -> Ints:
+        """MB/s of each CPU while it runs. Those of a package that ask for more than its memory can
+        move get less, all by the same factor."""
+        slot, machine = self.slot, self.machine
+        asked = slot["traffic"] * slot["duty"] * slot["on"] // 1_000_000 * self.online
+        of = np.arange(machine.slots) % machine.cores // machine.package_cores
+        most = hw.CORE_MBPS * machine.package_cores
+        total = np.bincount(of, asked, machine.packages).astype(np.int64)
+        return np.asarray(slot["traffic"] * most // np.maximum(total, most)[of])
+
     def power_mw(self) -> Ints:
         """Power of each package: 35 W plus up to about 5 W a core, at most 148 W unless it is at
         its limit."""
@@ -201,6 +213,7 @@ class Tables:
         """The cell at which each stage ends."""
         self.cycle = int(self.ends[-1])
         self.slot = {name: np.stack([s.slot[name] for s in stages]) for name in SLOT_FIELDS}
+        self.slot["traffic"] = np.stack([s.traffic() for s in stages])
         self.online = np.stack([s.online for s in stages]).astype(np.int64)
         self.mhz = np.stack([s.clocks() for s in stages])
         self.wobble_mhz = np.stack([s.wobble_mhz for s in stages])

@@ -166,7 +166,7 @@ class Sim:
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
         blocks = {"cpu": rows, "stat": stat}
         if self._packages is not None:
-            blocks["package"] = self._of_packages(self._packages, time_ns, head)
+            blocks["package"] = self._of_packages(self._packages, time_ns, head, totals)
         if whole:
             blocks["machine"] = self._machine_row(time_ns, head, stage, totals)
         records = self._records(stage, totals)
@@ -215,8 +215,8 @@ class Sim:
         after = tsc(at_ns + STAT_WIDTH_NS + self._clock.raw_ns)
         return np.array([before, after, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
 
-    def _of_packages(self, packages: Packages, time_ns: int, head: bytes) -> Rows:
-        values = packages.values(time_ns, self._sample_ns)
+    def _of_packages(self, packages: Packages, time_ns: int, head: bytes, totals: Ints) -> Rows:
+        values = packages.values(time_ns, self._sample_ns, totals)
         all_valid = np.uint64(2 ** values.shape[1] - 1)
         return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
 

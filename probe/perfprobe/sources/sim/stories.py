@@ -63,10 +63,10 @@ def _robbed(script: Script, like: Stage, seconds: float, steal: int) -> None:
     script.episode("neighbour", "hypervisor", cpus, steal / 1000)
 
 
-JOB = Load("lmp", 985, 20, ipc=1850, kernel=12)
+JOB = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
 WEB = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 CRON = Load("postgres", 240, 160, wander=600, ipc=820, kernel=310, iowait=180)
-NOISE = Load("stream", 1000, ipc=420, kernel=4)
+NOISE = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
 LOST, DROP_MHZ = 0.31, 620
 CLIMB_MHZ = (1200, 1600, 2000, 2400, 2700, 2900)
 

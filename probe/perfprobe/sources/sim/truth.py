@@ -9,6 +9,7 @@ from typing import Any
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.packages import WRITTEN
 from perfprobe.sources.sim.schedule import Schedule
 from perfprobe.sources.sim.script import CELLS_PER_S, Happening
 from perfprobe.sources.sim.spec import Spec, parse
@@ -22,7 +23,8 @@ def truth(
     """Yields lines for JSON in the order of their starts. Times are seconds from the start of the
     simulation, which is `time_ns - hello.raw_ns` in frames.
 
-    For every window of 1 s (the last may be shorter), first all cores, then all CPUs:
+    For every window of 1 s (the last may be shorter), first all cores, then all CPUs, then all
+    packages:
 
     {"type":"core","package","core","cpus","start","end","smt","clock_hz"}: `core` is Linux's
     core_id; `smt` is {"neither","lp0","lp1","both"}, shares of the window in which those CPUs were
@@ -34,6 +36,9 @@ def truth(
     window, kernel shares of cycles and of instructions. halt = 1 - util = idle + involuntary +
     steal, exactly. `online` is a share too. The others are null if the CPU was off at any time;
     clock, ipc and kernel shares are also null if nothing ran.
+
+    {"type":"package","package","start","end","memory_read_bytes_per_s",
+    "memory_write_bytes_per_s"}: what its CPUs read from memory and wrote to it.
 
     {"type":"episode","kind","cause","cpus","start","end","depth"}: as scripted. `cause` is null if
     the kind has none, `end` if the episode still runs at the end of the duration. `depth` is in Hz,
@@ -62,6 +67,16 @@ def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
             yield _core(schedule.machine, core, totals, t1 - t0, times)
         for cpu in range(schedule.machine.cpus):
             yield {"type": "cpu", "cpu": cpu, **times, **_cpu(totals[:, cpu], t1 - t0)}
+        for package in range(0 if schedule.machine.guest else schedule.machine.packages):
+            moved = totals[Row.TRAFFIC, schedule.machine.package_cpus(package)].sum() / 1000
+            rate = float(moved) * SECOND / (t1 - t0)
+            yield {
+                "type": "package",
+                "package": package,
+                **times,
+                "memory_read_bytes_per_s": rate * (1 - 1 / WRITTEN),
+                "memory_write_bytes_per_s": rate / WRITTEN,
+            }
 
 
 def _core(

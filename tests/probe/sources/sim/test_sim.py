@@ -343,6 +343,22 @@ def test_energy_is_the_sum_of_its_parts() -> None:
     assert ends[0] == ends[1]
 
 
+def test_memory_counters_follow_what_cpus_move() -> None:
+    """Three of four lines are read. Counters are read within 1 ms of the CPUs', and wrap."""
+    hello, frames, _ = run("smt-mix,cpus=32,packages=2", 20)
+    schedule = schedule_of("smt-mix,cpus=32,packages=2")
+    moved = schedule.between(0, frames[-1].time_ns - hello.raw_ns)[Row.TRAFFIC] / 1000
+    for package, cpus in enumerate(hello.packages):
+        read, written = (
+            deltas(hello, frames, f"memory_{what}_bytes")[-1][package] * 64
+            for what in ("read", "write")
+        )
+        assert read + written == pytest.approx(moved[cpus].sum(), rel=1e-3)
+        assert read == pytest.approx(3 * written, rel=1e-6)
+    raw = column(hello, frames, "memory_read_bytes")
+    assert (raw[1:] < raw[:-1]).sum(axis=0).tolist() == [1, 1]
+
+
 # --- CPUs that come and go, CPUs that are not wanted ----------------------------------------------
 
 

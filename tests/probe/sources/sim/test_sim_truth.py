@@ -104,6 +104,7 @@ def one(
         out[Row.INSTRUCTIONS] += ns * mips
         out[Row.KERNEL_CYCLES] += ns * kernel_mhz
         out[Row.KERNEL_INSTRUCTIONS] += ns * kernel_mips
+        out[Row.TRAFFIC] += ns * int(cells.traffic[where])
         if level := int(cells.license[where]):
             out[(Row.LICENSE_1, Row.LICENSE_2)[level - 1]] += ns * mhz
     out[Row.SMT] += ns * (any(runs) if len(runs) > 2 else run and sum(runs) == 1)
@@ -249,6 +250,23 @@ def test_truth_holds_together(scenario: str) -> None:
     assert found == list(truth(spec, 34.5)), "not the same twice"
     if scenario not in {"idle", "steady"}:
         assert found != list(truth(f"{spec},seed=2", 34.5)), "the seed changes nothing"
+
+
+def test_memory_moves_no_more_than_it_can() -> None:
+    """Sixteen copies of stream ask for 192 GB/s of a memory that moves 10 GB/s for each core."""
+    machine = Machine.of(parse("steady,cpus=16"))
+    script = Script(machine)
+    script.stage(1).run(range(16), scripts.STREAM)
+    schedule = Schedule(machine, script, 1)
+    moved = schedule.between(0, 1_000_000_000)[Row.TRAFFIC]
+    assert moved.sum() / 1000 == pytest.approx(80e9, rel=1e-3)
+    assert len(np.unique(moved)) == 1
+
+
+def test_truth_tells_the_traffic_of_packages() -> None:
+    for line in lines("sim:steady,cpus=32", 3, "package"):  # 900 MB/s of each of 16 CPUs
+        assert line["memory_read_bytes_per_s"] == pytest.approx(10.8e9, rel=0.01)
+        assert line["memory_write_bytes_per_s"] == pytest.approx(3.6e9, rel=0.01)
 
 
 def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
