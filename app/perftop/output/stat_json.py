@@ -96,6 +96,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "machine": {
             name: number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
         },
+        "packages": [_package(session, interval, at) for at in range(len(session.hello.packages))],
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
         "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
@@ -104,6 +105,16 @@ def interval_line(session: Session, interval: Interval) -> Line:
     }
     why = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
     return line | {"why": why} if why else line
+
+
+def _package(session: Session, interval: Interval, at: int) -> Line:
+    """Numbers of a package; hello has the reasons under the key of the machine's number."""
+    first = session.hello.packages[at][0]
+    line: Line = {"package": session.topology[session.position[first]].package}
+    for name in machine_totals.OF_PACKAGE:
+        values = interval.packages.get(name)
+        line[name] = None if values is None or at >= len(values) else number(float(values[at]))
+    return line
 
 
 def _multiplier(session: Session, key: str) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perftop.base.format import clock, many, percent, plain
 from perftop.base.text import ranges, safe
@@ -14,6 +14,7 @@ from perftop.output.command_headline import headline
 from perftop.output.episode_words import evidence, where
 from perftop.output.stat_json import Line, multiplexed
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
@@ -59,6 +60,7 @@ def table(session: Session, interval: Interval) -> list[str]:
         f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
         + _suspects(interval)
         + _turns(interval),
+        *_packages(session, interval),
         *_titles("cpu", states=STATES),
     ]
     everyone = [interval.values.over(key, session.shown) for key in SHOWN]
@@ -75,6 +77,34 @@ def table(session: Session, interval: Interval) -> list[str]:
         mark = "~" if row in interval.suspect else ""
         lines.append(_row(f"{mark}{cpu}", cells, split))
     return lines
+
+
+def _packages(session: Session, interval: Interval) -> list[str]:
+    """A line for each package: its power and its traffic to memory, as far as they are known."""
+    lines = []
+    for at, cpus in enumerate(session.hello.packages):
+        values = {name: float(found[at]) for name, found in interval.packages.items()}
+        told = [_power(values), _memory(values)]
+        if any(told):
+            number = session.topology[session.position[cpus[0]]].package
+            lines.append(f"package {number}: {' · '.join(filter(None, told))}")
+    return lines
+
+
+def _power(values: Mapping[str, float]) -> str:
+    power, limit = (values.get(name, math.nan) for name in ("power_w", "power_limit_w"))
+    if math.isnan(power):
+        return ""
+    return f"{power:.1f} W" if math.isnan(limit) else f"{power:.1f} of {limit:.0f} W"
+
+
+def _memory(values: Mapping[str, float]) -> str:
+    rates = [values.get(name, math.nan) for name in MEMORY]
+    if any(map(math.isnan, rates)):
+        return ""
+    text = "memory {:.1f} GB/s read, {:.1f} written".format(*(rate / 1e9 for rate in rates))
+    share = values.get(OF_BEST, math.nan)
+    return text if math.isnan(share) else f"{text}, {percent(share)} % of the best seen"
 
 
 def _suspects(interval: Interval) -> str:

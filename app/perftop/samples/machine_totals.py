@@ -1,4 +1,5 @@
-"""Numbers of the machine as a whole: power, temperature, pressure, load, interrupts."""
+"""Numbers of the machine as a whole: power, temperature, traffic to memory, pressure, load,
+interrupts."""
 
 from __future__ import annotations
 
@@ -6,10 +7,15 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.samples.counters import Counters, Delta
+from perftop.samples.memory import KEYS, Best
 
-SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"}
+MEMORY = {f"{key}_per_s": key for key in KEYS}
+"""Traffic of packages with their memory, with the counter of each."""
+SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"} | MEMORY
 """Sums over all packages, with the counter of each."""
 HIGHEST = {"temperature_c": "temperature_c"}
+OF_BEST = "memory_of_best"
+"""Traffic to memory as a share of the best that this run has seen."""
 SHARES = {f"pressure_{what}": f"pressure_{what}_s" for what in ("cpu", "memory", "io")}
 """Shares of the time in which some task had to wait, with the counter of each."""
 RATES = {"interrupts_hz": "interrupts", "context_switches_hz": "context_switches"}
@@ -18,14 +24,21 @@ LOADS = {name: name for name in ("load_1", "load_5", "load_15")}
 
 TRACED = *SHARES, "load_1", *RATES
 """Names of the numbers whose past is kept sample by sample."""
-NAMES = SUMS | HIGHEST | SHARES | RATES | LOADS
+NAMES = SUMS | {OF_BEST: KEYS[0]} | HIGHEST | SHARES | RATES | LOADS
 """All names, with the counter of each."""
+OF_PACKAGE = *SUMS, OF_BEST, *HIGHEST
+"""Names of the numbers that each package has."""
 
 
-def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
+def numbers(counters: Counters, delta: Delta, best: Best | None = None) -> dict[str, float]:
     """The numbers that this stream has. A sum is NaN if one of its parts is."""
     found: dict[str, float] = {}
     for name, key in NAMES.items():
+        if name == OF_BEST:
+            if best is not None and {*MEMORY} <= found.keys():
+                total = sum(found[name] for name in MEMORY)
+                found[name] = min(1.0, total / float(best.rate.sum() or np.nan))
+            continue
         rates = _rates(counters, delta, key)
         if rates is None or not len(rates):
             continue
@@ -34,19 +47,23 @@ def numbers(counters: Counters, delta: Delta) -> dict[str, float]:
     return found
 
 
-def by_package(counters: Counters, delta: Delta) -> dict[str, Floats]:
-    """Power, its limit and temperature of each package, in the order of hello's packages."""
-    found = ((name, _rates(counters, delta, key)) for name, key in (SUMS | HIGHEST).items())
-    return {name: rates for name, rates in found if rates is not None}
+def by_package(counters: Counters, delta: Delta, best: Best) -> dict[str, Floats]:
+    """Power, its limit, temperature and traffic to memory of each package, in the order of hello's
+    packages."""
+    told = ((name, _rates(counters, delta, key)) for name, key in (SUMS | HIGHEST).items())
+    found = {name: rates for name, rates in told if rates is not None}
+    if {*MEMORY} <= found.keys():
+        found[OF_BEST] = best.share(np.sum([found[name] for name in MEMORY], axis=0))
+    return found
 
 
 def _rates(counters: Counters, delta: Delta, key: str) -> Floats | None:
     """A counter's movement per second, or a gauge's mean, by row of its block."""
-    column = counters.columns.get(key)
-    if column is None:
+    column, moved = counters.columns.get(key), counters.moved(delta, key)
+    if column is None or moved is None:
         return None
     table = delta.tables[column.block]
     ticks = table.ticks if column.counter.kind == "gauge" else table.ticks / counters.stamp_hz
     with np.errstate(divide="ignore", invalid="ignore"):
-        rates: Floats = table.moved[:, column.first] / ticks
+        rates: Floats = moved / ticks
     return np.where(table.ticks > 0, rates, np.nan)

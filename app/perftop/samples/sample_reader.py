@@ -20,6 +20,7 @@ from perftop.samples.doubt import Codes, Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, by_cpu, fill
+from perftop.samples.memory import Best
 from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter
 from perftop.samples.turbo import Ceilings, Turbo
@@ -88,12 +89,14 @@ class Sieve:
         self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
         self.reckoner = Reckoner(self.evaluator)
+        self.memory = Best(self.counters)
 
     def state(self) -> State:
         return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
 
     def resumed(self, state: State) -> Sieve:
-        """A sieve in that state. It shares the present cores and calibrations of this sieve."""
+        """A sieve in that state. It shares the present cores, calibrations and best of the
+        memory with this sieve."""
         twin = copy.copy(self)
         twin.counters = state.counters.copy()
         twin.online = state.online.copy()
@@ -170,6 +173,8 @@ class Sieve:
                 evidence = self._siblings.evidence(delta, util, self.online)
             if verdicts is None:
                 begin, verdicts = i, self._verdicts(delta[i:], values.of(slice(i, None)))
+            if learn:
+                self.memory.learn(self.counters, delta[i])
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
             yield self._sample(verdicts, i - begin)
 

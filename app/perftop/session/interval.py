@@ -54,7 +54,7 @@ class Interval:
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
     packages: dict[str, Floats]
-    """Power and temperature by package, in the order of hello's packages."""
+    """Power, temperature, traffic to memory by package, in the order of hello's packages."""
 
     @property
     def tasks(self) -> Tasks:
@@ -146,8 +146,8 @@ class Span:
             split=split,
             counts=counts,
             ceilings=ceilings,
-            machine=machine_totals.numbers(sieve.counters, self.delta),
-            packages=machine_totals.by_package(sieve.counters, self.delta),
+            machine=machine_totals.numbers(counters, self.delta, sieve.memory),
+            packages=machine_totals.by_package(counters, self.delta, sieve.memory),
             counted=counters.counted(self.delta),
             online=sieve.online.copy(),
             resting=resting(values["util"], rested),

@@ -56,7 +56,7 @@ def lasting(session: Session) -> list[wire.Missing]:
     for name, counter in (machine_totals.NAMES | SUMMED).items():
         if counter not in columns and name not in why:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as probes tell it
-            found.append(_as(name, why.get(kind), UNCOUNTED))
+            found.append(_as(name, why.get(counter) or why.get(kind), UNCOUNTED))
     told = session.sieve.turbo.cpus
     if "turbo_ceiling_hz" not in why and not told.all():
         cpus = [row.cpu for row, known in zip(session.topology, told, strict=True) if not known]
@@ -248,7 +248,12 @@ def missing_text(session: Session) -> list[str]:
     ]
 
 
+_BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}
+
+
 def _label(missing: wire.Missing) -> str:
     metric = METRICS.get(missing.what)
+    if missing.what in _BANDWIDTH:
+        return "memory bandwidth"
     where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
     return (metric.label if metric else missing.what) + where

@@ -149,6 +149,9 @@ _COUNTED = Field(
 _MACHINE = {
     "power_w": "Power of all packages.",
     "power_limit_w": "What the power of all packages is limited to.",
+    "memory_read_bytes_per_s": "What all packages read from memory.",
+    "memory_write_bytes_per_s": "What all packages wrote to memory.",
+    "memory_of_best": "Traffic to memory as a share of the most in any second of this run.",
     "temperature_c": "Temperature of the hottest package.",
     "interrupts_hz": "Interrupts of all CPUs, per second.",
     "context_switches_hz": "Context switches of all CPUs, per second.",
@@ -159,7 +162,8 @@ _MACHINE = {
 
 
 def _whole(key: str) -> Field:
-    name = f"machine_{key}_ratio" if key in machine_totals.SHARES else f"machine_{key}"
+    ratio = key in machine_totals.SHARES or key == machine_totals.OF_BEST
+    name = f"machine_{key}_ratio" if ratio else f"machine_{key}"
     text = _MACHINE.get(key, "Share of the time in which some task had to wait.")
     return Field(
         name, text, lambda look: look.same(look.interval.machine.get(key, math.nan)), key,

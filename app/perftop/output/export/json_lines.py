@@ -50,7 +50,9 @@ class JsonLines(Form):
         for part in ("machine", "job", "rest"):
             if line.get(part):
                 line[part] = _without(line[part], away)
-        for part in ("cpus", "cores"):
+        for part in ("packages", "cpus", "cores"):
+            if part not in line:
+                continue  # a summary tells nothing of packages
             line[part] = [_without(row, away) for row in line[part]]
         for row in line["cpus"]:
             if "counts" in row:

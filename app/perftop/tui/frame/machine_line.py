@@ -14,6 +14,7 @@ from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.strips import Run, number, shed, width
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -168,7 +169,7 @@ def _clock(interval: Interval, hz: float, sign: str | None) -> list[Run]:
 
 
 def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
-    """Power, temperature and pressure, each only if known."""
+    """Power, temperature, traffic to memory and pressure, each only if known."""
     told: list[list[Run]] = []
     power = numbers.get("power_w", nan)
     if not isnan(power):
@@ -178,6 +179,12 @@ def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
         told.append([*runs, ("" if isnan(limit) else f" of {limit:.0f}", "dim"), (" W", "dim")])
     if not isnan(heat := numbers.get("temperature_c", nan)):
         told.append([number(heat, 0, 0, "alarm" if hot else "text"), (" °C", "dim")])
+    rates = [numbers.get(name, nan) / 1e9 for name in MEMORY]
+    if not isnan(sum(rates)):
+        share = 100 * numbers.get(OF_BEST, nan)
+        read, write = (number(rate, 1, 5) for rate in rates)
+        of = "" if isnan(share) else f", {share:3.0f} % of best"
+        told.append([("mem", "dim"), read, (" in", "dim"), write, (f" out GB/s{of}", "dim")])
     kinds = [(kind, numbers.get(f"pressure_{kind}", nan)) for kind in ("cpu", "io", "memory")]
     if any(not isnan(share) for _, share in kinds):
         runs = [("waits for", "dim")]

@@ -49,6 +49,9 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     told = _losses(picture, package, wide, size - width(runs) - GAP - 1)
     if width(runs) + width(power) + width(told) + 2 * GAP <= size or not told:
         _place(runs, power, start(picture, "work"), size - 1)
+    memory = _memory(picture, package)
+    if width(runs) + width(memory) + width(told) + 2 * GAP <= size:
+        _place(runs, memory, 0, size - 1)
     _place(runs, told, 0, size - 1)
     room = max(0, size - width(runs) - 2)
     bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
@@ -102,6 +105,16 @@ def _power(picture: Picture, package: int | None) -> list[Run]:
     power, limit = found
     of = "" if isnan(limit) else f" of {limit:.0f}"
     return [(f"{power:3.0f}", "text"), (f"{of} W", "dim")]
+
+
+def _memory(picture: Picture, package: int | None) -> list[Run]:
+    """Traffic to memory, and its share of the best that this run has seen."""
+    found = picture.sheet.reader.memory(picture.sheet.interval, package)
+    if found is None:
+        return []
+    rate, share = found
+    of = "" if isnan(share) else f" {100 * share:3.0f} % of best"
+    return [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
 
 
 def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import INDEX, METRICS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
@@ -222,6 +223,16 @@ class Reader:
             return None
         known = limit is not None and at < len(limit)
         return float(power[at]), float(limit[at]) if limit is not None and known else float("nan")
+
+    def memory(self, interval: Interval, package: int | None) -> tuple[float, float] | None:
+        """Bytes per second that a package moves from and to memory, and their share of the best
+        seen, NaN if that is unknown; None without the traffic."""
+        at = self._of_package.get(package)
+        read, write, share = (interval.packages.get(key) for key in (*MEMORY, OF_BEST))
+        if at is None or read is None or write is None or share is None or at >= len(read):
+            return None
+        total = float(read[at] + write[at])
+        return None if np.isnan(total) else (total, float(share[at]))
 
     def clocks(self, interval: Interval) -> Clocks:
         """By row and CPU: online, utilisation. By row: the clock, whether it means something."""

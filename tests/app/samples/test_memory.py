@@ -1,0 +1,93 @@
+"""Traffic to memory and its share of the best seen, against what the simulated machine moved."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import made
+import numpy as np
+import pytest
+from played import played
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.truth import truth
+from perftop.samples.counters import Counters
+from perftop.samples.machine_totals import MEMORY, OF_BEST, by_package
+from perftop.samples.memory import KEYS, Best
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+SPEC = "sim:smt-mix,cpus=32,packages=2,speed=max"
+
+
+def seconds(count: int) -> list[Interval]:
+    """Intervals of a second each."""
+    source = open_sim(SPEC, 100_000_000)
+    session, found = Session(source.hello), list[Interval]()
+    while len(found) <= count:
+        for message in source.poll():
+            played(session, [message])
+            if (message.time_ns - source.hello.raw_ns) % 1_000_000_000 == 0:
+                found.append(session.take())
+    return found[1 : count + 1]
+
+
+def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() -> None:
+    """More copies of stream run from second 14 on, so the best rises with them."""
+    told = [line for line in truth(SPEC, 18) if line["type"] == "package"]
+    best = [0.0, 0.0]
+    shares = []
+    for second, interval in enumerate(seconds(18)):
+        for line in told[2 * second : 2 * second + 2]:
+            at, rates = line["package"], [line[name] for name in MEMORY]
+            for name, rate in zip(MEMORY, rates, strict=True):
+                assert interval.packages[name][at] == pytest.approx(rate, rel=0.01)
+            best[at] = max(best[at], sum(rates))
+            assert interval.packages[OF_BEST][at] == pytest.approx(sum(rates) / best[at], rel=0.01)
+        total = sum(line[name] for line in told[2 * second : 2 * second + 2] for name in MEMORY)
+        assert sum(interval.machine[name] for name in MEMORY) == pytest.approx(total, rel=0.01)
+        shares.append(interval.machine[OF_BEST])
+    assert best[0] > 1.3 * sum(told[0][name] for name in MEMORY)
+    assert max(shares) <= 1
+
+
+def several(rows: list[list[int]]) -> tuple[Counters, wire.Hello, list[wire.Frame]]:
+    """A package with two controllers for each direction; a row of values for each 0.1 s."""
+    counters = [
+        wire.Counter(key, key, "B", "made", scale=64, columns=2, parts=["imc 0", "imc 1"])
+        for key in KEYS
+    ]
+    hello = made.hello([made.counter("ref")])
+    hello.blocks.append(block := wire.Block("memory", "package", counters))
+    frames = []
+    for seq, row in enumerate(rows):
+        ticks = int(seq * made.TSC_HZ / 10)
+        cells = np.array(row, np.uint64).tobytes()
+        head = np.array([ticks, ticks, 0, 0, wire.ROW_SAMPLED], np.uint64).tobytes()
+        valid = np.array([15], np.uint64).tobytes()
+        frames.append(
+            wire.Frame(seq, seq * 100_000_000, {block.name: wire.Rows(head, valid, cells)})
+        )
+    return Counters(hello), hello, frames
+
+
+def test_controllers_are_added_up() -> None:
+    counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
+    delta = counters.steps(frames)[1:]
+    found = by_package(counters, delta[0], Best(counters))
+    read, write = (float(found[name][0]) for name in MEMORY)
+    assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
+    assert write == pytest.approx(10_000 * 64 * 10)
+    assert isnan(found[OF_BEST][0]), "no second has passed yet"
+
+
+def test_a_burst_is_no_best() -> None:
+    """A sample that moves ten times as much as the others of its second."""
+    counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
+    best = Best(counters)
+    delta = counters.steps(frames)
+    for i in range(1, 12):
+        best.learn(counters, delta[i])
+    assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)
+    assert best.share(np.array([1e9])).tolist() == [1.0]
