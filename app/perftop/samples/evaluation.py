@@ -24,10 +24,10 @@ class Evaluator:
         for metric in METRICS.values():
             self.chosen[metric.key] = self._choose(metric)
         self._formulas = [
-            (INDEX[key], variant, None if mask.all() else mask)
+            (INDEX[key], variant.numerator, variant.denominator, None if mask.all() else mask)
             for key, chosen in self.chosen.items()
             for variant, mask in chosen
-            if not METRICS[key].made_of
+            if variant.numerator is not None and variant.denominator is not None
         ]
 
     def _has(self, key: str) -> Bools:
@@ -91,13 +91,13 @@ class Evaluator:
         samples = delta.doubts.shape[:-2]
         top, bottom = np.full((2, *samples, len(METRICS), len(self._rows)), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
-            for i, variant, mask in self._formulas:
+            for i, numerator, denominator, mask in self._formulas:
                 if mask is None:
-                    top[..., i, :] = variant.numerator(q)
-                    bottom[..., i, :] = variant.denominator(q)
+                    top[..., i, :] = numerator(q)
+                    bottom[..., i, :] = denominator(q)
                 else:
-                    top[..., i, mask] = variant.numerator(q)[..., mask]
-                    bottom[..., i, mask] = variant.denominator(q)[..., mask]
+                    top[..., i, mask] = numerator(q)[..., mask]
+                    bottom[..., i, mask] = denominator(q)[..., mask]
         return Values(top, bottom)
 
 

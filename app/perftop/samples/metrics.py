@@ -67,8 +67,9 @@ Formula = Callable[[Quantities], Floats]
 class Variant:
     needs: tuple[str, ...]
     origin: str
-    numerator: Formula
-    denominator: Formula
+    numerator: Formula | None = None
+    denominator: Formula | None = None
+    """None: the metric is made of others."""
     needs_tsc: bool = False
 
 
@@ -129,11 +130,6 @@ class Metric(Column):
     low: float = 0.0
     high: float = np.inf
     """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
-
-
-def _later(_: Quantities) -> Floats:
-    """Never called: `samples.lost` fills in metrics that are made of others."""
-    raise NotImplementedError
 
 
 METRICS: dict[str, Metric] = {
@@ -295,7 +291,7 @@ METRICS: dict[str, Metric] = {
             "lost_ratio", "lost time", "ratio",
             "Share of its time that a working CPU did not get: steal, involuntary halts, and a "
             "clock below the ceiling, as far as they are known. No moment counts twice.",
-            tuple(Variant((needed,), "steal, halts, clock below ceiling", _later, _later)
+            tuple(Variant((needed,), "steal, halts, clock below ceiling")
                   for needed in ("busy_s", "idle_s", "stat_idle_s")),
             stands_out=0.05, high=1.0,
             made_of=("util", "idle", "poll", "steal", "involuntary", "busy_hz"),

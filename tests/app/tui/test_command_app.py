@@ -22,7 +22,6 @@ from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.heights import AIRY
 from perftop.tui.frame.top import Top
 from perftop.tui.screen.monitor import Monitor
-from perftop.tui.shared.canvas import Canvas
 
 SIZES = (160, 50), (80, 24), (80, 11)
 
@@ -127,7 +126,7 @@ def test_a_key_shows_more_of_it_or_nothing() -> None:
         await run.prints("99")
         small = len(run.printed())
         await run.pilot.press("O")
-        assert [view.display for view in run.screen.query(Canvas)] == [False]
+        assert [view.display for view in run.screen.query("Canvas")] == [False]
         assert len(run.printed()) > small + 20
         assert run.printed()[-1] == "99"
         await run.pilot.press("home")
@@ -139,7 +138,7 @@ def test_a_key_shows_more_of_it_or_nothing() -> None:
         await run.pilot.press("end")
         await until(lambda: run.printed()[-1] == "more", "the end again")
         await run.pilot.press("2")
-        assert [view.id for view in run.screen.query(Canvas) if view.display] == ["heat"]
+        assert [view.id for view in run.screen.query("Canvas") if view.display] == ["heat"]
         assert len(run.printed()) == small
         assert run.printed()[-1] == "more"
         await run.pilot.press("O", "O")

@@ -3,10 +3,11 @@ to the next or previous episode."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from perftop.tui.screen.messages import Jumped, Refreshed, Sought
-from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.canvas import Abstract, Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
 from perftop.tui.shared.direct import Direct
 from perftop.tui.shared.fields import fields
@@ -15,16 +16,16 @@ if TYPE_CHECKING:
     from perftop.tui.episodes.episode_list import Episodes
 
 
-class Choosing(Direct):
+class Choosing(Direct, metaclass=Abstract):
     choice: Choice
     view: Canvas
     """The visible view."""
     last: Refreshed
     """The newest message with numbers to show."""
 
+    @abstractmethod
     def again(self) -> None:
         """Shows the view anew after the user has changed a choice."""
-        raise NotImplementedError
 
     def action_order(self) -> None:
         sorting, orders = self.view.sorting, self.view.ORDERS

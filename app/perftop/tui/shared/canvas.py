@@ -7,9 +7,11 @@ runs stay the same, and paints only the lines that changed.
 
 from __future__ import annotations
 
+from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.geometry import Region, Size
+from textual.message_pump import _MessagePumpMeta
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
 Line = tuple[list[Run], theme.Mood]
 
 
-class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
+class Abstract(_MessagePumpMeta, ABCMeta):
+    """The metaclass of widgets and screens with methods that a class made from them must have."""
+
+
+class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
     """Ids of the keys that the last line of the screen shows for this view; the least important
     last."""
@@ -62,19 +68,19 @@ class Canvas(ScrollView, can_focus=True, inherit_bindings=False):
 
     # --- for the view to provide
 
+    @abstractmethod
     def show(self, session: Session, interval: Interval) -> None:
         """Shows a new interval, another moment of the past, or another choice. Ends with `lay_out`
         or `paint`. Only called while the view is visible."""
-        raise NotImplementedError
 
+    @abstractmethod
     def line(self, y: int) -> Line:
         """The runs and mood of line `y` of those that scroll. Only called for visible lines."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lay_out(self) -> None:
         """Makes all lines anew for another width, order or machine. Sets `count`, `heads` and
         `feet`; ends with `redraw`."""
-        raise NotImplementedError
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of the view wait for its first numbers: without them it has no lines."""

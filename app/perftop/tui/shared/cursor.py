@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from textual import events
@@ -26,9 +27,9 @@ class Cursor(Canvas):
             super().__init__()
             self.episode = episode
 
+    @abstractmethod
     def cpu(self, y: int) -> int | None:
         """The first CPU of the core that line `y` belongs to; None for headings."""
-        raise NotImplementedError
 
     def _at(self) -> int:
         """The line of the selected core."""
