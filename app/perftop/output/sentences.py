@@ -174,6 +174,7 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
     """For how long, or since when, they last. If they have ended after `now_ns`, the moment shown,
     the whole length follows."""
     start_ns = min(e.start_ns for e in episodes)
+    now_ns = max(now_ns, start_ns)  # one may have begun since
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
     so_far, whole = (length(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
     if so_far != whole:

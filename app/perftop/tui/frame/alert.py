@@ -57,18 +57,19 @@ def line(
         return _one(f" {theme.DROPPED} the recording is {foreign(replay.damage)}", "alarm", size)
     past = status.paused is not None or status.replay is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
+    shown_ns = now_ns if interval is None else interval.time_ns  # so long it lasts in the panels
     groups = grouped(going_on(session, interval, status))
     wrong = [alike for alike in groups if episode_style.wrong(alike[0])]
     if wrong:
         tasks = interval.tasks if interval is not None else {}
-        return Told(_running(session, wrong, tasks, now_ns, size), "victim")
+        return Told(_running(session, wrong, tasks, shown_ns, size), "victim")
     if warned := _warning(session, now_ns) or _untrusted(session):
         return _one(warned, "warn", size)
     if groups and groups[0][0].kind == "suspect":
-        return Told(_quiet(session, groups[0], now_ns, size))
+        return Told(_quiet(session, groups[0], shown_ns, size))
     if (over := _last(session, now_ns)) is not None:
         return Told(_over(session, over, now_ns, size, episodes))
-    return Told(_quiet(session, groups[0], now_ns, size) if groups else [])
+    return Told(_quiet(session, groups[0], shown_ns, size) if groups else [])
 
 
 def _one(text: str, key: str, size: int) -> Told:

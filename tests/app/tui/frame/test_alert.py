@@ -73,7 +73,8 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
         return text(session, interval, status)
 
     paused = Status(0, paused=interval.time)
-    assert told(Status(0)).startswith("▌ ╳ The hypervisor takes time of CPU 2, since ")
+    now = text(session, replace(interval, time_ns=session.now_ns), Status(0))
+    assert now.startswith("▌ ╳ The hypervisor takes time of CPU 2, since ")
     assert "throttles CPU 1, for 2.0 s" in told(paused)
     session.ended[:] = [Episode("throttle", [1], then_ns - 10**9, then_ns + 3 * 10**9)]
     # what it rests on is of all of it
@@ -81,6 +82,15 @@ def test_of_a_past_moment_it_is_told_what_went_on_then() -> None:
     session.ended.clear()
     assert told(paused) == ""
     assert "last numbers" not in told(replace(paused, failed="it ended"))
+
+
+def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
+    session, interval = seen(Machine(ceiling_hz=3.0e9))
+    session.detector.running.append(Episode("throttle", [1], interval.time_ns - 2 * 10**9))
+    session.now_ns = interval.time_ns + 4 * 10**8  # samples of the next interval
+    assert "throttles CPU 1, for 2.0 s" in text(session, interval, Status(0))
+    session.detector.running[-1].start_ns = session.now_ns
+    assert "throttles CPU 1, for 0.0 s" in text(session, interval, Status(0))
 
 
 def test_a_cause_is_told_once() -> None:
