@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isnan, nan
 
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.samples.running_tasks import Ran
 from perftop.session.interval import Interval
@@ -77,7 +77,7 @@ def lines(
     told = interval.look.waits is not None
     columns = _columns(session, found, width, height, told=told)
     if height < LOW:
-        heads = [title("who runs", "", width, _headings(columns))]
+        heads = [title("who runs", "", width, _over(columns, width))]
     else:
         heads = [title("who runs", "% of a CPU", width), _headings(columns, names=True)]
     ipc = _ipc(session, interval, found) if columns.ipc else {}
@@ -177,6 +177,14 @@ def _headings(c: _Columns, *, names: bool = False) -> list[Run]:
     runs.append((f"{'switches/s':>{c.switches}}" if c.switches else "", "dim"))
     runs.append((f"{'IPC':>{c.ipc}}" if c.ipc else "", "dim"))
     return runs
+
+
+def _over(c: _Columns, width: int) -> list[Run]:
+    """Titles that stand in the panel's first line, at its right edge: the columns end before it
+    where names need no more room."""
+    before = c.indent + c.name + _PID + c.job
+    runs = _headings(c)
+    return [*runs, (" " * max(0, width - before - strips.width(runs)), "dim")]
 
 
 def _line(one: Runner, c: _Columns, ipc: dict[tuple[int, str], float]) -> list[Run]:

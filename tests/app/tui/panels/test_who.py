@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from math import nan
 from typing import Any
 
@@ -58,6 +59,16 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
         ["perfprobe", "4610", "·", "0.6", "0.2", "20"],
     ]
     assert found[7:] == ["", "", ""]
+
+
+@pytest.mark.parametrize("height", [6, 12])
+@pytest.mark.parametrize("width", [38, 57, 97, 140])
+def test_numbers_stand_below_the_ends_of_their_titles(width: int, height: int) -> None:
+    found = text(seen(Machine(cores=3, does={0: Does(1.0)}), records=records()), width, height)
+    heads, (first, *_) = found[height >= who.LOW], found[1 + (height >= who.LOW) :]
+    for name, number in (("runs", "47.9"), ("waits", "38.2")):
+        ends = {found.end() for found in re.finditer(rf" {name}\b", heads)}
+        assert first.index(number) + len(number) in ends
 
 
 def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
