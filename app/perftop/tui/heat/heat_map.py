@@ -10,15 +10,17 @@ from textual.binding import BindingType
 from perftop.base.text import ranges
 from perftop.draw import theme
 from perftop.draw.strips import Run
+from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat import cells, layout
 from perftop.tui.heat.layout import HeatLayout, Part
 from perftop.tui.heat.lines import foot, heading, legend, title
 from perftop.tui.heat.values import Heat, HeatReader
+from perftop.tui.panels.panel import LEAST
+from perftop.tui.panels.row import PanelRow, below
 from perftop.tui.shared import canvas
 from perftop.tui.shared.canvas import Canvas
-from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
 
 HEADS, FOOT = 2, 1
@@ -34,6 +36,7 @@ class HeatMap(Canvas):
     _reader: HeatReader
     _heat: Heat | None = None
     _plan = _NOTHING
+    _panels: PanelRow | None = None
     _asked = False
     """The core that differs most was asked for, and there is none."""
     _packages: list[int | None]
@@ -83,7 +86,23 @@ class HeatMap(Canvas):
             title(heat, self.width),
             legend(heat, places, cell, self.width, asked=self._asked, ascii_=ascii_),
         ]  # fmt: skip
-        self.feet = [(self._numbers(), "chosen")]
+        self.feet = [*self._below(), (self._numbers(), "chosen")]
+
+    def _below(self) -> list[canvas.Line]:
+        """Panels between the map and the last line, where there is room."""
+        self._panels = None
+        room = self.size.height - len(self.heads) - FOOT - self.count
+        if self.bare or self._session is None or room < LEAST + 1:
+            return []
+        self._panels = below(self._session, self._interval, self.size.width, room - 1)
+        found = self._panels.lines(self._session, self._interval, self.choice)
+        return [([], "calm"), *((line, "calm") for line in found)]
+
+    def target(self, x: int, y: int) -> Episode | int | None:
+        row = self._panels
+        if row is None or self._session is None or not 0 < y - FOOT <= row.height:
+            return None
+        return row.target(self._session, self._interval, x, row.height + FOOT - y)
 
     def _troubled(self, heat: Heat) -> dict[int, Run]:
         """Signs of episodes by row; what befalls a whole package has its sign in the heading."""
@@ -157,6 +176,9 @@ class HeatMap(Canvas):
 
     def _choose(self, row: int) -> None:
         self.choice.cpu = self.places.places[row].cpus[0]
+        self.chosen()
+
+    def chosen(self) -> None:
         self._asked = False
         self._tell()
         self.show_cursor()
@@ -219,6 +241,8 @@ class HeatMap(Canvas):
             self._choose(found[after % len(found)])
 
     def on_click(self, event: events.Click) -> None:
+        if self.pick(event):
+            return
         y = self.at(event.y)
         if y is None:
             return
@@ -227,4 +251,4 @@ class HeatMap(Canvas):
             if part.cells and 0 <= i < len(part.cells):
                 self._choose(part.cells[i])
                 if event.chain == 2:
-                    self.post_message(Cursor.Opened())
+                    self.post_message(self.Opened())

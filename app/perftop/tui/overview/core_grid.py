@@ -15,13 +15,12 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangement
-from perftop.tui.overview.below import panels
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.overview.recent import Recent
 from perftop.tui.overview.rule import rule
 from perftop.tui.panels.panel import LEAST
-from perftop.tui.panels.row import PanelRow
+from perftop.tui.panels.row import PanelRow, below
 from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
@@ -123,7 +122,7 @@ class CoreGrid(Cursor):
             if room > LEAST + len(found) and text(found[0]).strip():
                 found.append([])
             height = room - len(found)
-            self._panels = panels(session, self._interval, self.size.width, height)
+            self._panels = below(session, self._interval, self.size.width, height)
             found += self._panels.lines(session, self._interval, self.choice)
         return found + [[] for _ in range(room - len(found))]
 

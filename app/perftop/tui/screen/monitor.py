@@ -24,8 +24,8 @@ from perftop.tui.screen.messages import Deepened, Jumped, Marked, Refreshed, Sai
 from perftop.tui.screen.narrowing import Narrowing
 from perftop.tui.screen.views import view
 from perftop.tui.shared import keys
+from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import called
 
 if TYPE_CHECKING:
@@ -154,10 +154,10 @@ class Monitor(Paned):
         if self.view.open():
             await self.action_view("core")
 
-    async def on_cursor_opened(self, _: Cursor.Opened) -> None:
+    async def on_canvas_opened(self, _: Canvas.Opened) -> None:
         await self.action_open()
 
-    async def on_cursor_told(self, message: Cursor.Told) -> None:
+    async def on_canvas_told(self, message: Canvas.Told) -> None:
         from perftop.tui.episodes.episode_list import Episodes
 
         await self.action_view("episodes")

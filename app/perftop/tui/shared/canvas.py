@@ -10,7 +10,9 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.message_pump import _MessagePumpMeta
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -18,6 +20,7 @@ from textual.strip import Strip
 from perftop.draw import theme
 from perftop.draw.ansi_strip import Ink, Ready, ink, line
 from perftop.draw.strips import Run, foreign
+from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
@@ -40,6 +43,17 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     last."""
     ORDERS: ClassVar[tuple[str, ...]] = ORDERS
     """Orders that the order key goes through; the sort list may have more."""
+
+    class Opened(Message):
+        """A core was double-clicked."""
+
+    class Told(Message):
+        """An episode that is told below the lines was clicked."""
+
+        def __init__(self, episode: Episode) -> None:
+            super().__init__()
+            self.episode = episode
+
     bare = False
     """Whether the screen is so low that only the most important lines fit."""
 
@@ -81,6 +95,15 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     def lay_out(self) -> None:
         """Makes all lines anew for another width, order or machine. Sets `count`, `heads` and
         `feet`; ends with `redraw`."""
+
+    def chosen(self) -> None:
+        """Called after another core was selected."""
+        self.paint()
+
+    def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
+        """What stands at column `x` of the line `y` from the last one of `feet`, which is 1: an
+        episode, or something on the CPU of this number."""
+        return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of the view wait for its first numbers: without them it has no lines."""
@@ -176,6 +199,23 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         found = y - len(self.heads) + self.top
         scrolls = len(self.heads) <= y < len(self.heads) + self.height
         return found if scrolls and found < self.count else None
+
+    def pick(self, event: events.Click) -> bool:
+        """Whether this is a click on a line of `feet`: it tells of the episode there, or selects
+        the CPU's core, and goes there if it is the second at once."""
+        if event.y < self._first_foot:
+            return False
+        found = self.target(event.x, self.size.height - event.y)
+        if isinstance(found, Episode):
+            self.post_message(self.Told(found))
+        elif found is not None:
+            core = next((place.cpus for place in self.places.places if found in place.cpus), None)
+            if core is not None:
+                self.choice.cpu = core[0]
+                self.chosen()
+        if event.chain == 2 and found is not None:
+            self.post_message(self.Opened())
+        return True
 
     # --- the Line API
 

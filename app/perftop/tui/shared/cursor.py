@@ -7,25 +7,13 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.message import Message
 
-from perftop.samples.episode import Episode
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings
 
 
 class Cursor(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
-
-    class Opened(Message):
-        """A core was double-clicked."""
-
-    class Told(Message):
-        """An episode that is told below the lines was clicked."""
-
-        def __init__(self, episode: Episode) -> None:
-            super().__init__()
-            self.episode = episode
 
     @abstractmethod
     def cpu(self, y: int) -> int | None:
@@ -74,28 +62,8 @@ class Cursor(Canvas):
     def action_end(self, to: int) -> None:
         self.choose(0 if to < 0 else self.count - 1, -to)
 
-    def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """What stands at column `x` of the line `y` from the last one of `feet`, which is 1: an
-        episode, or something on the CPU of this number."""
-        return None
-
-    def _pick(self, x: int, y: int, *, opens: bool) -> None:
-        """A click on a line of `feet`: tells of the episode there, or selects the CPU's core;
-        `opens`: it also goes there."""
-        found = self.target(x, y)
-        if isinstance(found, Episode):
-            self.post_message(self.Told(found))
-        elif found is not None:
-            core = next((place.cpus for place in self.places.places if found in place.cpus), None)
-            if core is not None:
-                self.choice.cpu = core[0]
-                self.chosen()
-        if opens and found is not None:
-            self.post_message(self.Opened())
-
     def on_click(self, event: events.Click) -> None:
-        if event.y >= self._first_foot:
-            self._pick(event.x, self.size.height - event.y, opens=event.chain == 2)
+        if self.pick(event):
             return
         y = self.at(event.y)
         if y is not None and self.cpu(y) is not None:

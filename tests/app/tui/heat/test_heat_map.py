@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from playing import Run, play
 from perftop.draw import theme
 from perftop.tui.heat.heat_map import HeatMap
 from perftop.tui.screen.monitor import Monitor
-from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.canvas import Canvas
 
 
 def view(run: Run) -> HeatMap:
@@ -61,7 +62,7 @@ def test_all_clocks_are_told_in_the_chosen_units() -> None:
     assert lines[3].split() == ["0▸3000◂3000", "3000"]
     assert "lp0 3000  lp1 3000 MHz" in lines[-1]
     assert "clock 3000 of 3200 MHz" in lines[-1]
-    assert not any("GHz" in line for line in lines)
+    assert not any("GHz" in line for line in (*lines[:4], lines[-1]))
     unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
     assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
     assert not any("nan" in line for line in unknown)
@@ -180,10 +181,10 @@ def test_the_last_line_stays_while_the_map_scrolls() -> None:
 def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int | None] = []
 
-    def note(screen: Monitor, _: Cursor.Opened) -> None:
+    def note(screen: Monitor, _: Canvas.Opened) -> None:
         opened.append(screen.choice.cpu)
 
-    monkeypatch.setattr(Monitor, "on_cursor_opened", note)
+    monkeypatch.setattr(Monitor, "on_canvas_opened", note)
 
     async def act(run: Run) -> None:
         await run.pilot.press("2")
@@ -205,7 +206,28 @@ def test_what_stays_the_same_is_not_drawn_again() -> None:
         await run.intervals(2)
         assert view(run).built == before
 
-    play(Machine(cores=64), act)
+    play(Machine(cores=64), act, (80, 14))
+
+
+def test_panels_fill_what_the_map_leaves() -> None:
+    async def act(run: Run) -> None:
+        await run.pilot.press("2")
+        await run.intervals(3)
+        lines = text(run)
+        (at,) = (y for y, line in enumerate(lines) if "what happened" in line)
+        assert lines[at].startswith(" who runs")
+        assert not lines[at - 1].strip(), "an empty line sets them apart"
+        told = at + next(i for i, line in enumerate(lines[at:]) if theme.DROPPED in line)
+        top = run.app.query_one("#heat").region.y
+        await run.pilot.click(offset=(run.app.size.width - 10, top + told))
+        await run.pilot.pause()
+        assert run.app.screen.query_one("#episodes").display
+
+    play(Machine(cores=8), act, (120, 40))
+
+
+def test_a_low_screen_has_the_map_alone() -> None:
+    assert not any("who runs" in line for line in shown(Machine(cores=8), size=(80, 14)))
 
 
 def test_another_theme_colours_all_lines_anew() -> None:
@@ -253,7 +275,8 @@ def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> None:
         await run.pilot.press("2")
         await run.intervals(3)
         lines = text(run)
-        assert sum(line.count(theme.DROPPED) for line in lines[1:-1]) == 2  # each line of a cell
+        drawn = takewhile(str.strip, lines[1:])  # panels follow after an empty line
+        assert sum(line.count(theme.DROPPED) for line in drawn) == 2  # each line of a cell
         await run.pilot.press("right", "right")
         assert "▸ core 2 " in text(run)[-1]
         red = {

@@ -15,6 +15,7 @@ from perftop.draw import strips
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import who
+from perftop.tui.panels.panel import LOW
 
 OTHERS = {
     "0": [[4502, "cc1plus", 0.479], [4509, "cc1plus", 0.246], [4471, "make", 0.027]],
@@ -65,7 +66,7 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
 @pytest.mark.parametrize("width", [38, 57, 97, 140])
 def test_numbers_stand_below_the_ends_of_their_titles(width: int, height: int) -> None:
     found = text(seen(Machine(cores=3, does={0: Does(1.0)}), records=records()), width, height)
-    heads, (first, *_) = found[height >= who.LOW], found[1 + (height >= who.LOW) :]
+    heads, (first, *_) = found[height >= LOW], found[1 + (height >= LOW) :]
     for name, number in (("runs", "47.9"), ("waits", "38.2")):
         ends = {found.end() for found in re.finditer(rf" {name}\b", heads)}
         assert first.index(number) + len(number) in ends
