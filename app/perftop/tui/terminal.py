@@ -4,6 +4,9 @@ Textual's driver would read a vanished terminal again and again without a pause.
 would die, and the app would wait for that thread for good as soon as the queue between them is
 full. Here such text is dropped, and SIGHUP tells perftop what has happened, as the kernel would
 tell the first process on that terminal.
+
+Textual's reading thread wakes up ten times a second, which costs more than a tenth of a refresh
+each time. Here it sleeps until a key is pressed.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ import select
 import signal
 import threading
 import time
+import weakref
+from codecs import getincrementaldecoder
 from contextlib import suppress
 from queue import Full
 from typing import TYPE_CHECKING, Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 if TYPE_CHECKING:
@@ -26,6 +32,9 @@ LOOK_S = 0.05
 """Seconds between two looks at a terminal that takes no text."""
 LAST_WORDS_S = 1.0
 """Longest wait for a terminal that takes no text, once perftop is to end."""
+TICK_S = 0.1
+"""Seconds after which the parser is asked again whether a sequence that has begun with Esc goes on;
+if it does not for some time, it was the key."""
 
 
 class Terminal(LinuxDriver):
@@ -38,7 +47,7 @@ class Terminal(LinuxDriver):
         self._until_s = float("inf")
         """When the terminal is no longer waited for, by the monotonic clock."""
         self._file: Any = _Output(screen.fileno(), screen.encoding, self._vanished)
-        self.exit_event = _Ended(self.fileno, self._vanished)
+        self.exit_event: _Ended = _Ended(self.fileno, self._vanished)
 
     def hurry(self) -> None:
         """Called when perftop is told to end, from a signal's handler."""
@@ -55,6 +64,21 @@ class Terminal(LinuxDriver):
         if not self._must_signal_resume:
             self.suspend_application_mode()
         super()._sigcont_application()
+
+    def run_input_thread(self) -> None:
+        """Hands on what is typed, until the end; what comes as late as a tick after it is read
+        too, so that the shell does not get it."""
+        parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
+        while not self.exit_event.is_set():
+            begun = parser._timeout_time is not None  # noqa: SLF001
+            if self.exit_event.input_comes(TICK_S if begun else None):
+                for event in parser.feed(decode(os.read(self.fileno, 4096))):
+                    self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
+        if select.select([self.fileno], [], [], TICK_S)[0]:
+            with suppress(OSError):
+                os.read(self.fileno, 4096)
 
     def write(self, data: str | None) -> None:
         """Waits while the terminal is slow. None ends the writing thread."""
@@ -111,13 +135,33 @@ class _Ended(threading.Event):
 
     def __init__(self, fd: int, vanished: Any) -> None:
         super().__init__()
-        self._poll, self._vanished = select.poll(), vanished
-        self._poll.register(fd, select.POLLHUP)
+        self._fd, self._vanished = fd, vanished
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """Readable while the event is set, for a thread that sleeps."""
+        weakref.finalize(self, os.close, self._wake)
+        self._hang_up, self._all = select.poll(), select.poll()
+        self._hang_up.register(fd, select.POLLHUP)
+        self._all.register(fd, select.POLLIN)
+        self._all.register(self._wake, select.POLLIN)
+
+    def set(self) -> None:
+        super().set()
+        os.eventfd_write(self._wake, 1)
+
+    def clear(self) -> None:
+        super().clear()
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
 
     def is_set(self) -> bool:
         if super().is_set():
             return True
-        hung_up = any(found & select.POLLHUP for _, found in self._poll.poll(0))
+        hung_up = any(found & select.POLLHUP for _, found in self._hang_up.poll(0))
         if hung_up:
             self._vanished()
         return hung_up
+
+    def input_comes(self, seconds: float | None) -> bool:
+        """Waits for input, the end or a terminal that vanishes, so long at the most."""
+        found = self._all.poll(None if seconds is None else 1000 * seconds)
+        return (self._fd, select.POLLIN) in found

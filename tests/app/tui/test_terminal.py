@@ -1,0 +1,62 @@
+"""The thread that reads the terminal."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from textual import events
+from textual.message import Message
+from waiting import wait
+
+from perftop.tui.terminal import Terminal, _Ended
+
+
+class Reading(Terminal):
+    """Only what reads, from a pipe; everything that it hands on is kept."""
+
+    def __init__(self) -> None:
+        self.fileno, self.typing = os.pipe()
+        self._debug = False
+        self.keys: list[str] = []
+        self.waits: list[float | None] = []
+        self.gone = False
+        self.exit_event = _Ended(self.fileno, self._vanished)
+        self.exit_event.input_comes, asked = self._waited, self.exit_event.input_comes  # type: ignore[method-assign]
+        self._asked = asked
+        self.thread = threading.Thread(target=self.run_input_thread)
+        self.thread.start()
+
+    def _waited(self, seconds: float | None) -> bool:
+        self.waits.append(seconds)
+        return self._asked(seconds)
+
+    def _vanished(self) -> None:
+        self.gone = True
+
+    def process_message(self, message: Message) -> None:
+        assert isinstance(message, events.Key)
+        self.keys.append(message.key)
+
+
+def test_the_reading_thread_sleeps_until_there_is_input_and_esc_is_a_key() -> None:
+    reading = Reading()
+    wait(lambda: reading.waits == [None], "it sleeps")
+    for typed, name in ((b"a", "a"), (b"\x1b", "escape")):
+        reading.keys.clear()
+        os.write(reading.typing, typed)
+        wait(lambda: reading.keys and reading.waits[-1] is None, "the key, and it sleeps again")
+        assert reading.keys == [name]
+    reading.exit_event.set()
+    reading.thread.join()
+    assert not reading.gone
+    reading.exit_event.clear()
+    assert not reading.exit_event.is_set()
+
+
+def test_a_terminal_that_vanishes_ends_the_reading_thread() -> None:
+    reading: Any = Reading()
+    os.close(reading.typing)
+    reading.thread.join()
+    assert reading.gone
