@@ -8,8 +8,8 @@ difference to zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 import msgpack
 import numpy as np
@@ -44,18 +44,24 @@ class Layout:
         self.starts = np.cumsum(self.heights) - self.heights
 
 
-def pack(layout: Layout, old: Words, new: Words) -> bytes:
-    """The difference between two tables of words; both sorted into columns."""
+def pack(layout: Layout, rows: Words) -> list[bytes]:
+    """The difference of each table of words to the one before it; all sorted into columns. Many
+    cost little more than one."""
     if not layout.words:
-        return b""
-    moved = (new - old).view(np.int64)
+        return [b""] * (len(rows) - 1)
+    moved = (rows[1:] - rows[:-1]).view(np.int64)
     folded = ((moved << 1) ^ (moved >> 63)).view(np.uint64)  # small either way: small
-    largest = np.bitwise_or.reduceat(folded, layout.starts)
+    largest = np.bitwise_or.reduceat(folded, layout.starts, axis=1)
     widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
-    of_word = np.repeat(widths, layout.heights)
-    parts = [widths.tobytes()]
-    parts += [folded[of_word == width].astype(kind).tobytes() for width, kind in WIDTHS]
-    return b"".join(parts)
+    of_word = np.repeat(widths, layout.heights, axis=1)
+    parts = [[row.tobytes() for row in widths]]
+    for width, kind in WIDTHS:
+        mask = of_word == width
+        data = folded[mask].astype(kind).tobytes()
+        size = int(kind[2:])
+        ends = accumulate([size * count for count in mask.sum(axis=1).tolist()], initial=0)
+        parts.append([data[start:end] for start, end in pairwise(ends)])
+    return [b"".join(each) for each in zip(*parts, strict=True)]
 
 
 def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
@@ -109,14 +115,17 @@ class Layouts:
             layout = self._made[form] = Layout(shapes)
         return layout
 
-    def words(self, frame: wire.Frame) -> Words:
-        """All of a frame's words, as they come."""
-        parts = []
-        for block, _ in self._blocks:
-            rows = frame.blocks.get(block.name)
-            if rows is not None:
-                parts += [rows.head, rows.valid, rows.values]
-        return np.frombuffer(b"".join(parts), "<u8")
+    def words(self, frames: Sequence[wire.Frame]) -> Words:
+        """All words of frames of one form as they come, a row each."""
+        parts = [
+            part
+            for frame in frames
+            for block, _ in self._blocks
+            if (rows := frame.blocks.get(block.name)) is not None
+            for part in (rows.head, rows.valid, rows.values)
+        ]
+        words = np.frombuffer(b"".join(parts), "<u8")
+        return words.reshape(len(frames), len(words) // len(frames))
 
     def blocks(self, form: bytes, words: Words) -> dict[str, wire.Rows]:
         """The blocks that these words are."""
@@ -153,15 +162,39 @@ class Packer:
         return sum(words.nbytes for words in self._last.values())
 
     def pack(self, message: wire.Frame | wire.Note) -> bytes:
-        if isinstance(message, wire.Note):
-            return _bytes((message.kind, message.time_ns, message.author, message.data))
-        form = self._layouts.form(message)
+        return self.packs([message])[0]
+
+    def packs(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
+        """The messages packed, as by `pack` one after the other."""
+        done = [b""] * len(messages)
+        forms: dict[bytes, dict[int, wire.Frame]] = {}
+        for at, message in enumerate(messages):
+            if isinstance(message, wire.Note):
+                done[at] = _bytes((message.kind, message.time_ns, message.author, message.data))
+            else:
+                forms.setdefault(self._layouts.form(message), {})[at] = message
+        if len(messages) > 1 and self._forgets(forms):
+            return [self.pack(message) for message in messages]
+        for form, frames in forms.items():
+            for at, packed in zip(frames, self._packed(form, [*frames.values()]), strict=True):
+                done[at] = packed
+        return done
+
+    def _packed(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
         layout = self._layouts.of(form)
-        new = self._layouts.words(message)[layout.order]
-        packed = pack(layout, self._old(form, layout), new)
-        self._keep(form, new)
-        head = message.seq, message.time_ns, message.lost, message.late
-        return _bytes((*head, message.records, form, packed))
+        new = self._layouts.words(frames)[:, layout.order]
+        packed = pack(layout, np.concatenate([self._old(form, layout)[None], new]))
+        self._keep(form, new[-1].copy())
+        return [
+            _bytes((one.seq, one.time_ns, one.lost, one.late, one.records, form, data))
+            for one, data in zip(frames, packed, strict=True)
+        ]
+
+    def _forgets(self, forms: Iterable[bytes]) -> bool:
+        """Whether a frame of one of these forms may have that of another one forgotten."""
+        sizes = {form: len(words) for form, words in self._last.items()}
+        sizes |= {form: self._layouts.of(form).words for form in forms}
+        return sum(sizes.values()) > MOST_WORDS
 
     def unpack(self, data: bytes) -> wire.Frame | wire.Note:
         body = wire.unpacked(data, self._layouts.most_elements)

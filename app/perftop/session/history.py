@@ -35,6 +35,11 @@ PARTS = 8
 """No chunk takes a greater part of the budget: what goes at once is little of what is kept."""
 OVERHEAD = 5_500
 """Bytes of objects and array heads in a chunk, beyond their content."""
+WAITING, WAITING_BYTES, WAITING_PART = 32, 1 << 16, 64
+"""Frames that wait until they are packed together, their bytes, and what part of the budget these
+may be: packing many small ones costs little more than packing one."""
+FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
+"""Bytes of the objects of a frame, and of each of its blocks, beyond their content."""
 TASKS_NS = 2_000_000_000
 """Who runs where is told about once a second: what is older is not true any more."""
 
@@ -49,21 +54,65 @@ def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
 
 
 class _Chunk:
-    def __init__(self, state: State, before_ns: int, trail: Trail) -> None:
+    __slots__ = (
+        "_bytes", "_most_waiting", "_waiting", "_waiting_bytes", "before_ns", "first_ns", "last_ns",
+        "messages", "packer", "state", "trail",
+    )  # fmt: skip
+
+    def __init__(
+        self, state: State, before_ns: int, trail: Trail, packer: Packer, waiting_bytes: int
+    ) -> None:
+        """`waiting_bytes`: upper bound of the frames that are not packed yet."""
         self.state = state
         self.before_ns = before_ns
         """When the first of its samples began."""
         self.trail = trail
         self.messages: list[bytes] = []
+        """Packed."""
+        self.packer: Packer | None = packer
+        """None: nothing can be added any more."""
+        self._waiting: list[wire.Frame] = []
+        """Frames that come behind them and are not packed yet."""
+        self._waiting_bytes, self._most_waiting = 0, waiting_bytes
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Times of its first and its last message."""
-        self.bytes = state.nbytes + trail.nbytes + OVERHEAD
+        self._bytes = state.nbytes + trail.nbytes + OVERHEAD
 
-    def keep(self, message: Message, packed: bytes) -> None:
-        self.messages.append(packed)
-        self.bytes += sys.getsizeof(packed) + 8
+    @property
+    def nbytes(self) -> int:
+        return self._bytes + self._waiting_bytes
+
+    def keep(self, message: Message) -> None:
         self.first_ns = min(self.first_ns, message.time_ns)
         self.last_ns = max(self.last_ns, message.time_ns)
+        if isinstance(message, wire.Note):
+            self.settle()
+            assert self.packer is not None
+            self._take([self.packer.pack(message)])
+            return
+        self._waiting.append(message)
+        self._waiting_bytes += FRAME_OVERHEAD + sum(
+            ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)
+            for rows in message.blocks.values()
+        )
+        if len(self._waiting) >= WAITING or self._waiting_bytes >= self._most_waiting:
+            self.settle()
+
+    def settle(self) -> None:
+        """Packs what waits."""
+        if self._waiting:
+            assert self.packer is not None
+            self._take(self.packer.packs(self._waiting))
+            self._waiting, self._waiting_bytes = [], 0
+
+    def seal(self) -> None:
+        """Packs what waits; nothing is added any more."""
+        self.settle()
+        self.packer = None
+
+    def _take(self, packed: Sequence[bytes]) -> None:
+        self.messages += packed
+        self._bytes += sum(sys.getsizeof(data) + 8 for data in packed)
 
     @property
     def end_ns(self) -> int:
@@ -80,7 +129,6 @@ class History:
     def __init__(self, hello: wire.Hello, budget: int = BYTES) -> None:
         self._budget = budget
         self._layouts = Layouts(hello)
-        self._packer = Packer(self._layouts)
         self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._served: list[str] = []
         """Metrics that this stream has, as they lie in the trail."""
@@ -112,11 +160,11 @@ class History:
             return False
         if not is_frame and self._heavy():
             self._begin(sieve)
-        self._chunks[-1].keep(message, self._packer.pack(message))
+        self._chunks[-1].keep(message)
         if is_frame:
             self._now_ns = message.time_ns
         while self.bytes > self._budget and len(self._chunks) > 1:
-            self._sealed -= self._chunks.pop(0).bytes
+            self._sealed -= self._chunks.pop(0).nbytes
         return True
 
     def trace(self, sample: Sample | None, sieve: Sieve) -> None:
@@ -138,11 +186,13 @@ class History:
         if not self._chunks or older._served != self._served:
             return
         first_ns = self._chunks[0].before_ns
+        for chunk in older._chunks:
+            chunk.seal()
         earlier = [c for c in older._chunks if c.trail.count and c.end_ns <= first_ns]
-        while earlier and self.bytes + sum(c.bytes for c in earlier) > self._budget:
+        while earlier and self.bytes + sum(c.nbytes for c in earlier) > self._budget:
             del earlier[0]
         self._chunks[:0] = earlier
-        self._sealed += sum(c.bytes for c in earlier)
+        self._sealed += sum(c.nbytes for c in earlier)
 
     @property
     def begin_ns(self) -> int | None:
@@ -161,7 +211,7 @@ class History:
 
     def _heavy(self) -> bool:
         """No chunk may take more, or there is none."""
-        return not self._chunks or self._chunks[-1].bytes > self._budget // PARTS
+        return not self._chunks or self._chunks[-1].nbytes > self._budget // PARTS
 
     def _begin(self, sieve: Sieve) -> None:
         self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
@@ -173,17 +223,21 @@ class History:
         sample_bytes = Trail(kept, machine, len(self._position), sieve.cores, 1).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
         trail = Trail(kept, machine, len(self._position), sieve.cores, room)
-        self._sealed += self._chunks[-1].bytes if self._chunks else 0
-        self._packer = Packer(self._layouts)
-        self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail))
+        if self._chunks:
+            self._chunks[-1].seal()
+            self._sealed += self._chunks[-1].nbytes
+        packer = Packer(self._layouts)
+        waiting = min(WAITING_BYTES, self._budget // WAITING_PART)
+        self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
 
     # --- asking
 
     @property
     def bytes(self) -> int:
         """Held now."""
-        newest = self._chunks[-1].bytes if self._chunks else 0
-        return self._sealed + newest + self._packer.nbytes + self._layouts.nbytes
+        newest = self._chunks[-1].nbytes if self._chunks else 0
+        packer = self._chunks[-1].packer if self._chunks else None
+        return self._sealed + newest + (packer.nbytes if packer else 0) + self._layouts.nbytes
 
     @property
     def first_ns(self) -> int | None:
@@ -305,6 +359,7 @@ class History:
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
 
     def _unpacked(self, chunk: _Chunk) -> Iterator[Message]:
+        chunk.settle()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
     # --- going back
@@ -352,6 +407,7 @@ class History:
     def look(self, end_ns: int) -> Look:
         """Who ran where, as it was told last; empty if that was long before."""
         for chunk in reversed(self._chunks):
+            chunk.settle()
             for packed in reversed(chunk.messages):
                 time_ns, found = records(packed)
                 if time_ns <= end_ns and (look := Look.of(found)) is not None:

@@ -63,8 +63,10 @@ NOTES = st.builds(Note, st.sampled_from(["hotplug", "mark"]), NUMBER, st.just("p
 
 @given(st.lists(st.one_of(frames(), NOTES), max_size=6))
 def test_every_run_of_messages_comes_back(messages: list[Frame | Note]) -> None:
-    there, back = Packer(LAYOUTS), Packer(LAYOUTS)
-    assert [back.unpack(there.pack(message)) for message in messages] == messages
+    there, back, together = Packer(LAYOUTS), Packer(LAYOUTS), Packer(LAYOUTS)
+    packed = [there.pack(message) for message in messages]
+    assert [back.unpack(data) for data in packed] == messages
+    assert together.packs(messages) == packed
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4), st.data())
@@ -76,7 +78,7 @@ def test_tables_of_any_shape_come_back(
     words = st.lists(WORD, min_size=size, max_size=size)
     old, new = (np.array(given_.draw(words), np.uint64) for _ in range(2))
     sorted_old, sorted_new = old[layout.order], new[layout.order]
-    found = unpack(layout, sorted_old, pack(layout, sorted_old, sorted_new))
+    found = unpack(layout, sorted_old, pack(layout, np.stack([sorted_old, sorted_new]))[0])
     assert found[layout.back].tolist() == new.tolist()
 
 
@@ -89,14 +91,14 @@ def test_a_column_takes_what_its_largest_move_needs(moves: list[int], width: int
     layout = Layout([(8, 1)])
     old: Words = np.full(8, 2**63 + 2**62, np.uint64)
     new = old + np.array(moves, np.int64).view(np.uint64)
-    assert len(pack(layout, old, new)) == 1 + 8 * width
+    assert len(pack(layout, np.stack([old, new]))[0]) == 1 + 8 * width
 
 
 def test_one_column_that_leaps_does_not_cost_the_others() -> None:
     layout = Layout([(64, 3)])
     old = np.zeros(192, np.uint64)
     new = np.tile(np.array([1, 2**40, 1], np.uint64), 64)[layout.order]
-    assert len(pack(layout, old, new)) == 3 + 64 * (1 + 8 + 1)
+    assert len(pack(layout, np.stack([old, new]))[0]) == 3 + 64 * (1 + 8 + 1)
 
 
 def test_a_frame_in_which_nothing_moved_is_small() -> None:
