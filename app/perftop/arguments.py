@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from perftop.base.errors import USAGE, Failed
+from perftop.base.errors import USAGE, Failed, complain
+from perftop.habits import meant
 
 if TYPE_CHECKING:
     from perftop.process.job import Job
 
 COMMAND = (
     "-- CMD [ARG …] runs a command and measures it from before its start until after its end: "
-    "a summary on stderr, lines before it with -i; the exit status is the command's."
+    "a summary on stderr, lines before it with -i; the exit status is the command's. With -o - all "
+    "of it goes to stdout, and what the command writes there goes to stderr."
 )
 PANE = (
     "-- CMD [ARG …] runs a command, measures it, and shows what it prints below the numbers. "
@@ -45,6 +46,7 @@ RUN = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
 SHORTEST_NS = 1_000_000
 """Minimum interval; below 1 ms the measurement is mostly of the probe's own wake-ups."""
+LONG_NS = 60_000_000_000
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
 
@@ -57,6 +59,14 @@ def span_ns(text: str) -> int:
         why = "is no length of time such as 100ms, 1s, 2, 5m or 1h"
         why = "is less than 1 ms" if match else why
         raise argparse.ArgumentTypeError(f"{text!r} {why}")
+    return length
+
+
+def interval_ns(text: str) -> int:
+    """The same. A long bare number is questioned: perf and others count milliseconds."""
+    length = span_ns(text)
+    if length > LONG_NS and text.isdecimal():
+        complain(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
     return length
 
 
@@ -99,24 +109,25 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def check_verb(verbs: Collection[str], arguments: list[str]) -> None:
+def check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     """Raises Failed if the first word is no verb. Users of perf or turbostat expect it to be a
     command, so the message says how to run one."""
     verb = arguments[0]
     if verb.startswith("-") or verb in verbs:
         return
     text = f"there is no verb {verb!r}; there are {', '.join(verbs)}"
-    if not difflib.get_close_matches(verb, verbs):
-        text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
+    text += meant(verb, verbs) or f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
     raise Failed(text, USAGE)
 
 
-def check_rest(verb: str, left: list[str]) -> None:
+def check_rest(verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]) -> None:
     """Raises Failed if words are left that the verb does not know; they may be meant as a
     command."""
     if not left:
         return
     text = f"not understood: {shlex.join(left)}; `perftop {verb} --help` tells what is"
+    if left[0].startswith("--") and verb in verbs:
+        text += meant(left[0], re.findall(r"--[a-z-]+", verbs[verb].format_help()))
     if not left[0].startswith("-") and verb in RUN:
         text += f"; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     raise Failed(text, USAGE)
@@ -168,7 +179,7 @@ def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job |
         return contextlib.nullcontext()
     from perftop.process.job import Job
 
-    return Job(options.command)
+    return Job(options.command, apart=str(getattr(options, "output", "")) == "-")
 
 
 def following(options: argparse.Namespace, job: Job | None) -> list[str]:

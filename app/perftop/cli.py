@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfprobe import stream_options
+from perftop import habits
 from perftop.arguments import (
     COMMAND,
     COST,
@@ -29,6 +30,7 @@ from perftop.arguments import (
     count,
     following,
     held,
+    interval_ns,
     place,
     repeats,
     span_ns,
@@ -55,14 +57,14 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 def main(argv: list[str] | None = None) -> int:
     arguments, command = split(list(sys.argv[1:] if argv is None else argv))
-    general = {"-h", "--help", "--version", "--default-config"}
+    general = {"-h", "--help", "--version", "-V", "--default-config"}
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in general):
         arguments.insert(0, "live")
     if sys.stdout is None:
         complain("stdout is closed: there is nowhere to write to")
         return 1
     try:
-        options = _parsed(arguments)
+        options = _parsed(habits.translated(arguments))
         options.command = command
         check_command(options)
         check_hosts(options)
@@ -87,7 +89,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
     check_verb(parser.get_default("verbs"), arguments)
     options, left = parser.parse_known_args(arguments)
-    check_rest(arguments[0], left)
+    check_rest(arguments[0], left, parser.get_default("verbs"))
     return options
 
 
@@ -117,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_why(verbs, watch)
     machine_verbs.add(verbs, machine)
     _add_help(verbs)
-    parser.set_defaults(verbs=tuple(verbs.choices))
+    parser.set_defaults(verbs=dict(verbs.choices))
     return parser
 
 
@@ -166,7 +168,10 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument(
         "--warmup", type=count, default=0, metavar="K", help="with -r: runs before, not counted"
     )
-    stat.add_argument("--json", action="store_true", help="one JSON object a line")
+    shown = stat.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="one JSON object a line")
+    shown.add_argument("--brief", action="store_true", help="only the machine, a line an interval")
+    stat.add_argument("--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …")
     stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
     stat.add_argument("--force", action="store_true", help="replace a file that is there")
     _add_attach(stat)
@@ -327,7 +332,7 @@ def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
     parser.add_argument(
-        "-i", "--interval", type=span_ns, metavar="TIME", default=default_ns,
+        "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
         help="what the numbers cover: 100ms, 1s, 2",
     )  # fmt: skip
 
@@ -496,6 +501,8 @@ def _stat(options: argparse.Namespace) -> int:
                     intervals=job is None or options.interval is not None,
                     start=start,
                     name=name,
+                    metrics=options.metrics and options.metrics.split(","),
+                    brief=options.brief,
                 )
                 for name, argv in each
             ]

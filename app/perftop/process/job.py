@@ -58,8 +58,11 @@ def raw_ns() -> int:
 
 
 class Job:
-    def __init__(self, argv: Sequence[str], terminal: int | None = None) -> None:
-        """`terminal`: file descriptor of a terminal for the command; None: it shares ours."""
+    def __init__(
+        self, argv: Sequence[str], terminal: int | None = None, *, apart: bool = False
+    ) -> None:
+        """`terminal`: file descriptor of a terminal for the command; None: it shares ours. `apart`:
+        what it writes to stdout goes to stderr, because stdout has what is measured."""
         self.argv = list(argv)
         gate, self._gate = os.pipe()
         self._trouble, trouble = os.pipe()
@@ -68,6 +71,9 @@ class Job:
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
+            if apart:
+                with contextlib.suppress(OSError):  # there may be no stderr
+                    os.dup2(2, 1)
             _wait_and_run(self.argv, gate, trouble, terminal)
         os.close(gate)
         os.close(trouble)

@@ -41,6 +41,18 @@ def measured(column: Column, session: Session, interval: Interval) -> Floats:
     return spread(session, interval.split.states[:, STATES.index(column.key)])
 
 
+def counted(key: str, session: Session, interval: Interval) -> Floats:
+    """Any number of a CPU, by position; NaN where unknown."""
+    if key in METRICS or key in STATES:
+        return measured(BY_KEY[key], session, interval)
+    if key == _CEILING.key:
+        return spread(session, interval.ceiling_hz)
+    cpus, count = len(session.sieve.cores.of_cpu), interval.counts.get(key)
+    if count is None or len(count) != cpus or not interval.elapsed_s:
+        return np.full(cpus, np.nan)
+    return count / interval.elapsed_s
+
+
 def shown(column: Column, session: Session, interval: Interval) -> Floats:
     """As `measured`; NaN also where a CPU at rest has a number per running time."""
     values = measured(column, session, interval)
@@ -119,12 +131,7 @@ class Tabular:
         """By position of the CPU; NaN where unknown or not shown."""
         if key in METRICS or key in STATES:
             return shown(BY_KEY[key], self._session, interval)
-        if key == _CEILING.key:
-            return spread(self._session, interval.ceiling_hz)
-        count = interval.counts.get(key)
-        if count is None or len(count) != len(self._core) or not interval.elapsed_s:
-            return np.full(len(self._core), np.nan)
-        return count / interval.elapsed_s
+        return counted(key, self._session, interval)
 
     def arranged(
         self, rows: Ints, column: Column, interval: Interval, clock: ClockUnit, *, reverse: bool

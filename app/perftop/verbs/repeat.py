@@ -72,7 +72,7 @@ def _measured(plan: Plan) -> tuple[list[Repeat], str, int]:
     for at in range(plan.warmups + plan.runs):
         for number, handler in handlers.items():
             signal.signal(number, handler)  # at its end the run before ignores them
-        with Job(plan.command) as job:
+        with Job(plan.command, apart=plan.output == Path("-")) as job:
             options, sink = plan.one(job), io.StringIO()
             stat = Stat(options, sink)
             status = asyncio.run(attend(stat, options.argv))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,13 @@ from typing import TextIO
 
 from perfprobe import wire
 from perftop.base import errors, new_file
-from perftop.base.errors import Failed
+from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.output import stat_json, stat_text
+from perftop.output import stat_columns, stat_json, stat_text
+from perftop.output.export.fields import chosen
+from perftop.output.export.json_lines import only
 from perftop.output.live_measurement import Measurement
+from perftop.output.stat_table import SCREENFUL, StatTable
 from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
@@ -48,6 +52,10 @@ class Options:
     """The job's one run, where several machines are measured around it."""
     name: str | None = None
     """The machine, to be told with all that is printed of it; None: there is one only."""
+    metrics: Sequence[str] | None = None
+    """Which numbers, by key or by column of an export; None: the usual ones."""
+    brief: bool = False
+    """Only the machine, a line an interval."""
 
 
 class Stat:
@@ -60,6 +68,8 @@ class Stat:
         self._cursor = 0
         self._measurement = Measurement(options.job, options.start)
         self._intervals = 0
+        self._measures = chosen(options.metrics)
+        self._asked = None if options.metrics is None else _asked(options.metrics)
         plain = not options.json and out in {sys.stdout, sys.stderr} and not utf8()
         self._as_shown: Callable[[str], str] = in_ascii if plain else str
 
@@ -106,18 +116,23 @@ class Stat:
             self._episode(session, episode)
         line = measurement.line(session)
         if self._options.json:
-            self._line(line)
+            self._line(only(line, self._measures))
             return
         lines = self._whose()
         lines += [] if self._options.intervals else stat_text.heading(session)
         argv = None if bracket is None else bracket.job.argv
-        self._print(lines + stat_text.ending(session, measurement.tally, line, argv))
+        brief = self._options.brief
+        tally = measurement.tally
+        end = stat_text.ending(session, tally, line, argv, self._asked, brief=brief)
+        self._print(lines + end)
 
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
         self._measurement.early(hello)
         if self._options.job is not None:
             self._session.account()
+        brief, height = self._options.brief, _height(self._out)
+        self._table = StatTable(self._session, self._asked, brief=brief, height=height)
         if self._options.json:
             self._line(stat_json.hello_line(self._session))
         elif self._options.intervals:
@@ -143,9 +158,9 @@ class Stat:
         interval = session.take()
         self._intervals += 1
         if self._options.json:
-            self._line(stat_json.interval_line(session, interval))
+            self._line(only(stat_json.interval_line(session, interval), self._measures))
         else:
-            self._print([*self._whose(), *stat_text.table(session, interval)])
+            self._print([*self._whose(), *self._table.lines(interval)])
 
     def _episodes(self, session: Session) -> None:
         news, self._cursor = session.episodes_since(self._cursor)
@@ -198,6 +213,19 @@ def run(each: Sequence[Options]) -> int:
         failed = errors.unwritten(str(name), error)
     run = None if stat is None else stat.run
     raise Failed(str(failed), (run and run.status) or failed.status)
+
+
+def _asked(names: Sequence[str]) -> list[str]:
+    """Keys of the columns of a table. Raises Failed."""
+    keys = [field.key for field in chosen(names)]
+    for key in keys:
+        if not stat_columns.known(key):
+            raise Failed(f"--metrics: {key!r} has no column in a table; --json tells it", USAGE)
+    return keys
+
+
+def _height(out: TextIO) -> int:
+    return shutil.get_terminal_size((80, SCREENFUL)).lines if out.isatty() else SCREENFUL
 
 
 def opened(

@@ -12,6 +12,7 @@ the thread gives way, and waiting time when the thread runs again. Both may lag 
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -54,6 +55,8 @@ class Watch:
                 raise ValueError(f"--watch-tree {text!r}: a PID was expected")
             self._family = Family(self._pid, self._start)
         self.missing = self._missing(root)
+        self.warning = self._nobody()
+        """What is to be told once, before the first look; '': nothing."""
         self._threads: dict[str, _Thread] = {}
         """By thread id, in the order of their turns."""
         self._more = 0
@@ -137,6 +140,19 @@ class Watch:
             why = f" · {hidden.why} · {hidden.fix}" if hidden else ""
             raise Unavailable(f"no process {pid}{why}")
         return stat.start
+
+    def _nobody(self) -> str:
+        """'' if there is a process to watch."""
+        if self._pid is not None:
+            return ""
+        pids = (pid for some in numbers(self._proc) for pid in some)
+        found = (files.text(f"{self._proc}/{pid}/comm", MOST_STATUS) for pid in pids)
+        names = {(name or "").strip("\n") for name in found}
+        if self.text in names:
+            return ""
+        near = difflib.get_close_matches(self.text, sorted(names), 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        return f"no process is named {self.text} now; one that starts will be followed{meant}"
 
     def _missing(self, root: Path) -> list[Missing]:
         found = []

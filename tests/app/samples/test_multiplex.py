@@ -8,7 +8,8 @@ import pytest
 from made import frame
 
 from perfprobe import wire
-from perftop.output import stat_json, stat_text
+from perftop.output import stat_json
+from perftop.output.stat_table import StatTable
 from perftop.samples.counters import Counters, Delta
 from perftop.session.session import Session
 
@@ -120,4 +121,4 @@ def test_estimates_are_marked() -> None:
     line = stat_json.interval_line(session, interval)
     assert line["cpus"][0]["counted"] == 0.4
     assert line["cpus"][0]["util"] == pytest.approx(0.125)
-    assert "counted 40.0 % of the time" in stat_text.table(session, interval)[1]
+    assert "counted 40.0 % of the time" in StatTable(session).lines(interval)[1]

@@ -15,7 +15,10 @@ from perfprobe.sources.sim.spec import SCENARIOS
 from perftop.base.format import GHZ, rough
 from perftop.output import stat_text
 from perftop.output.run_summary import summary_line
+from perftop.output.stat_columns import USUAL
 from perftop.output.stat_json import episode_line, interval_line
+from perftop.output.stat_measures import SPANS
+from perftop.output.stat_table import StatTable
 from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
@@ -173,16 +176,16 @@ def wrong_in_text(session: Session, interval: Interval, said: Line) -> Iterator[
     """The table of `stat`."""
     cpus = {str(row["cpu"]): row for row in said["cpus"]}
     first = {core["cpus"][0]: core for core in said["cores"]}
-    for line in stat_text.table(session, interval):
+    for line in StatTable(session, [*USUAL, "smt"]).lines(interval):
         name, *cells = line.split() or [""]
         row = cpus.get(name.lstrip("~"))
         if row is None or cells == ["off"]:
             continue
-        for key, text in zip(stat_text.SHOWN, cells, strict=False):
+        for key, text in zip(USUAL, cells, strict=False):
             scale = METRICS[key].scale(GHZ)[0]
             if (text == "n/a") != (row[key] is None) or not agrees(text, row[key], scale):
                 yield f"stat, CPU {name}, {key}: {text} is written, {row[key]} is said"
-        shares = cells[len(stat_text.SHOWN) :]
+        shares = cells[len(USUAL) :]
         for state, text in zip(STATES, shares, strict=False):
             share = first[row["cpu"]]["smt"][state]
             if share is not None and not agrees(text, share, 100):
@@ -192,12 +195,12 @@ def wrong_in_text(session: Session, interval: Interval, said: Line) -> Iterator[
 def wrong_in_summary(session: Session) -> Iterator[str]:
     """The measures of the machine in the summary of `stat`."""
     line = summary_line(session, {}, 10.0)
-    drawn = stat_text.ending(session, Tally(), line)
-    for key in stat_text.SHOWN:
+    drawn = stat_text.ending(session, Tally(), line, asked=USUAL)
+    for key in USUAL:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]
         found = next(text for text in drawn if text.strip().startswith(f"{label} "))
         cells = found.strip().removeprefix(label).split()
-        for span, text in zip(stat_text.SPANS, cells, strict=False):
+        for span, text in zip(SPANS, cells, strict=False):
             value = measure[span] if measure else None
             if not agrees(text, value, METRICS[key].scale(GHZ)[0]):
                 yield f"summary, {label} {span}: {text} is written, {value} is said"

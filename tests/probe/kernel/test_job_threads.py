@@ -75,6 +75,17 @@ def test_what_can_be_no_name(text: str) -> None:
         job_threads.wanted_pid(text)
 
 
+def test_a_name_that_nothing_has_is_told_with_one_that_is_like_it(tmp_path: Path) -> None:
+    process(tmp_path, 7, "postgres")
+    trees.put(tmp_path, "proc/7/comm", "postgres\n")
+    assert Watch(tmp_path, "postgres").warning == ""
+    assert Watch(tmp_path, "7").warning == ""
+    found = Watch(tmp_path, "postgers").warning
+    assert "no process is named postgers now" in found
+    assert found.endswith("did you mean postgres?")
+    assert "did you mean" not in Watch(tmp_path, "nginx").warning
+
+
 @given(st.integers(0, 10**12))
 def test_digits_are_a_pid(number: int) -> None:
     assert (

@@ -24,7 +24,7 @@ class JsonLines(Form):
         self._line(stat_json.hello_line(session))
 
     def interval(self, interval: Interval) -> None:
-        self._line(self._only(stat_json.interval_line(self._session, interval)))
+        self._line(only(stat_json.interval_line(self._session, interval), self._measures))
 
     def episode(self, episode: Episode) -> None:
         self._line(stat_json.episode_line(self._session, episode))
@@ -36,30 +36,30 @@ class JsonLines(Form):
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
         run, footprint = command.line(), command.footprint
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
-        self._line(self._only(line))
+        self._line(only(line, self._measures))
 
     def _line(self, line: stat_json.Line) -> None:
         self._out.write(f"{stat_json.text(line)}\n".encode())
 
-    def _only(self, line: stat_json.Line) -> stat_json.Line:
-        """The line with the chosen measures only."""
-        if len(self._measures) == len(MEASURES):
-            return line
-        away = _KEYS - {field.key for field in self._measures if field.kind != "count"}
-        counts = {field.key for field in self._measures if field.kind == "count"}
-        for part in ("machine", "job", "rest"):
-            if line.get(part):
-                line[part] = _without(line[part], away)
-        for part in ("packages", "cpus", "cores"):
-            if part not in line:
-                continue  # a summary tells nothing of packages
-            line[part] = [_without(row, away) for row in line[part]]
-        for row in line["cpus"]:
-            if "counts" in row:
-                row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
-        if "why" in line:
-            line["why"] = _without(line["why"], away)
+
+def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
+    """An interval or a summary with the chosen measures only."""
+    if len(measures) == len(MEASURES):
         return line
+    away = _KEYS - {field.key for field in measures if field.kind != "count"}
+    counts = {field.key for field in measures if field.kind == "count"}
+    for part in ("machine", "job", "rest"):
+        if line.get(part):
+            line[part] = _without(line[part], away)
+    for part in ("packages", "cpus", "cores"):
+        if part in line:  # a summary tells nothing of packages
+            line[part] = [_without(row, away) for row in line[part]]
+    for row in line["cpus"]:
+        if "counts" in row:
+            row["counts"] = {key: n for key, n in row["counts"].items() if key in counts}
+    if "why" in line:
+        line["why"] = _without(line["why"], away)
+    return line
 
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:

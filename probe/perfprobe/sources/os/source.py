@@ -157,9 +157,13 @@ class Native:
         self._batches.took(rounds[-1].drained.round)
         for each in rounds:  # before CPUs come back, since samples from before they went may be in
             self._mark_offline(each.data)
-        notes = self._watch_hotplug(rounds[-1].drained.deadline_ns + raw_less_ns)
+        end_ns = rounds[-1].drained.deadline_ns + raw_less_ns
+        notes = self._watch_hotplug(end_ns)
         if notes:
             self._mark_offline(rounds[-1].data)
+        if self._watch is not None and self._watch.warning:
+            notes.append(Note("warning", end_ns, data={"text": self._watch.warning}))
+            self._watch.warning = ""
         return [*self._frames(rounds, raw_less_ns), *notes]
 
     def close(self) -> None:

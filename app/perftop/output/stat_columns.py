@@ -1,0 +1,94 @@
+"""Which numbers the tables of `stat` have, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.format import clock, percent, plain
+from perftop.samples.machine_totals import MEMORY
+from perftop.samples.metrics import METRICS
+from perftop.samples.smt import STATES
+from perftop.session.columns import BY_KEY, counted
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
+         "kernel_cycles", "kernel_instructions")  # fmt: skip
+"""Columns that nobody has to ask for: the most useful metrics that fit into a line."""
+STATE_WIDTH = 8
+"""Characters of the widest range: 100..100."""
+Show = Callable[[float], str]
+SHOWS: dict[str, Show] = {"ratio": percent, "Hz": clock, "GB/s": lambda rate: plain(rate / 1e9)}
+UNITS = {"ratio": "%", "Hz": "GHz", "1/s": "/s"}
+_WHOLE = {
+    "power_w": ("power", "W"), "power_limit_w": ("limit", "W"), "temperature_c": ("temp", "°C"),
+    "pressure_cpu": ("p cpu", "ratio"), "pressure_memory": ("p mem", "ratio"),
+    "pressure_io": ("p io", "ratio"), "interrupts_hz": ("intr", "/s"),
+    "context_switches_hz": ("ctxt", "/s"), "load_1": ("load 1", ""), "load_5": ("load 5", ""),
+    "load_15": ("load 15", ""), "memory_of_best": ("mem", "ratio"),
+    **dict(zip(MEMORY, (("mem rd", "GB/s"), ("mem wr", "GB/s")), strict=True)),
+}  # fmt: skip
+"""Heading and unit of the numbers that only the machine has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column, but for the states of cores."""
+
+    key: str
+    label: str
+    unit: str
+    of_machine: bool = False
+
+    @property
+    def title(self) -> tuple[str, str]:
+        return self.label, UNITS.get(self.unit, "" if self.unit == "1" else self.unit)
+
+    @property
+    def width(self) -> int:
+        return max(5, len(self.label))
+
+    def text(self, value: float) -> str:
+        return SHOWS.get(self.unit, plain)(value)
+
+    def of_cpus(self, session: Session, interval: Interval) -> Floats:
+        """By position of the CPU."""
+        if self.of_machine:
+            return np.full(len(session.topology), nan)
+        return counted(self.key, session, interval)
+
+    def of_all(self, session: Session, interval: Interval) -> str:
+        """Of the machine; '' for what only a CPU has."""
+        if self.of_machine:
+            return self.text(interval.machine.get(self.key, nan))
+        if self.key not in METRICS:
+            return ""
+        return self.text(interval.values.over(self.key, session.shown))
+
+
+def columns(session: Session, asked: Sequence[str] | None) -> tuple[Shown, ...]:
+    """Those asked for, by key; else the usual ones without those that nothing here can tell."""
+    if asked is None:
+        there = [key for key in USUAL if session.evaluator.chosen[key]]
+        return tuple(_column(key) for key in there)
+    return tuple(_column(key) for key in dict.fromkeys(asked) if key not in {"smt", *STATES})
+
+
+def has_states(asked: Sequence[str] | None) -> bool:
+    return asked is None or not {"smt", *STATES}.isdisjoint(asked)
+
+
+def known(key: str) -> bool:
+    """Whether a table can have it."""
+    return key in BY_KEY or key in _WHOLE or key == "smt"
+
+
+def _column(key: str) -> Shown:
+    if key in _WHOLE:
+        return Shown(key, *_WHOLE[key], of_machine=True)
+    return Shown(key, BY_KEY[key].label, BY_KEY[key].unit)

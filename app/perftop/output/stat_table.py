@@ -1,0 +1,128 @@
+"""The intervals of `stat` as tables for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from perftop.base.format import percent
+from perftop.base.times import when
+from perftop.output import package_lines
+from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
+from perftop.output.stat_json import multiplexed
+from perftop.samples.smt import STATES
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+SCREENFUL = 24
+"""Lines between two headings where no terminal says how high it is."""
+NAME_WIDTH, TIME_WIDTH = 5, 10
+
+
+class StatTable:
+    """`asked`: keys of columns; None: the usual ones. `brief`: only the machine, a line an
+    interval. `height`: lines between two headings at most."""
+
+    def __init__(
+        self, session: Session, asked: Sequence[str] | None = None, *, brief: bool = False,
+        height: int = SCREENFUL,
+    ) -> None:  # fmt: skip
+        self._session, self._brief, self._height = session, brief, height
+        self.columns, self._states = columns(session, asked), has_states(asked)
+        self._left = 0
+        """Lines until a heading is due."""
+
+    def lines(self, interval: Interval) -> list[str]:
+        head, rows = ([], [self._alone(interval)]) if self._brief else self._parts(interval)
+        titles: list[str] = []
+        if self._left < len(head) + len(rows):
+            titles = self._titles()
+            self._left = self._height - len(titles)
+        self._left -= len(head) + len(rows)
+        return [*head, *titles, *rows]
+
+    def _parts(self, interval: Interval) -> tuple[list[str], list[str]]:
+        """The time with the packages; then the machine and each CPU, with a core's states in the
+        row of its first one."""
+        session, shown = self._session, self.columns
+        length = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
+        head = ["", length + _suspects(interval) + _turns(interval)]
+        head += package_lines.lines(session, interval)
+        rows = [self._row("all", self._of_all(interval))]
+        first = {session.cores[i][0]: i for i in session.shown_cores()}
+        each = [column.of_cpus(session, interval) for column in shown]
+        for row in session.shown:
+            cpu = session.topology[row].cpu
+            if not interval.online[row]:
+                rows.append(self._row(str(cpu), ["off"]))
+                continue
+            cells = ["" if column.of_machine else column.text(float(values[row]))
+                     for column, values in zip(shown, each, strict=True)]  # fmt: skip
+            core = first.get(cpu) if self._states else None
+            split = of_states(interval, core) if core is not None else []
+            mark = "~" if row in interval.suspect else ""
+            rows.append(self._row(f"{mark}{cpu}", cells, split))
+        return head, rows
+
+    def _alone(self, interval: Interval) -> str:
+        split = [percent(share) for share in self._mean(interval)] if self._states else []
+        return self._row(when(interval.time), self._of_all(interval), split)
+
+    def _mean(self, interval: Interval) -> Iterator[float]:
+        """The states over all cores that are shown."""
+        cores = [i for i in self._session.shown_cores() if i < len(interval.split.states)]
+        for i in range(len(STATES)):
+            states = interval.split.states[cores, i]
+            known = states[np.isfinite(states)]
+            yield float(known.mean()) if len(known) else math.nan
+
+    def _of_all(self, interval: Interval) -> list[str]:
+        session = self._session
+        return [column.of_all(session, interval) for column in self.columns]
+
+    def _titles(self) -> list[str]:
+        titles = [column.title for column in self.columns]
+        states = STATES if self._states else ()
+        what = "time" if self._brief else "cpu"
+        return [
+            self._row(what, [label for label, _ in titles], states),
+            self._row("", [unit for _, unit in titles], ["%"] * len(states)),
+        ]
+
+    def _row(self, name: str, cells: Sequence[str], states: Sequence[str] = ()) -> str:
+        widths = [column.width for column in self.columns]
+        return row(name, cells, states, widths, TIME_WIDTH if self._brief else NAME_WIDTH)
+
+
+def row(
+    name: str, cells: Sequence[str], states: Sequence[str], widths: Sequence[int], width: int
+) -> str:
+    """A line of a table; `width`: of the name."""
+    parts = [f"{cell:>{room}}" for cell, room in zip(cells, widths, strict=False)]
+    parts += [f"{state:>{STATE_WIDTH}}" for state in states]
+    return f"{name:>{width}} {' '.join(parts)}".rstrip()
+
+
+def of_states(interval: Interval, core: int) -> list[str]:
+    split = interval.split
+    if split.method[core] != "bounds":
+        return [percent(v) for v in split.states[core]]
+    return [
+        f"{100 * low:.0f}..{100 * high:.0f}" if math.isfinite(low) else percent(low)
+        for low, high in zip(split.low[core], split.high[core], strict=True)
+    ]
+
+
+def _suspects(interval: Interval) -> str:
+    n = len(interval.suspect)
+    return f"  ~ {n} CPUs with suspect samples, left out" if n else ""
+
+
+def _turns(interval: Interval) -> str:
+    shares = multiplexed(interval)
+    if not shares:
+        return ""
+    least = percent(min(shares.values()))
+    return f"  counters shared: counted {least} % of the time at least, and scaled"

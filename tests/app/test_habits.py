@@ -1,0 +1,67 @@
+"""What is typed by habit of other tools, and what is mistyped."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+
+import pytest
+from command import argv
+
+from perftop import cli, habits
+from perftop.arguments import interval_ns
+from perftop.base.errors import USAGE, Failed
+
+
+@pytest.mark.parametrize(
+    ("typed", "understood"),
+    [
+        ("stat -a -I 100 -p 7", "stat --interval 100ms --watch 7"),
+        ("stat -I100 -C0-3", "stat --interval 100ms --cpus 0-3"),
+        ("live -p7", "live --watch 7"),
+        ("stat --interval-print=50", "stat --interval 50ms"),
+        ("record -I 2s", "record --interval 2s"),
+        ("stat --pid=7 --num_iterations 3", "stat --watch 7 --count 3"),
+        ("-V", "--version"),
+        ("ramp -a", "ramp -a"),
+        ("stat -i 1 -c 0 --watch=-p", "stat -i 1 -c 0 --watch=-p"),
+    ],
+)
+def test_words_that_mean_the_same(typed: str, understood: str) -> None:
+    assert habits.translated(typed.split()) == understood.split()
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("--csv", "export"), ("-d", "-i"), ("-x,", "json")])
+def test_words_that_mean_something_else_are_answered(typed: str, answer: str) -> None:
+    with pytest.raises(Failed, match=f"no {typed[:2]}.*{answer}") as failed:
+        habits.translated(["stat", typed])
+    assert failed.value.status == USAGE
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["stat", "--jsno"], "--json?"), (["stat", "--intervall", "1"], "--interval?"),
+        (["stta"], "stat?"), (["recrod", "-o", "a"], "record?"),
+    ],
+)  # fmt: skip
+def test_mistyped_words(typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(typed) == USAGE
+    assert capsys.readouterr().err.endswith(f"did you mean {meant}\n")
+
+
+def test_a_long_bare_number_is_questioned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert interval_ns("100") == 100 * 10**9
+    assert "-i 100ms" in capsys.readouterr().err
+    assert [interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
+    assert not capsys.readouterr().err
+
+
+def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
+    options = "stat", "--source", "sim:steady,cpus=2", "--json", "-o", "-"
+    done = subprocess.run(
+        [*argv(*options), "--", "echo", "mine"], capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
+    assert [line[:9] for line in io.StringIO(done.stdout)] == ['{"type":"'] * 2
+    assert done.stderr == "mine\n"
