@@ -13,6 +13,8 @@ from perftop.base.errors import USAGE, Failed, complain
 from perftop.habits import meant
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from perftop.process.job import Job
 
 COMMAND = (
@@ -41,6 +43,10 @@ SCRAPED = (
 EXPLAINED = (
     "-- CMD [ARG …] runs a command and tells what it lost, on stderr; the exit status is the "
     "command's. Otherwise it is 0, whether something was found or not."
+)
+COMPARED = (
+    "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
+    "The exit status is 0, whether there is a difference or not."
 )
 RUN = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
@@ -170,6 +176,16 @@ def repeats(options: argparse.Namespace) -> bool:
         what = "-i" if options.interval is not None else "several --host"
         raise Failed(f"-r tells a row a run; {what} is for a single run", USAGE)
     return True
+
+
+def two_sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    """The files of both sides: two of them, or the groups of --a and --b. Raises Failed."""
+    files, a, b = options.files, options.a, options.b
+    if len(files) == 2 and not (a or b):
+        return [files[0]], [files[1]]
+    if a and b and not files:
+        return a, b
+    raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
 
 
 def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:

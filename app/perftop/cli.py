@@ -15,6 +15,7 @@ from perfprobe import stream_options
 from perftop import habits
 from perftop.arguments import (
     COMMAND,
+    COMPARED,
     COST,
     EXPLAINED,
     PANE,
@@ -35,6 +36,7 @@ from perftop.arguments import (
     repeats,
     span_ns,
     split,
+    two_sides,
 )
 from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
 from perftop.verbs import machine_verbs
@@ -117,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(verbs, watch)
     _add_summary(verbs)
     _add_why(verbs, watch)
+    _add_diff(verbs)
     machine_verbs.add(verbs, machine)
     _add_help(verbs)
     parser.set_defaults(verbs=dict(verbs.choices))
@@ -320,6 +323,21 @@ def _add_help(verbs: Any) -> None:
         return help_pages.run(options.topic, verbs.choices)
 
     pages.set_defaults(verb=show)
+
+
+def _add_diff(verbs: Any) -> None:
+    text = "two runs, or groups of runs, held against each other"
+    diff = verbs.add_parser("diff", help=text, epilog=COMPARED)
+    diff.add_argument("files", nargs="*", type=Path, metavar="FILE", help="A and B")
+    for side in "ab":
+        diff.add_argument(
+            f"--{side}", nargs="+", type=Path, default=[], metavar="FILE",
+            help=f"the runs of {side.upper()}, instead of one file",
+        )  # fmt: skip
+    diff.add_argument("--by", choices=("mark",), help="phases from mark to mark, by their labels")
+    diff.add_argument("--metrics", metavar="A,B", help="only these: run_s, busy_hz, ipc …")
+    diff.add_argument("--json", action="store_true", help="one JSON object")
+    diff.set_defaults(verb=_diff)
 
 
 def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -533,6 +551,14 @@ def _why(options: argparse.Namespace) -> int:
         batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
         argv = _stream(options, sample_ns, batch_ns, job)
         return why.run(why.Options(argv, duration_ns, options.json, job))
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from perftop.verbs import diff
+
+    a, b = two_sides(options)
+    metrics = None if options.metrics is None else options.metrics.split(",")
+    return diff.run(diff.Options(a, b, options.by is not None, metrics, options.json))
 
 
 def _machines(

@@ -26,6 +26,8 @@ class Number:
     """1: more is better; -1: less is better; 0: neither."""
     grows: bool = False
     """It grows with the length of a run, and so can have any size."""
+    usual: bool = True
+    """It is compared unless others are asked for."""
     of: Callable[[Line], float | None] = lambda _: None
     """The value in base units from a summary as `stat --json` has it."""
 
@@ -40,7 +42,7 @@ class Number:
         digits, size = self.digits, abs(value if like is None else like) * self.scale
         if self.grows:
             digits = max(0, digits - 1 - floor(log10(size))) if size > 0 else 1
-        return f"{value * self.scale:.{min(digits, 6)}f}"
+        return f"{value * self.scale:.{min(digits, 4)}f}"
 
 
 def _top(key: str) -> Callable[[Line], float | None]:
@@ -87,8 +89,10 @@ NUMBERS: dict[str, Number] = {
     one.key: one
     for one in (
         Number("run_s", "run time", "s", 4, better=-1, grows=True, of=_run("wall_s")),
-        Number("cpu_s", "CPU time", "s", 4, 1, -1, grows=True, of=_run("user_s", "sys_s")),
-        Number("waited_s", "waits for a CPU", "s", 3, 1, -1, grows=True, of=_job("waited_s")),
+        Number(
+            "cpu_s", "CPU time", "s", 4, 1, -1, grows=True, usual=False, of=_run("user_s", "sys_s")
+        ),
+        Number("waited_s", "waits for CPU", "s", 3, 1, -1, grows=True, of=_job("waited_s")),
         Number("disk_s", "waits for disk", "s", 3, 1, -1, grows=True, of=_job("disk_s")),
         Number("others_cpus", "others", "CPUs", 2, better=-1, of=_others),
         Number("util", "busy", "%", 1, 100, of=_mean("util")),
@@ -97,7 +101,9 @@ NUMBERS: dict[str, Number] = {
         Number("lost_ratio", "lost", "%", 1, 100, better=-1, of=_mean("lost_ratio")),
         Number("ipc", "IPC", "", 2, better=1, of=_mean("ipc")),
         Number("instructions", "instructions", "G", 4, 1e-9, grows=True, of=_total("instructions")),
-        Number("kernel_cycles", "in the kernel", "%", 1, 100, of=_mean("kernel_cycles")),
+        Number(
+            "kernel_cycles", "in the kernel", "%", 1, 100, usual=False, of=_mean("kernel_cycles")
+        ),
         Number("both", "both threads", "%", 1, 100, of=_both),
         Number("involuntary", "involuntary", "%", 2, 100, better=-1, of=_mean("involuntary")),
         Number("steal", "steal", "%", 1, 100, better=-1, of=_mean("steal")),

@@ -5,24 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from summaries import line
 
 from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
 
 TIMES = [42.06, 41.02, 40.97, 41.05, 40.90]
-
-
-def line(wall_s: float, status: int = 0, **more: Any) -> dict[str, Any]:
-    """A summary of `stat --json`; `more`: parts that are not as in the others."""
-    run = {"wall_s": wall_s, "status": status, "user_s": 30.0, "sys_s": 1.0}
-    job = {"waited_s": 0.1, "disk_s": 0.0} | more.pop("job", {})
-    made: dict[str, Any] = {
-        "type": "summary", "elapsed_s": wall_s + 0.1, "run": run | more.pop("run", {}), "job": job,
-        "machine": dict.fromkeys(("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles",
-                                  "involuntary", "steal")),
-        "totals": {"cycles": None, "instructions": None, "below_ceiling": None},
-        "energy_j": None, "cpus": [], "cores": [], "episodes": {}, "causes": [], "state": {},
-    }  # fmt: skip
-    return made | more
 
 
 def runs(*found: dict[str, Any], warmups: int = 0) -> Runs:

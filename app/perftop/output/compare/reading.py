@@ -1,0 +1,105 @@
+"""One run, recording or phase, as it is compared; and how it is read from lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from perftop.base.statistics import Estimate
+from perftop.output.compare.numbers import NUMBERS, Numbers, numbers
+from perftop.output.stat_json import Line
+
+Cause = tuple[str, str]
+"""Kind and cause of episodes."""
+WHOLE = "whole"
+MOST_READINGS = 10_000
+MOST_STATES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    numbers: Numbers
+    state: Line
+    """How the machine was set; empty: not told."""
+    lost: dict[Cause, float]
+    """Share of the time that was lost to each cause."""
+    label: str = ""
+    """Of a phase; '': it is the whole."""
+    courses: dict[str, Estimate] = field(default_factory=dict)
+    """By key, the same numbers as estimated from their course in time; empty: that is not known."""
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    """Some hundred values of a number, for its distribution."""
+
+
+class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
+    """The lines are JSON of somebody else, or damaged; the text tells."""
+
+
+def reading(line: Line, label: str = "") -> Reading:
+    """From a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
+    told = line.get("numbers")
+    found = _own(told) if isinstance(told, dict) else numbers(line)
+    state = line.get("state")
+    known = dict(list(state.items())[:MOST_STATES]) if isinstance(state, dict) else {}
+    known = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
+    return Reading(found, known, _lost(line.get("causes")), label)
+
+
+def _own(told: dict[str, Any]) -> Numbers:
+    return {
+        key: float(value)
+        for key, value in told.items()
+        if key in NUMBERS and isinstance(value, int | float) and isfinite(value)
+    }
+
+
+def _lost(causes: object) -> dict[Cause, float]:
+    found = {}
+    for one in causes if isinstance(causes, list) else ():
+        share = one.get("lost_ratio") if isinstance(one, dict) else None
+        if isinstance(share, int | float):
+            found[str(one.get("kind")), str(one.get("cause"))] = float(share)
+    return found
+
+
+def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
+    """The readings of a file that `stat --json`, `stat -r --json` or `summary --json` has written,
+    and where it is damaged. Raises Foreign if it is none."""
+    found: list[Reading] = []
+    for at, text in enumerate(lines):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            one = _of(line) if isinstance(line, dict) else None
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            if not found:
+                raise Foreign(f"line {at + 1} is not of perftop") from None
+            return found, f"line {at + 1} is cut or damaged; what is before it was compared"
+        found += [one] if one is not None and len(found) < MOST_READINGS else []
+    if not found:
+        raise Foreign("it has no line summary, phase or run")
+    return found, None
+
+
+def _of(line: Line) -> Reading | None:
+    kind = line.get("type")
+    if kind == "run":
+        return None if line.get("warmup") else reading(line)
+    if kind == "phase":
+        label = str(line["label"])
+        return reading(line, "" if label == WHOLE else label)
+    return reading(line) if kind == "summary" else None
+
+
+def state_of(readings: Sequence[Reading]) -> Line:
+    """The state that all of them share; a value in which they differ is told as such."""
+    merged: Line = {}
+    for key in dict.fromkeys(key for one in readings for key in one.state):
+        values = [one.state.get(key) for one in readings]
+        same = all(value == values[0] for value in values)
+        merged[key] = values[0] if same else "not the same in all runs"
+    return merged

@@ -1,0 +1,92 @@
+"""A comparison as text: what differs in the machines, then a row a number."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from perftop.base.text import safe
+from perftop.output.compare.answer import answer, not_told, work
+from perftop.output.compare.comparison import NOISE, Comparison, Row
+from perftop.output.compare.numbers import NUMBERS
+from perftop.output.compare.reading import Cause
+from perftop.output.machine_state import label, shown
+
+WIDTH, LABEL, NAME = 80, 18, 21
+MOST_SAME = 6
+"""Names of states that are the same; the others are counted."""
+SHORT = {
+    "power-pl1": "PL1", "power-pl2": "PL2", "thermal": "heat", "current": "current",
+    "prochot": "PROCHOT", "vr": "VR", "hwp": "HWP", "policy": "policy", "license": "SIMD",
+    "level": "SIMD", "hypervisor": "steal", "sibling": "sibling", "scheduler": "waits",
+    "smm": "SMI", "clock-change": "clock", "modulation": "duty", "package": "others",
+}  # fmt: skip
+"""Causes behind a verdict."""
+
+
+def lines(found: Sequence[Comparison], names: tuple[str, str]) -> list[str]:
+    first = found[0]
+    told = [answer(found), "", *_machines(first, names)]
+    for one in found:
+        told += ["", _heading(one), *(_row(row) for row in one.rows)]
+    more = [*filter(None, [work(first)] if len(found) == 1 else [])]
+    more += [_folded("not told", text) for text in not_told(found)]
+    return told + (["", *"\n".join(more).splitlines()] if more else [])
+
+
+def _folded(head: str, text: str) -> str:
+    return textwrap.fill(f"{head}   {text}", WIDTH, subsequent_indent=" " * (len(head) + 3))
+
+
+def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
+    if not one.differing and not one.same:
+        return ["machine: at least one side does not tell how it was set"]
+    a, b = (safe(name, NAME - 3) for name in names)
+    found = [f"{'machine':<{LABEL + 1}}{f'A {a}':<{NAME}}B {b}"]
+    for state in one.differing:
+        values = [shown(state.key, value) for value in (state.a, state.b)]
+        cells = "".join(f"{value:<{NAME}} " if len(value) >= NAME else f"{value:<{NAME}}"
+                        for value in values)  # fmt: skip
+        keys = [NUMBERS[key].label for key in state.explains]
+        explains = f"explains the {keys[0]}" if keys else ""
+        found.append(f"  {label(state.key):<{LABEL - 1}}{cells}{explains}".rstrip())
+    if one.same:
+        named, more = one.same[:MOST_SAME], len(one.same) - MOST_SAME
+        words = [label(key) for key in named] + ([f"{more} more"] if more > 0 else [])
+        found += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent="        ")
+    return found
+
+
+def _heading(one: Comparison) -> str:
+    return f"{_counted(one):<{LABEL}}{'A':>7}{'B':>8}{'B - A':>10}{'95 % interval':>17}   verdict"
+
+
+def _counted(one: Comparison) -> str:
+    a, b = len(one.a), len(one.b)
+    name = safe(one.label, 10)
+    if one.label:
+        return f"{name}" if a == b == 1 else f"{name}, {a} and {b}"
+    return (f"{a} run{'s' if a > 1 else ''} each") if a == b else f"{a} and {b} runs"
+
+
+def _row(row: Row) -> str:
+    number = row.number
+    head = f"  {number.label:<{LABEL - 2 - len(number.unit)}}{number.unit}"
+    a, b = (number.show(value, row.a) for value in (row.a, row.b))
+    unit = "pt" if number.points else "%"
+    moved = f"{row.relative(row.b - row.a):+.1f} {unit}".rjust(10)
+    interval = f"{'':17}"
+    if row.difference is not None:
+        middle, half = row.difference.mean, row.difference.half
+        low, high = (f"{row.relative(value):+.1f}" for value in (middle - half, middle + half))
+        interval = f"{low:>8} to {high:>5}"
+    return f"{head}{a:>7}{b:>8}{moved}{interval:>17}   {_verdict(row)}"
+
+
+def _verdict(row: Row) -> str:
+    return row.verdict if row.cause is None or row.verdict == NOISE else (
+        f"{row.verdict}: {_short(row.cause)}")  # fmt: skip
+
+
+def _short(cause: Cause) -> str:
+    return SHORT.get(cause[1], cause[1])

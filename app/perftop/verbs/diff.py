@@ -1,0 +1,98 @@
+"""`perftop diff A B`: which numbers of two runs, or of two groups of them, differ by more than the
+noise, and what differs in their machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perftop.base.errors import DAMAGED, USAGE, Failed, complain
+from perftop.base.text import in_ascii, printable, utf8
+from perftop.output import stat_json
+from perftop.output.compare import json_line, text
+from perftop.output.compare.comparison import compare
+from perftop.output.compare.numbers import NUMBERS
+from perftop.output.compare.reading import Foreign, Reading, from_lines
+
+MOST_BYTES = 256 << 20
+"""Of a file of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    a: list[Path]
+    b: list[Path]
+    by_mark: bool = False
+    metrics: list[str] | None = None
+    json: bool = False
+
+
+def run(options: Options) -> int:
+    """Runs the verb; returns the exit status: 0, whether there is a difference or not. Raises
+    Failed."""
+    for key in options.metrics or ():
+        if key not in NUMBERS:
+            raise Failed(f"there is no number {key!r}; there are {', '.join(NUMBERS)}", USAGE)
+    damaged: list[str] = []
+    sides = [[one for path in paths for one in _read(path, damaged)]
+             for paths in (options.a, options.b)]  # fmt: skip
+    pairs = _pairs(sides[0], sides[1], options)
+    found = [one for one in compare(pairs, options.metrics) if one.rows]
+    if not found:
+        raise Failed("A and B share no number: record or measure both in the same way", USAGE)
+    if options.json:
+        files = [str(path) for path in options.a], [str(path) for path in options.b]
+        told = [stat_json.text(json_line.line(found, files))]
+    else:
+        told = text.lines(found, (_name(options.a), _name(options.b)))
+        told = told if utf8() else [in_ascii(line) for line in told]
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in told))
+    for line in damaged:
+        complain(printable(line))
+    return DAMAGED if damaged else 0
+
+
+def _name(paths: Sequence[Path]) -> str:
+    return paths[0].name if len(paths) == 1 else f"{len(paths)} files"
+
+
+def _pairs(
+    a: Sequence[Reading], b: Sequence[Reading], options: Options
+) -> list[tuple[str, list[Reading], list[Reading]]]:
+    """Label and both sides; phases of one label belong together."""
+    labels = [one.label for one in a if one.label] if options.by_mark else [""]
+    pairs = [(label, _labelled(a, label), _labelled(b, label)) for label in dict.fromkeys(labels)]
+    shared = [(label, mine, other) for label, mine, other in pairs if mine and other]
+    if not shared and options.by_mark:
+        raise Failed("A and B have no mark of the same name: leave out --by mark", USAGE)
+    if not shared:
+        raise Failed("one side has no run, only phases: add --by mark", USAGE)
+    return shared
+
+
+def _labelled(side: Sequence[Reading], label: str) -> list[Reading]:
+    return [one for one in side if one.label == label]
+
+
+def _read(path: Path, damaged: list[str]) -> list[Reading]:
+    """What a file tells. Where it is damaged is added to `damaged`."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(1)
+            if begins == b"{":
+                content = begins + file.read(MOST_BYTES)
+    except OSError as error:
+        text = f"cannot read {path}: {error.strerror or error}; nothing was compared"
+        raise Failed(text) from None
+    if begins != b"{":
+        raise Failed(f"{path} is no recording", DAMAGED)
+    try:
+        found, why = from_lines(content.decode("utf-8", "replace").splitlines())
+    except Foreign as foreign:
+        made = "stat --json, stat -r N --json or summary --json"
+        text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {made}"
+        raise Failed(text, DAMAGED) from None
+    damaged += [] if why is None else [f"{path}: {why}"]
+    return found

@@ -1,0 +1,135 @@
+"""Which differences of two groups of runs are told, what explains them, and what is left open."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from summaries import line
+
+from perftop.output.compare import json_line, text
+from perftop.output.compare.answer import answer, not_told
+from perftop.output.compare.comparison import ALONE, NOISE, Comparison, compare
+from perftop.output.compare.reading import Reading, reading
+
+MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
+STATE = {"power_limit_w": 250.0, "kernel": "6.8.0-45", "governor": "performance", "cpus": "64"}
+
+
+def side(
+    draw: random.Random, *, count: int = 5, slower: float = 0.0, clock: float = 1.0,
+    state: dict[str, Any] | None = None, lost: float = 0.0, noise: float = 0.005,
+) -> list[Reading]:  # fmt: skip
+    """Runs of 41.2 s whose numbers vary by `noise`."""
+    found = []
+    for _ in range(count):
+        vary = [1 + draw.gauss(0, noise) for _ in range(8)]
+        machine = {key: {"mean": MEASURES[key] * vary[at]} for at, key in enumerate(MEASURES)}
+        machine["busy_hz"]["mean"] *= clock
+        one = line(41.2 * (1 + slower) * vary[5], energy_j=9820 * vary[6])
+        one["machine"] |= machine
+        one["totals"] |= {"instructions": 12.79e12 * vary[7], "below_ceiling": lost * vary[4]}
+        one["causes"] = [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": lost}]
+        found.append(reading(one | {"state": STATE | (state or {})}))
+    return found
+
+
+def compared(a: list[Reading], b: list[Reading]) -> Comparison:
+    return compare([("", a, b)])[0]
+
+
+def verdicts(found: Comparison) -> dict[str, str]:
+    return {row.number.key: row.verdict for row in found.rows}
+
+
+def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
+    draw = random.Random(1)
+    now = {"power_limit_w": 205.0, "kernel": "6.8.0-47"}
+    found = compared(side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22))
+    assert [state.key for state in found.differing] == ["power_limit_w", "kernel"]
+    assert [bool(state.explains) for state in found.differing] == [True, False]
+    told = verdicts(found)
+    assert {key: told[key] for key in ("run_s", "busy_hz", "ipc", "instructions")} == {
+        "run_s": "worse", "busy_hz": "worse", "ipc": NOISE, "instructions": NOISE,
+    }  # fmt: skip
+    assert [row.cause for row in found.rows if row.number.key in {"run_s", "busy_hz"}] == [
+        None, ("turbo-drop", "power-pl1"),
+    ]  # fmt: skip
+    said = answer([found])
+    assert "longer" in said
+    assert "205 W in B, 250 W in A" in said
+    assert any("kernel" in left for left in not_told([found]))
+
+
+def test_a_limit_that_no_episode_names_explains_nothing() -> None:
+    draw = random.Random(2)
+    found = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
+    assert [state.explains for state in found.differing] == [[]]
+    assert "205" not in answer([found])
+    assert any("power limit PL1" in left for left in not_told([found]))
+
+
+def test_two_states_that_one_cause_can_be_behind_are_not_told_apart() -> None:
+    causes = [{"kind": "turbo-drop", "cause": "policy", "lost_ratio": 0.22}]
+    draw = random.Random(3)
+    a = side(draw, state={"turbo": "on", "max_hz": 3.5e9})
+    b = side(draw, clock=0.78, state={"turbo": "off", "max_hz": 3.1e9})
+    low = [reading({"numbers": one.numbers, "state": one.state, "causes": causes}) for one in b]
+    left = [*not_told([compared(a, low)])]
+    assert any("turbo and highest clock" in one for one in left)
+
+
+def test_one_run_each_is_no_evidence() -> None:
+    draw = random.Random(4)
+    found = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
+    assert {*verdicts(found).values()} == {ALONE}
+    assert "may be chance" in answer([found])
+    assert json_line.line([found], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
+
+
+def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> None:
+    draw = random.Random(5)
+    a, b = side(draw), [Reading({"run_s": 41.0, "steal": 0.0}, {}, {}) for _ in range(3)]
+    a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost) for one in a]
+    found = compared(a, b)
+    assert [row.number.key for row in found.rows] == ["run_s"], "steal is 0 on both sides"
+    assert "busy_hz" in found.only[0]
+    assert found.only[1] == []
+
+
+def test_text_fits_and_its_values_stand_below_each_other() -> None:
+    draw = random.Random(6)
+    found = compared(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
+        "power_limit_w": 205.0}))  # fmt: skip
+    lines = text.lines([found], ("monday.perftop", "today.perftop"))
+    assert max(map(len, lines)) <= 80
+    heading = next(line for line in lines if "verdict" in line)
+    at = heading.index("verdict")
+    assert {line[at - 2 : at] for line in lines if line.startswith("  clock ")} == {"  "}
+
+
+def test_runs_that_do_not_differ_are_called_different_in_at_most_one_of_twenty() -> None:
+    draw, called = random.Random(7), 0
+    for _ in range(100):
+        found = compared(side(draw), side(draw))
+        called += any(row.sure for row in found.rows)
+    assert called <= 5 + 2 * 2.2
+
+
+def test_two_per_cent_are_found_in_six_runs_that_vary_by_half_a_per_cent() -> None:
+    draw, found = random.Random(8), 0
+    for _ in range(30):
+        a, b = side(draw, count=6), side(draw, count=6, slower=0.02)
+        found += verdicts(compared(a, b))["run_s"] == "worse"
+    assert found >= 27
+
+
+@pytest.mark.nightly
+def test_any_of_all_rows_is_called_different_in_at_most_one_of_twenty() -> None:
+    draw = random.Random(9)
+    called = sum(
+        any(row.sure for row in compared(side(draw, noise=0.03), side(draw, noise=0.03)).rows)
+        for _ in range(2000)
+    )
+    assert called / 2000 <= 0.06
