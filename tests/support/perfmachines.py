@@ -51,7 +51,9 @@ def skylake(root: Path) -> plan.Planner:
 
 
 def opened(root: Path, planner: plan.Planner, kernel: fakeperf.Kernel) -> list[Part]:
-    return parts.open_perf(root, topology.read(root), planner, kernel=kernel)
+    """All parts; without that of memory controllers, if there are none."""
+    found = parts.open_perf(root, topology.read(root), planner, kernel=kernel)
+    return found if found[2].counters else [*found[:2], *found[3:]]
 
 
 def has(part: Part, *, cpu: int | None = None) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.kernel import access, clock_policy
+from perfprobe.kernel import access, clock_policy, memory_controllers
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import device, journal
 
@@ -36,6 +36,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
     return [
         _cpus(root),
         _perf(root),
+        _memory(root),
         _msr(root),
         _traced(root),
         _idle(root),
@@ -85,6 +86,16 @@ def _perf(root: Path) -> Check:
         fix = "allow perf_event_open in the container's seccomp profile"
         return Check(what, "limited", why, COUNTED, fix)
     return Check(what, "usable", f"{said}; perf_event_paranoid {level}")
+
+
+def _memory(root: Path) -> Check:
+    what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
+    found = memory_controllers.controllers(root)
+    trouble = access.perf_refused(root) if found else memory_controllers.absent(root)
+    if trouble is not None:
+        return Check(what, "not usable", trouble.why, lost, trouble.fix)
+    first, last = found[0].pmu.name, found[-1].pmu.name
+    return Check(what, "usable", f"PMU {first}" + (f" to {last}" if last != first else ""))
 
 
 def _msr(root: Path) -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fakeperf
 import pytest
 import trees
 
@@ -154,3 +155,20 @@ def test_every_refusal_says_what_is_lost(tmp_path: Path) -> None:
         assert found.why
         assert (found.state == "usable") == (found.lost is None)
         assert "setcap" not in (found.fix or "")
+
+
+def test_memory_controllers_are_named(tree: Path) -> None:
+    assert "no memory controllers" in check(tree, "memory bandwidth").why
+    for i in (0, 1):
+        fakeperf.pmu(tree, f"uncore_imc_{i}", 40 + i, mask="0")
+        fakeperf.events(tree, f"uncore_imc_{i}", form="config:0-7")
+        for what in ("read", "write"):
+            at = f"{fakeperf.DEVICES}/uncore_imc_{i}/events/cas_count_{what}"
+            for end, text in (("", "event=4"), (".unit", "MiB"), (".scale", "6.1e-5")):
+                trees.put(tree, at + end, text)
+    found = check(tree, "memory bandwidth")
+    assert found.state == "not usable"
+    assert "it is 2" in found.why
+    trees.put(tree, "proc/sys/kernel/perf_event_paranoid", "0\n")
+    found = check(tree, "memory bandwidth")
+    assert (found.state, found.why) == ("usable", "PMU uncore_imc_0 to uncore_imc_1")

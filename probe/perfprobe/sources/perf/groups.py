@@ -46,9 +46,9 @@ class Groups:
 
     def open(self, cpu: int) -> list[Slot]:
         ready = self._ready.pop(cpu, None)
-        groups = [ready] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
-        self._open[cpu] = groups
-        return [Slot(PERF, 0, -1, group.address, group.columns) for group in groups]
+        found = [(0, ready)] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
+        self._open[cpu] = [group for _, group in found]
+        return [Slot(PERF, first, -1, group.address, group.columns) for first, group in found]
 
     def shut(self, cpu: int) -> None:
         for group in self._open.pop(cpu, []):
@@ -61,15 +61,18 @@ class Groups:
             group.close()
         self._ready.clear()
 
-    def _group(self, bundle: Bundle) -> Group | None:
-        """A group of the events that can be opened now; None if there is none."""
+    def _group(self, bundle: Bundle) -> tuple[int, Group] | None:
+        """A group of the events that can be opened now, and its first column; None if there is
+        none."""
         events = [event for event, _ in bundle.events]
         opening = Opening(self._kernel, bundle.cpu, events, Path("/"))
         try:
             group = opening.group(timed=self._timed)
         except Short:
             return None
-        if group is not None:
-            columns = dict(bundle.events)
-            group.place([columns[event] for event in opening.events])
-        return group
+        if group is None:
+            return None
+        columns = [dict(bundle.events)[event] for event in opening.events]
+        first = 0 if self._timed else columns[0]  # the times are the first of a timed part
+        group.place([column - first for column in columns])
+        return first, group

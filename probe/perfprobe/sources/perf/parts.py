@@ -17,7 +17,7 @@ from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
 from perfprobe.kernel.perf_groups import Settled, settle
 from perfprobe.sources.os import procfs
 from perfprobe.sources.os.parts import Part
-from perfprobe.sources.perf import uncore
+from perfprobe.sources.perf import memory, uncore
 from perfprobe.sources.perf.groups import Bundle, Groups
 from perfprobe.sources.perf.plan import CORE, MSR, Planner
 from perfprobe.wire import Counter, Cpu, Missing
@@ -39,8 +39,9 @@ def open_perf(
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
 ) -> list[Part]:
-    """The cores' part, the msr PMU's part, then one for each uncore PMU. The first two always exist
-    and say what is missing and why. Every counter was seen to count on the CPUs that have it.
+    """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
+    The first three always exist and say what is missing and why. Every counter of a core was seen
+    to count on the CPUs that have it.
 
     `cpus` are the CPUs to read. `root` is for tests: perf events are never below a directory.
     """
@@ -54,7 +55,8 @@ def open_perf(
         none = procfs.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
     rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(MSR)
-    return [core, rest, *uncore.parts(root, rows, read, kernel)]
+    controllers = memory.part(root, rows, read, kernel)
+    return [core, rest, controllers, *uncore.parts(root, rows, read, kernel)]
 
 
 def blocker(parts: Sequence[Part]) -> Missing | None:

@@ -32,7 +32,7 @@ def test_core_and_package_counters(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path)
     kernel = fakeperf.Kernel()
-    _, _, cstate, power = opened(tmp_path, planner, kernel)
+    *_, cstate, power = opened(tmp_path, planner, kernel)
     assert (cstate.scope, has(cstate)) == ("core", ["core_c1", "core_c6"])
     assert (power.scope, has(power)) == ("package", ["energy_j", "energy_cores_j", "energy_ram_j"])
     assert power.counters[0].scale == 2**-32
@@ -64,8 +64,9 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     power = opened(tmp_path, planner, kernel)[-1]
     assert (power.counters[0].key, power.counters[0].columns) == ("energy_j", 2)
     slots = power.open(0)
-    assert [slot.count for slot in slots] == [5, 6]
-    assert [group.at for group in kernel.groups[-2:]] == [[0, 2, 4], [1, 3, 5]]
+    assert [slot.count for slot in slots] == [5, 5]
+    assert [slot.column for slot in slots] == [0, 1]
+    assert [group.at for group in kernel.groups[-2:]] == [[0, 2, 4], [0, 2, 4]]
     assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
 
 
