@@ -36,16 +36,18 @@ SECONDS = 40
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One of each machine, with a mark."""
+    """One of each machine, with three marks, two of them between the same samples."""
     where, made = tmp_path_factory.mktemp("recordings"), {}
     for name, spec in SPECS.items():
         found = messages(spec, SECONDS, 200_000_000)
-        mark = wire.Note("mark", hello(found).raw_ns + 10 * 10**9, data={"label": "here"})
-        at = next(
-            i for i, m in enumerate(found)
-            if isinstance(m, wire.Frame | wire.Note) and m.time_ns > mark.time_ns
-        )  # fmt: skip
-        made[name] = record(where / name, [*found[:at], mark, *found[at:]])
+        for label, after_s in (("here", 10), ("there", 10), ("then", 12)):
+            mark = wire.Note("mark", hello(found).raw_ns + after_s * 10**9, data={"label": label})
+            at = next(
+                i for i, m in enumerate(found)
+                if isinstance(m, wire.Frame | wire.Note) and m.time_ns > mark.time_ns
+            )  # fmt: skip
+            found = [*found[:at], mark, *found[at:]]
+        made[name] = record(where / name, found)
     return made
 
 
@@ -109,7 +111,7 @@ def test_replay_knows_the_episodes_that_export_tells(
     assert told(path, found) == exported(path, 0 if state is whole else 4)
     assert told(path, looked_through(path)) == told(path, found)  # from the cache
     assert found.ended or found.running
-    assert [mark.evidence["label"] for mark in found.marks] == ["here"]
+    assert [mark.evidence["label"] for mark in found.marks] == ["here", "there", "then"]
 
 
 def test_a_process_of_its_own_finds_the_same(

@@ -133,6 +133,18 @@ def test_one_that_wavers_alone_loses_nothing_by_wavering_together() -> None:
     assert play.running == play.ended == []
 
 
+def test_what_it_did_alone_long_ago_hardly_counts() -> None:
+    """A phase that was half as fast, and over for 25 s."""
+    play = Play()
+    for ipc, samples in ((1.0, 50), (2.0, 250)):
+        play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+        play.run(samples, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(20, tasks={"0": LMP, "2": STREAM})
+    (episode,) = play.running
+    assert 1.9 < episode.evidence["ipc_alone"] < 2.0
+
+
 def test_where_nobody_tells_who_runs_it_takes_a_long_calm_and_is_inferred() -> None:
     for calm, count in ((50, 0), (120, 1)):
         play = Play()

@@ -281,3 +281,10 @@ def test_names_cannot_reach_the_terminal() -> None:
 def test_a_list_too_long_for_a_line_goes_on_in_the_next() -> None:
     found = [text(runs) for runs in words.wrapped("looked at: ", ["a" * 30, "b" * 30, "c"], 60)]
     assert found == [f" looked at: {'a' * 30}", f"            {'b' * 30} · c"]
+
+
+def test_cpus_of_a_thread_are_named_as_far_as_there_is_room() -> None:
+    """24 characters of numbers."""
+    assert words._on([3]) == "CPU 3"
+    assert words._on([*range(0, 20, 2)]) == "CPUs 0,2,4,6,8,10,12,14,16,18"
+    assert words._on([*range(10, 24, 2), 1000]) == "8 CPUs"
