@@ -108,18 +108,12 @@ class Turbo:
         self._fastest = cores.most(self._bounds)
         self._told = self.cpus[first]
         self._domains, self._favoured = [], np.full(len(first), np.nan)
-        self._slower = np.full(len(first), np.nan)
-        """The fastest clock in Hz of each core that is slower than others of its table, by position
-        of the core; else NaN."""
         for steps in self._tables:
             mine = steps.cpus[first] & (package >= 0)
             for number in np.unique(package[mine]):
                 self._domains.append(_Domain(steps, np.flatnonzero(mine & (package == number))))
             faster = mine & (self._fastest > steps.hz[0])  # favoured cores exceed their table
             self._favoured[faster] = self._fastest[faster]
-            if np.isfinite(self._fastest[mine]).any():
-                slower = mine & (self._fastest < np.nanmax(self._fastest[mine]))
-                self._slower[slower] = self._fastest[slower]
         self._exact = []
         for column in self._gauges:
             mine = self._having(column.counter)[first] & (package >= 0)
@@ -138,9 +132,10 @@ class Turbo:
             known = np.isfinite(least)
             low = np.where(known, least, low)
             high = np.fmax(np.where(known, most, high), self._favoured)
-            low, high = np.fmin(low, self._slower), np.fmin(high, self._slower)
         for key, at, of in self._exact:
             low[..., at] = high[..., at] = self._level(key, "package", delta)[..., of]
+        # Tables are of the best core: others, and cores that firmware holds back, never get there.
+        low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._told, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:

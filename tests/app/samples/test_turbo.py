@@ -232,6 +232,19 @@ def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum()
     assert found.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
 
 
+def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
+    """Firmware has capped a part whose table goes on to 3.9 GHz. A package's exact ceiling is of
+    its best core, too."""
+    of = turbo([table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
+    found = ceilings(of, [1, 0], [1, 0])
+    assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.6, 3.6]
+    assert ghz(ceilings(of, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
+    exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
+    greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
+    greeting.blocks.append(Block("package", "package", [exact]))
+    assert ghz(ceilings(Sieve(greeting).turbo, [1, 1], ceiling_hz=3.8e9).hz) == [3.8, 3.3]
+
+
 def test_one_base_clock_is_not_that_of_every_core_type() -> None:
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(38)], base_hz=BASE)
     rows = [
