@@ -11,7 +11,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import ORDERS, Places
-from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.sheet import NUMBERS, Reader
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
@@ -42,14 +42,19 @@ def called(order: str) -> str:
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
-    """The highest value of each row's CPUs, as the table shows it."""
+    """The number that each row has of its CPUs, as shown; of numbers that rows do not have, the
+    highest."""
     column = next((column for column in ALL if column.key == key), None)
     if column is None:
         return [nan] * len(places.places)
     scale, digits = column.scale(clock_unit("GHz", nan))
-    by_cpu = (Tabular(session).values(key, interval) * scale).round(digits).tolist()
+    by_cpu = (Tabular(session).values(key, interval) * scale).round(digits)
+    if key in NUMBERS:
+        found: list[float] = Reader(session, places).of_rows(key, by_cpu, interval).tolist()
+        return found
+    values = by_cpu.tolist()
     return [
-        max((by_cpu[row] for row in place.rows if not isnan(by_cpu[row])), default=nan)
+        max((values[row] for row in place.rows if not isnan(values[row])), default=nan)
         for place in places.places
     ]
 

@@ -236,11 +236,21 @@ class Reader:
 
     def clocks(self, interval: Interval) -> Clocks:
         """By row and CPU: online, utilisation. By row: the clock, whether it means something."""
+        online, util, hz = self._seen(interval)
+        busy = of_core("busy_hz", hz, busiest(util, hz))
+        return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+
+    def _seen(self, interval: Interval) -> tuple[Bools, Floats, Floats]:
+        """By row and CPU: online, utilisation, the clock."""
         online = interval.online[self.cpus] & self._there
         util = np.where(online, interval.values["util"][self.cpus], np.nan)
         hz = np.where(online, interval.values["busy_hz"][self.cpus], np.nan)
-        busy = of_core("busy_hz", hz, busiest(util, hz))
-        return online, util, busy, (np.fmax.reduce(util, axis=1) >= AWAKE) & np.isfinite(busy)
+        return online, util, hz
+
+    def of_rows(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
+        """The number of each row, from those by position of the CPU."""
+        online, util, hz = self._seen(interval)
+        return of_core(key, np.where(online, by_cpu[self.cpus], np.nan), busiest(util, hz))
 
     def usual(self, clocks: Clocks) -> dict[Kind, float]:
         """The median clock of the rows at work, by package and type."""

@@ -38,6 +38,14 @@ def test_rows_are_sorted_by_whatever_the_table_has(key: str) -> None:
     assert order(Machine(does=does), key, reverse=True) == [0, 1, 2, 3]
 
 
+def test_rows_are_sorted_by_the_number_that_they_show() -> None:
+    """The busiest CPU's: core 0 has the highest IPC, of a sibling that hardly runs."""
+    does = {0: Does(0.9, ipc=1.0), 4: Does(0.05, ipc=3.0), 1: Does(0.9, ipc=2.0), 5: Does(0.0)}
+    assert order(Machine(cores=4, does=does), "ipc") == [1, 2, 3, 0]
+    does = {0: Does(0.9, steal=0.01), 4: Does(0.05, steal=0.4), 1: Does(0.5, steal=0.2)}
+    assert order(Machine(cores=4, does=does), "steal")[:2] == [0, 1], "of steal the worst CPU's"
+
+
 def test_what_is_not_known_comes_last_whichever_way_the_others_stand() -> None:
     """Core 1 was halted throughout: it has no clock."""
     does = {0: Does(0.5, 2e9), 1: Does(0.0), 2: Does(0.5, 3e9), 3: Does(0.5, 2.5e9)}
