@@ -72,6 +72,16 @@ def spread(session: Session, by_core: Floats) -> Floats:
     return found
 
 
+def ceiling_over(ceilings: Floats, util: Floats) -> float:
+    """The ceiling of CPUs together, in Hz: each counts as long as it runs, as in their clock. Of
+    CPUs at rest it is the highest."""
+    told = np.where(np.isfinite(ceilings) & np.isfinite(util), util, 0.0)
+    total = float(told.sum())
+    if total <= 0:
+        return float(np.fmax.reduce(ceilings, axis=None, initial=np.nan))
+    return float(np.nansum(told * ceilings) / total)
+
+
 def doubted(key: str, session: Session, interval: Interval) -> Bools:
     """Mask by position of the CPUs of which a counter is doubted that this column is made of. A
     core's states depend on the counters of all its CPUs."""

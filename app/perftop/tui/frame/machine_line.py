@@ -16,6 +16,7 @@ from perftop.draw.strips import Run, number, shed, width
 from perftop.samples.episode import Episode
 from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import METRICS
+from perftop.session.columns import ceiling_over, spread
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style, trouble
@@ -108,7 +109,8 @@ def numbers(
 
     pieces.append((0, share("util", "busy", "bright")))
     if chosen["busy_hz"]:
-        pieces.append((1, _clock(interval, values["busy_hz"], red.get("busy_hz"))))
+        ceiling_hz = _ceiling(session, interval)
+        pieces.append((1, _clock(values["busy_hz"], ceiling_hz, red.get("busy_hz"))))
     if chosen["net_hz"]:
         net = number(values["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
@@ -158,11 +160,15 @@ def _halts(share: Callable[[str, str], list[Run]], *, halted: bool) -> list[Run]
     )
 
 
-def _clock(interval: Interval, hz: float, sign: str | None) -> list[Run]:
-    """The clock and the highest ceiling; `sign`: of what holds it below."""
+def _ceiling(session: Session, interval: Interval) -> float:
+    cpus = extent(session).cpus
+    return ceiling_over(spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus])
+
+
+def _clock(hz: float, ceiling_hz: float, sign: str | None) -> list[Run]:
+    """The clock and its ceiling; `sign`: of what holds it below."""
     runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
     runs.append(number(hz / 1e9, 2, 0, "alarm" if sign else "bright"))
-    ceiling_hz = float(np.fmax.reduce(interval.ceiling_hz, initial=nan))
     if not isnan(ceiling_hz):
         runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
     return [*runs, (" GHz" if sign else " GHz  ", "dim")]  # the sign moves nothing behind it

@@ -137,9 +137,10 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
         wide, down = size >= ROOMY, package in heat.limited
         clock: list[Run] = [("clock " if wide else "", "dim"),
                             (heat.hz(busy), "alarm" if down else "text")]  # fmt: skip
-        ceiling = [hz for place in mine if not isnan(hz := float(interval.ceiling_hz[place.at]))]
-        if ceiling and wide:
-            clock += [(" of ", "dim"), (heat.hz(max(ceiling)), "text")]
+        at = [place.at for place in mine for row in place.rows if row in places.shown]
+        ceiling = columns.ceiling_over(interval.ceiling_hz[at], interval.values["util"][rows])
+        if wide and not isnan(ceiling):
+            clock += [(" of ", "dim"), (heat.hz(ceiling), "text")]
         clock.append((f" {heat.clock.name}", "dim"))
         pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if down else clock))
     runs = shed(pieces, size, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isnan, nan
+from math import isnan
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from perftop.draw.strips import Run, width
 from perftop.output.episode_words import depth
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
+from perftop.session.columns import ceiling_over
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line
@@ -88,14 +89,12 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
     red = any(number(episode) == "busy_hz" for episode in wide)
     runs: list[Run] = [("clock ", "dim")]
     runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
-    ceiling = ceiling_hz(picture, picture.rows(package))
+    rows, sheet = picture.rows(package), picture.sheet
+    ceilings = np.broadcast_to(sheet.ceiling[rows, None], sheet.util[rows].shape)
+    ceiling = ceiling_over(ceilings, sheet.util[rows])
     if not isnan(ceiling):
         runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
     return [*runs, (f" {unit}", "dim")]
-
-
-def ceiling_hz(picture: Picture, rows: Ints) -> float:
-    return float(np.fmax.reduce(picture.sheet.ceiling[rows], initial=nan))
 
 
 def _power(picture: Picture, package: int | None) -> list[Run]:
