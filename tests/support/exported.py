@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import awkward
@@ -45,6 +45,20 @@ def record(path: Path, found: Sequence[wire.Message]) -> Path:
     timed = [m for m in found[1:] if isinstance(m, wire.Frame | wire.Note)]
     assert len(timed) == len(found) - 1
     return written(path, hello(found), timed)
+
+
+def marked(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> Path:
+    """A recording with marks, by seconds after its start."""
+    found = messages(spec, samples / 10)
+    left, start_ns = dict(marks), hello(found).raw_ns
+    timed: list[wire.Message] = [found[0]]
+    for message in found[1:]:
+        assert isinstance(message, wire.Frame | wire.Note)
+        for at in [at for at in left if message.time_ns - start_ns >= at * 1e9]:
+            label = {"label": left.pop(at)}
+            timed.append(wire.Note("mark", message.time_ns, "recorder", label))
+        timed.append(message)
+    return record(path, timed)
 
 
 def export(path: Path, form: str = "csv", status: int = 0, **options: object) -> bytes:

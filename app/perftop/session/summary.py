@@ -176,6 +176,15 @@ class Extremes:
             return [float("nan")] * len(shares)
         return [float(np.percentile(known, 100 * share)) for share in shares]
 
+    def samples(self, key: str, most: int) -> list[float]:
+        """What the machine's samples showed, at most so many of them, evenly chosen."""
+        if not self._kept.shape[1]:
+            return []
+        column = self._kept[:, INDEX[key]]
+        known = column[np.isfinite(column)]
+        step = max(1, -(-len(known) // most))
+        return [float(value) for value in known[::step]]
+
     def cpu(self, key: str, row: int) -> dict[str, float]:
         return self._at(self._column(key) + row)
 

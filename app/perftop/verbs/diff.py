@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
@@ -15,6 +16,9 @@ from perftop.output.compare import json_line, text
 from perftop.output.compare.comparison import compare
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import Foreign, Reading, from_lines
+from perftop.output.compare.recorded import Recorded
+from perftop.recording.source import opened
+from perftop.session.session import MOST_TOGETHER
 
 MOST_BYTES = 256 << 20
 """Of a file of JSON."""
@@ -36,7 +40,7 @@ def run(options: Options) -> int:
         if key not in NUMBERS:
             raise Failed(f"there is no number {key!r}; there are {', '.join(NUMBERS)}", USAGE)
     damaged: list[str] = []
-    sides = [[one for path in paths for one in _read(path, damaged)]
+    sides = [[one for path in paths for one in _read(path, options, damaged)]
              for paths in (options.a, options.b)]  # fmt: skip
     pairs = _pairs(sides[0], sides[1], options)
     found = [one for one in compare(pairs, options.metrics) if one.rows]
@@ -46,7 +50,7 @@ def run(options: Options) -> int:
         files = [str(path) for path in options.a], [str(path) for path in options.b]
         told = [stat_json.text(json_line.line(found, files))]
     else:
-        told = text.lines(found, (_name(options.a), _name(options.b)))
+        told = text.lines(found, (_name(options.a), _name(options.b)), unicode=utf8())
         told = told if utf8() else [in_ascii(line) for line in told]
     sys.stdout.write("".join(f"{printable(line)}\n" for line in told))
     for line in damaged:
@@ -76,7 +80,7 @@ def _labelled(side: Sequence[Reading], label: str) -> list[Reading]:
     return [one for one in side if one.label == label]
 
 
-def _read(path: Path, damaged: list[str]) -> list[Reading]:
+def _read(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
     """What a file tells. Where it is damaged is added to `damaged`."""
     try:
         with path.open("rb") as file:
@@ -87,7 +91,7 @@ def _read(path: Path, damaged: list[str]) -> list[Reading]:
         text = f"cannot read {path}: {error.strerror or error}; nothing was compared"
         raise Failed(text) from None
     if begins != b"{":
-        raise Failed(f"{path} is no recording", DAMAGED)
+        return _recorded(path, options, damaged)
     try:
         found, why = from_lines(content.decode("utf-8", "replace").splitlines())
     except Foreign as foreign:
@@ -95,4 +99,18 @@ def _read(path: Path, damaged: list[str]) -> list[Reading]:
         text = f"{path} cannot be compared: {foreign}; perftop diff reads recordings and {made}"
         raise Failed(text, DAMAGED) from None
     damaged += [] if why is None else [f"{path}: {why}"]
+    return found
+
+
+def _recorded(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
+    with opened(path) as source:
+        recorded = Recorded(source.hello, by_mark=options.by_mark)
+        messages = source.messages(lambda _: None)
+        while some := list(islice(messages, MOST_TOGETHER)):
+            recorded.play(some)
+        found = recorded.end()
+    if not found:
+        what = "mark with a sample behind it" if options.by_mark else "two samples"
+        raise Failed(f"{path} has no {what}: nothing can be compared", USAGE)
+    damaged += [] if source.damage is None else [f"{path}: {source.damage}"]
     return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+import exported
 import pytest
 from summaries import line
 
+from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import DAMAGED, USAGE
 
@@ -108,6 +111,115 @@ def test_what_cannot_be_compared_is_told_in_a_line(
     said = capsys.readouterr()
     assert said.out == ""
     assert len(said.err.splitlines()) == 1
+
+
+# --- recordings -----------------------------------------------------------------------------------
+
+DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
+"""Its drop, of 620 of 3500 MHz, is from 8.0 to 12.1 s after the start and each 20 s."""
+SHARE = 620 / 3500
+
+
+def phases(capsys: pytest.CaptureFixture[str]) -> dict[str | None, dict[str, Any]]:
+    told = json.loads(capsys.readouterr().out)
+    return {phase["label"]: phase["numbers"] for phase in told["phases"]}
+
+
+def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The drop fills `solve` of A; `solve` of B lies where `load` of A does."""
+    a = exported.marked(tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"})
+    b = exported.marked(tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"})
+    assert compared(a, b, "--by", "mark", "--json") == 0
+    found = phases(capsys)
+    assert [*found] == ["load", "solve"]
+    clock = found["solve"]["busy_hz"]
+    assert clock["difference"] / clock["b"] == pytest.approx(SHARE * 4.1 / 4.2, rel=0.06)
+    assert found["solve"]["below_ceiling"]["a"] > 0.9
+    assert (found["solve"]["length_s"]["a"], found["solve"]["length_s"]["b"]) == (
+        pytest.approx(4.2, abs=0.11), pytest.approx(4.4, abs=0.11),
+    )  # fmt: skip
+    assert abs(found["load"]["busy_hz"]["difference"]) < 0.01 * clock["b"]
+
+
+def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each second is a step; those of B are a drop."""
+    a = exported.marked(tmp_path / "a", DROP, 70, {at + 1.95: "step" for at in range(5)})
+    b = exported.marked(tmp_path / "b", DROP, 120, {at + 8.15: "step" for at in range(4)})
+    assert compared(a, b, "--by", "mark", "--json") == 0
+    (phase,) = json.loads(capsys.readouterr().out)["phases"]
+    assert (phase["runs_a"], phase["runs_b"]) == (5, 4)
+    row = phase["numbers"]["busy_hz"]
+    assert (row["verdict"], row["cause"]) == ("worse", "power-pl1")
+    assert -row["difference"] / row["a"] == pytest.approx(SHARE, rel=0.03)
+
+
+def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
+    a, b = (exported.marked(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
+    assert compared(a, b, "--by", "mark") == USAGE
+
+
+def test_a_recording_that_is_cut_is_compared_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
+    cut = tmp_path / "cut"
+    cut.write_bytes(whole.read_bytes()[:-300])
+    assert compared(whole, cut) == DAMAGED
+    said = capsys.readouterr()
+    assert "within the noise" in said.out
+    assert len(said.err.splitlines()) == 1
+
+
+def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
+    spec = "sim:jitter,cpus=2,packages=1,seed={}"
+    return [
+        exported.record(tmp_path / f"{seed}", exported.messages(spec.format(seed), seconds))
+        for seed in seeds
+    ]
+
+
+def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The numbers that are said to differ, of all pairs of recordings."""
+    found = []
+    for a, b in itertools.combinations(files, 2):
+        assert compared(a, b, "--json") == 0
+        (numbers,) = phases(capsys).values()
+        found += [key for key, row in numbers.items() if row["chance"] and row["chance"] < 0.05]
+    return found
+
+
+def test_recordings_of_one_noisy_load_do_not_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(noisy(tmp_path, 20, range(1, 4)), capsys) == []
+
+
+@pytest.mark.nightly
+def test_pairs_of_one_noisy_load_differ_in_at_most_one_of_twenty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """120 pairs of 16, so they are no 120 chances; each row that differs counts."""
+    assert len(called(noisy(tmp_path, 60, range(1, 17)), capsys)) <= 0.05 * 120
+
+
+def test_a_command_in_a_recording_has_a_run_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = []
+    for name, wall_s in (("a", 5.0), ("b", 6.0)):
+        found = exported.messages(DROP, 6)
+        last = found[-1]
+        assert isinstance(last, wire.Frame)
+        data = {"pid": 7, "status": 0, "wall_s": wall_s, "user_s": 4.0, "sys_s": 1.0}
+        start = wire.Note("run-start", exported.hello(found).raw_ns, data={"argv": ["./job", name]})
+        end = wire.Note("run-end", last.time_ns, data=data)
+        paths.append(exported.record(tmp_path / name, [found[0], start, *found[1:], end]))
+    assert compared(*paths, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    row = told["phases"][0]["numbers"]["run_s"]
+    assert (row["difference"], row["low"], row["verdict"]) == (1.0, None, "1 run")
+    assert {one["key"]: one["b"] for one in told["state"]} == {"command": "./job b"}
+    assert told["answer"].startswith("B took 20.0 % longer, in one run each")
 
 
 @pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["--a", "a"], ["a", "b", "--a", "c"]])

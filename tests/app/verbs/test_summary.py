@@ -23,15 +23,7 @@ SHARE = 620 / 3500
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    hello, found = messages(SPEC, 200)
-    left = dict(MARKS)
-    timed: list[wire.Message] = []
-    for message in found:
-        for at in [at for at in left if message.time_ns - hello.raw_ns >= at * 1e9]:
-            label = {"label": left.pop(at)}
-            timed.append(wire.Note("mark", message.time_ns, "recorder", label))
-        timed.append(message)
-    return exported.record(tmp_path / "run.perftop", [hello, *timed])
+    return exported.marked(tmp_path / "run.perftop", SPEC, 200, MARKS)
 
 
 def told(options: Options, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -26,10 +26,8 @@ def answer(found: Sequence[Comparison]) -> str:
     if best is None:
         return _alike(found)
     one, row = best
-    place = f"In {safe(one.label, MOST_NAME)} " if one.label else ""
-    said = f"{place}B {_moved(row)}" if row.number.key in TIMES else (
-        f"{place or 'In '}{'' if place else 'B '}{_moved(row)}")  # fmt: skip
-    return f"{said}{_because(one, row)}."
+    place = f"In {safe(one.label, MOST_NAME)}, " if one.label else ""
+    return f"{place}B{_moved(row)}{_because(one, row)}."
 
 
 def _rank(row: Row) -> int:
@@ -39,8 +37,8 @@ def _rank(row: Row) -> int:
 def _moved(row: Row) -> str:
     more = row.b > row.a
     if row.number.key in TIMES:
-        return f"takes {_much(row)} {'longer' if more else 'less time'}"
-    return f"{row.number.label} is {_much(row)} {'higher' if more else 'lower'}"
+        return f" takes {_much(row)} {'longer' if more else 'less time'}"
+    return f"'s {row.number.label} is {_much(row)} {'higher' if more else 'lower'}"
 
 
 def _much(row: Row) -> str:

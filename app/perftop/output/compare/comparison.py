@@ -14,6 +14,8 @@ from perftop.output.machine_state import STATES, differs
 
 ACTS = 0.01
 """Share that must be lost to a cause, on one side more than on the other, to explain anything."""
+LEAST = 0.0005
+"""Share, or share of A, below which a difference is none, however sure: counters are no better."""
 NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
 EXPLAINED: dict[str, tuple[str, ...]] = {
     "power_limit_w": ("power-pl1",), "power_limit2_w": ("power-pl2",),
@@ -130,7 +132,7 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
         wanted = number.usual if keys is None else key in keys
         if mine is None or other is None or not wanted:
             continue
-        if mine.mean == other.mean == 0 and keys is None:
+        if keys is None and not (number.seen(mine.mean) or number.seen(other.mean)):
             continue  # such as steal where there is no hypervisor
         if not number.points and mine.mean == 0:
             continue  # nothing can be told in percent of it
@@ -161,6 +163,9 @@ def _only(mine: Sequence[Reading], others: Sequence[Reading]) -> list[str]:
 
 def _row(pair: _Pair, chance: float, counts: tuple[int, int], more: dict[Cause, float]) -> Row:
     moved = pair.b.mean - pair.a.mean
+    size = abs(moved) if pair.number.points else abs(moved / pair.a.mean)
+    if size < LEAST:
+        chance = 1.0
     sure = pair.difference is not None and chance < 1 - LEVEL
     cause = _cause(pair.number, moved, more) if sure else None
     verdict = _verdict(pair, moved, sure=sure)

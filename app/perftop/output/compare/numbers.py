@@ -35,6 +35,10 @@ class Number:
     def points(self) -> bool:
         return self.unit == "%"
 
+    def seen(self, value: float) -> bool:
+        """Whether it is shown as anything but 0."""
+        return float(self.show(value)) != 0
+
     def show(self, value: float, like: float | None = None) -> str:
         """`like`: a value with whose digits it is shown; None: its own."""
         if not isfinite(value):
@@ -49,9 +53,14 @@ def _top(key: str) -> Callable[[Line], float | None]:
     return lambda line: line[key]
 
 
+def _length_s(line: Line) -> float | None:
+    """Of a phase."""
+    return line["elapsed_s"] if line["type"] == "phase" else None
+
+
 def _run(*keys: str) -> Callable[[Line], float | None]:
     """A sum of times of the command."""
-    return lambda line: None if line["run"] is None else sum(line["run"][key] for key in keys)
+    return lambda line: sum(line["run"][key] for key in keys) if line.get("run") else None
 
 
 def _mean(key: str) -> Callable[[Line], float | None]:
@@ -88,6 +97,7 @@ def _both(line: Line) -> float | None:
 NUMBERS: dict[str, Number] = {
     one.key: one
     for one in (
+        Number("length_s", "length", "s", 4, grows=True, of=_length_s),
         Number("run_s", "run time", "s", 4, better=-1, grows=True, of=_run("wall_s")),
         Number(
             "cpu_s", "CPU time", "s", 4, 1, -1, grows=True, usual=False, of=_run("user_s", "sys_s")
@@ -98,7 +108,7 @@ NUMBERS: dict[str, Number] = {
         Number("util", "busy", "%", 1, 100, of=_mean("util")),
         Number("busy_hz", "clock", "GHz", 2, 1e-9, better=1, of=_mean("busy_hz")),
         Number("below_ceiling", "below ceiling", "%", 1, 100, -1, of=_total("below_ceiling")),
-        Number("lost_ratio", "lost", "%", 1, 100, better=-1, of=_mean("lost_ratio")),
+        Number("lost_ratio", "lost time", "%", 1, 100, better=-1, of=_mean("lost_ratio")),
         Number("ipc", "IPC", "", 2, better=1, of=_mean("ipc")),
         Number("instructions", "instructions", "G", 4, 1e-9, grows=True, of=_total("instructions")),
         Number(
@@ -114,11 +124,12 @@ NUMBERS: dict[str, Number] = {
 
 
 def numbers(line: Line) -> Numbers:
-    """The numbers of a summary."""
-    found = {}
+    """The numbers of a summary. Those that grow are of a command or a phase only: how long somebody
+    looked says nothing of the machine."""
+    found, ended = {}, bool(line.get("run")) or line["type"] == "phase"
     for key, one in NUMBERS.items():
-        value = one.of(line)
-        if value is not None and isfinite(value):
+        value = one.of(line) if ended or not one.grows else None
+        if isinstance(value, int | float) and isfinite(value):
             found[key] = float(value)
     return found
 

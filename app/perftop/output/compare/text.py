@@ -9,6 +9,7 @@ from perftop.base.text import safe
 from perftop.output.compare.answer import answer, not_told, work
 from perftop.output.compare.comparison import NOISE, Comparison, Row
 from perftop.output.compare.numbers import NUMBERS
+from perftop.output.compare.pictures import pictures
 from perftop.output.compare.reading import Cause
 from perftop.output.machine_state import label, shown
 
@@ -24,11 +25,15 @@ SHORT = {
 """Causes behind a verdict."""
 
 
-def lines(found: Sequence[Comparison], names: tuple[str, str]) -> list[str]:
+def lines(
+    found: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True
+) -> list[str]:
     first = found[0]
     told = [answer(found), "", *_machines(first, names)]
     for one in found:
         told += ["", _heading(one), *(_row(row) for row in one.rows)]
+        drawn = pictures(one, unicode=unicode)
+        told += ["", *drawn] if drawn else []
     more = [*filter(None, [work(first)] if len(found) == 1 else [])]
     more += [_folded("not told", text) for text in not_told(found)]
     return told + (["", *"\n".join(more).splitlines()] if more else [])
@@ -74,13 +79,17 @@ def _row(row: Row) -> str:
     head = f"  {number.label:<{LABEL - 2 - len(number.unit)}}{number.unit}"
     a, b = (number.show(value, row.a) for value in (row.a, row.b))
     unit = "pt" if number.points else "%"
-    moved = f"{row.relative(row.b - row.a):+.1f} {unit}".rjust(10)
+    moved = f"{_signed(row.relative(row.b - row.a))} {unit}".rjust(10)
     interval = f"{'':17}"
     if row.difference is not None:
         middle, half = row.difference.mean, row.difference.half
-        low, high = (f"{row.relative(value):+.1f}" for value in (middle - half, middle + half))
+        low, high = (_signed(row.relative(value)) for value in (middle - half, middle + half))
         interval = f"{low:>8} to {high:>5}"
     return f"{head}{a:>7}{b:>8}{moved}{interval:>17}   {_verdict(row)}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-0.0", "+0.0") if abs(value) < 0.05 else f"{value:+.1f}"
 
 
 def _verdict(row: Row) -> str:

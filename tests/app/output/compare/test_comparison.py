@@ -11,6 +11,7 @@ from summaries import line
 from perftop.output.compare import json_line, text
 from perftop.output.compare.answer import answer, not_told
 from perftop.output.compare.comparison import ALONE, NOISE, Comparison, compare
+from perftop.output.compare.pictures import pictures
 from perftop.output.compare.reading import Reading, reading
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
@@ -106,7 +107,19 @@ def test_text_fits_and_its_values_stand_below_each_other() -> None:
     assert max(map(len, lines)) <= 80
     heading = next(line for line in lines if "verdict" in line)
     at = heading.index("verdict")
-    assert {line[at - 2 : at] for line in lines if line.startswith("  clock ")} == {"  "}
+    rows = [line for line in lines if line.startswith("  ") and " to " in line]
+    assert {line[at - 2 : at] for line in rows} == {"  "}
+    assert len(rows) == len(found.rows)
+
+
+def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
+    draw = random.Random(10)
+    found = compared(side(draw), side(draw, clock=0.5))
+    for unicode, full in ((True, "█"), (False, "#")):
+        a, b = pictures(found, unicode=unicode)[-2:]
+        assert a.rstrip().endswith("A")
+        assert a.index(full) > b.rindex(full), "the clock of B is lower"
+        assert b.isascii() != unicode
 
 
 def test_runs_that_do_not_differ_are_called_different_in_at_most_one_of_twenty() -> None:
