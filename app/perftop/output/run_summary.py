@@ -20,6 +20,8 @@ from perftop.session.session import Session
 from perftop.session.summary import Extremes
 
 MOST_BEHIND = 3
+OURS = "perftop", "perfprobe"
+"""Names of our own processes, which are no strangers: their cost is told apart."""
 BELOW = frozenset({"turbo-drop", "license"})
 """Kinds of episodes that are a clock below its ceiling."""
 
@@ -76,6 +78,7 @@ def summary_line(
         "state": state(session),
         "energy_j": number(_energy_j(session)),
         "totals": _totals(session, whole),
+        **_around(session, footprint),
         "probe_cpu_s": number(session.probe_cpu_s()),
         "lost": session.lost,
         "late": session.late,
@@ -85,6 +88,41 @@ def summary_line(
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD
     return line | {"why": why} if why else line
+
+
+def _around(session: Session, footprint: Footprint | None) -> Line:
+    """What the CPUs did and who else ran, where that was added up."""
+    parts = {"busy": _busy(session), "others": _others(session, footprint)}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _busy(session: Session) -> Line | None:
+    """Seconds in which all selected CPUs worked, one, several and none; `alone`: who then ran on
+    the one, '' if nobody is known to have."""
+    if not session.accounts:
+        return None
+    found = session.busy_cpus
+    spans = {f"{name}_s": number(getattr(found, f"{name}_s")) for name in
+             ("all", "one", "between", "none")}  # fmt: skip
+    return spans | {"alone": found.alone, "cpus": len(session.shown)}
+
+
+def _others(session: Session, footprint: Footprint | None) -> Line | None:
+    """CPUs that strangers used on average, as far as looks at tasks showed them, and who used most.
+    None: there was no command, or nobody looked."""
+    elapsed_s = (session.now_ns - session.run.start_ns) / 1e9
+    if footprint is None or not session.run_times.tasks or elapsed_s <= 0:
+        return None
+    ran: dict[tuple[int, str], dict[int, float]] = {}
+    for (pid, comm, cpu), one in session.run_times.tasks.items():
+        if pid not in footprint.pids and comm not in OURS:
+            ran.setdefault((pid, comm), {})[cpu] = one.run_s
+    line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / elapsed_s)}
+    most = max(ran, key=lambda who: sum(ran[who].values()), default=None)
+    if most is None:
+        return line | {"most": None}
+    told = {"pid": most[0], "comm": most[1], "ran_s": number(sum(ran[most].values()))}
+    return line | {"most": told | {"cpus": sorted(ran[most])}}
 
 
 def _causes(session: Session) -> list[Line] | None:
@@ -118,6 +156,7 @@ def _job(
     seen = {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
+        "disk_s": None if footprint.disk_s is None else number(footprint.disk_s),
         "behind": _behind(session, footprint),
     }
     rest = _group(session, whole, extremes, others) if others else None

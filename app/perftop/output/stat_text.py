@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from perftop.base.format import many
-from perftop.base.text import ranges, safe
 from perftop.base.times import length, when
-from perftop.output import sentences, stat_measures
+from perftop.output import command_block, sentences, stat_measures
 from perftop.output.command_headline import headline
 from perftop.output.episode_words import evidence, where
 from perftop.output.stat_columns import columns
@@ -69,7 +67,9 @@ def ending(
 ) -> list[str]:
     """The lines at the end: the command, if there was one, and the summary. `asked`: keys of what
     is summed up, None: the usual. `brief`: without the CPUs, and of a command only its lines."""
-    lines = [] if argv is None else ["", *_ran(argv, line)]
+    lines = []
+    if argv is not None:
+        lines = ["", headline(argv[0], line), "", *command_block.block(session, argv, line)]
     if session.frames < 2 or (brief and argv is not None):
         return lines
     return [*lines, "", *_summary(session, tally, line, asked, brief=brief)]
@@ -98,25 +98,6 @@ def _summary(
     lines.append(
         f"own cost {cost} · frames lost {session.lost} · suspect samples {session.suspect_samples}"
     )
-    return lines
-
-
-def _ran(argv: Sequence[str], line: Line) -> list[str]:
-    """The command, its result and times, and how much longer the measurement was."""
-    run = line["run"]
-    lines = [
-        headline(argv[0], line),
-        f"{safe(shlex.join(argv), MOST_COMMAND)}: status {run['status']}",
-        f"{run['wall_s']:.3f} s, {run['user_s']:.3f} s user, {run['sys_s']:.3f} s system",
-    ]
-    if run["slack_s"] is None:
-        lines.append("it is not known when in the measurement the command ran")
-    else:
-        lines.append(
-            f"all of it was measured; the measurement is up to {run['slack_s']:.3f} s longer"
-        )
-    if run["missed"]:
-        lines.append(f"CPUs {ranges(run['missed'])} were off or unreadable at its start or end")
     return lines
 
 

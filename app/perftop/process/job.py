@@ -24,6 +24,11 @@ _OURS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; they are reset, because the command would inherit that."""
 
 
+SLACK = 1.1
+COUNTED = "switches", "page_faults", "disk_faults", "peak_bytes"
+"""What is told of a run beside its times."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The result of a run."""
@@ -37,12 +42,19 @@ class Run:
     user_s: float
     """User time with that of all children that it waited for, as in `time`."""
     sys_s: float
+    switches: int | None = None
+    """How often it gave up a CPU or lost it; this and the following as `user_s`."""
+    page_faults: int | None = None
+    disk_faults: int | None = None
+    """Those of the page faults that waited for a disk."""
+    peak_bytes: int | None = None
+    """Memory of the largest process; None: less than ours, from which the first one was forked."""
 
     @property
     def wall_s(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
 
-    def told(self) -> dict[str, int | float]:
+    def told(self) -> dict[str, int | float | None]:
         """The part of it that goes into lines of JSON and into notes."""
         return {
             "pid": self.pid,
@@ -50,6 +62,7 @@ class Run:
             "wall_s": self.wall_s,
             "user_s": self.user_s,
             "sys_s": self.sys_s,
+            **{name: getattr(self, name) for name in COUNTED},
         }
 
 
@@ -68,6 +81,7 @@ class Job:
         self._trouble, trouble = os.pipe()
         self.start_ns = 0
         """Raw time of the start; 0: it waits at the gate."""
+        self._forked_bytes = _resident_bytes()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
@@ -125,7 +139,19 @@ class Job:
         failed = os.strerror(int(said)) if said else None
         status = code if code >= 0 else 128 - code
         user_s, sys_s = round(used.ru_utime, 6), round(used.ru_stime, 6)  # the kernel tells µs
-        return Run(self.pid, status, failed, self.start_ns, end_ns, user_s, sys_s)
+        peak_bytes = used.ru_maxrss * 1024
+        counted = (
+            used.ru_nvcsw + used.ru_nivcsw,
+            used.ru_minflt + used.ru_majflt,
+            used.ru_majflt,
+            peak_bytes if peak_bytes > SLACK * self._forked_bytes else None,
+        )
+        return Run(self.pid, status, failed, self.start_ns, end_ns, user_s, sys_s, *counted)
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - quick to import
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None) -> NoReturn:

@@ -104,6 +104,8 @@ class Watching:
         """Time of the last record."""
         self.told: list[Thread] = []
         """Threads in the last record."""
+        self.disk_ns: dict[int, int] = {}
+        """By thread of the last record, how long it had waited for a disk; empty: not told."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Take the records of a frame; return whether they have one of the job."""
@@ -113,7 +115,7 @@ class Watching:
             return False
         more = record.get("more", 0)
         self.more = more if isinstance(more, int) and more > 0 else 0
-        self.time_ns, self.told = time_ns, []
+        self.time_ns, self.told, self.disk_ns = time_ns, [], _delays(record.get("disk"))
         for tid, told in list(threads.items())[:MOST_THREADS]:
             self._look(tid, told, time_ns)
         gone_ns = time_ns - KEPT_NS
@@ -149,3 +151,14 @@ class Watching:
     def cpus(self) -> set[int]:
         """CPUs on which threads of the job ran in the last 2 s."""
         return {t.cpu for t in self.threads.values() if t.over(KEPT_NS).run_s > 0}
+
+
+def _delays(told: object) -> dict[int, int]:
+    """Times by thread id, as far as they are valid."""
+    given = list(told.items())[:MOST_THREADS] if isinstance(told, dict) else []
+    return {
+        int(tid): ns
+        for tid, ns in given
+        if isinstance(tid, str) and tid.isdecimal() and len(tid) <= 10
+        and type(ns) is int and 0 <= ns < 1 << 62
+    }  # fmt: skip

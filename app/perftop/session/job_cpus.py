@@ -27,6 +27,9 @@ class Footprint:
         """By CPU."""
         self.waited_s: float | None = None
         """All threads together; None: not told."""
+        self.disk_s: float | None = None
+        """The same of waiting for a disk."""
+        self._disk_ns: dict[tuple[int, int], int] = {}
         self.pids: set[int] = set()
 
     def take(self, watching: Watching, time_ns: int) -> None:
@@ -46,8 +49,18 @@ class Footprint:
             if point.wait_ns is not None and waited_ns is not None:
                 waited_s = max(0, point.wait_ns - waited_ns) / 1e9
                 self.waited_s = (self.waited_s or 0.0) + waited_s
-        while len(self._run_ns) > MOST_THREADS:
-            del self._run_ns[next(iter(self._run_ns))]
+            self._wait_for_disk(key, watching.disk_ns.get(thread.tid))
+        for known in (self._run_ns, self._disk_ns):
+            while len(known) > MOST_THREADS:
+                del known[next(iter(known))]
+
+    def _wait_for_disk(self, key: tuple[int, int], disk_ns: int | None) -> None:
+        """`disk_ns`: what the thread had waited since its birth."""
+        if disk_ns is None:
+            return
+        before_ns = self._disk_ns.pop(key, disk_ns if key[1] == self._root else 0)
+        self._disk_ns[key] = disk_ns
+        self.disk_s = (self.disk_s or 0.0) + max(0, disk_ns - before_ns) / 1e9
 
     @property
     def seen_s(self) -> float:

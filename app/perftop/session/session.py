@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
+import numpy as np
+
 from perfprobe import wire
 from perftop.base.arrays import Bools
 from perftop.base.times import length
@@ -24,6 +26,7 @@ from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
 from perftop.session import marks
+from perftop.session.busy_cpus import BusyCpus
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import Interval, Span, Tasks, nothing
@@ -89,6 +92,7 @@ class Session:
         )
         self._losses, self.run_times = Losses([*self.position]), RunTimes([*self.position])
         self.accounts = False
+        self.busy_cpus = BusyCpus()
         """Whether losses and the times of tasks are added up."""
         self.lost = 0
         self.late = 0
@@ -248,6 +252,7 @@ class Session:
         self.distribution = Distribution(self.shown)
         cpus, times = [*self.position], self.run_times
         self._losses, self.run_times = Losses(cpus), RunTimes(cpus)
+        self.busy_cpus = BusyCpus()
         self.run_times.root = times.root
         self.frames, self.suspect_samples = min(self.frames, 1), 0
 
@@ -312,6 +317,8 @@ class Session:
     def _lose(self, sample: Sample, since_ns: int, *, told: bool) -> None:
         """`told`: there is a new look at who runs."""
         losses, now_ns, watching = self._losses, self.now_ns, self.neighbours.watching
+        util = np.where(self.online, sample.values["util"], np.nan)[self.shown]
+        self.busy_cpus.take(util, (now_ns - since_ns) / 1e9, self.look)
         begun_ns = self.run.start_ns
         waited_s = self.run_times.of_all(self.look, begun_ns, now_ns) if told else 0.0
         run_s = None

@@ -110,6 +110,8 @@ class AroundApp(PerfTopApp):
         self._take([message])
         session = self._session
         if session is not None:
+            if not session.accounts:
+                session.account()
             measurement.take(session, message)
             for note in self._notes.due(session.now_ns, over=measurement.bracket.closed):
                 self._apply(session, note)

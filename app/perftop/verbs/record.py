@@ -206,6 +206,7 @@ class _Command:
     def early(self, message: wire.Message) -> bool:
         if isinstance(message, wire.Hello):
             self._session = Session(message)
+            self._session.account()
         return self.measurement.early(message)
 
     def take(self, message: wire.Frame | wire.Note) -> None:

@@ -105,3 +105,8 @@ def hiding(root: Path) -> str:
     groups = {*status(root, "Gid")[-1:], *status(root, "Groups")}
     ours = given.get("gid", "0") in groups and level not in {"ptraceable", "4"}
     return "" if ours or level in {"off", "0"} else level
+
+
+def accounts_delays(root: Path) -> bool:
+    """Whether the kernel accounts for how long tasks wait for a disk."""
+    return (files.text(f"{root}/proc/sys/kernel/task_delayacct") or "").strip() == "1"

@@ -22,7 +22,15 @@ from typing import Any
 
 from perfprobe.cpu import files
 from perfprobe.kernel import access
-from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, numbers, opened, parse
+from perfprobe.kernel.process_stat import (
+    LIMIT,
+    TICK_NS,
+    Stat,
+    disk_ns,
+    numbers,
+    opened,
+    parse,
+)
 from perfprobe.kernel.process_tree import Family
 from perfprobe.kernel.task_waits import MOST_STATUS, switches, times
 from perfprobe.native.errors import Unavailable
@@ -49,6 +57,7 @@ class Watch:
         self._proc = f"{root}/proc"
         self._pid = wanted_pid(text)
         self._start = None if self._pid is None else self._birth(root, self._pid)
+        self._delays = access.accounts_delays(root)
         self._family = None
         if tree:
             if self._pid is None or self._start is None:
@@ -94,15 +103,17 @@ class Watch:
             return None
         everyone = due >= len(self._threads)
         self._told_ns = now_ns if everyone else self._told_ns + due * LOOK_NS
-        told = {}
+        told, disk = {}, {}
         for tid in list(islice(self._threads, due)):
             thread = self._threads.pop(tid)
             if found := thread.look():
                 told[tid] = found
                 self._threads[tid] = thread
+                if self._delays and thread.disk_ns is not None:
+                    disk[tid] = thread.disk_ns
             else:
                 thread.close()
-        return {"threads": told, "more": self._more}
+        return {"threads": told, "more": self._more} | ({"disk": disk} if disk else {})
 
     def close(self) -> None:
         self._follow({})
@@ -159,6 +170,9 @@ class Watch:
         hidden = access.hidden_tasks(root)
         if hidden and self._pid is None:
             found.append(Missing("watch", hidden.why, hidden.fix))
+        if not self._delays:
+            why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
+            found.append(Missing("disk_wait", why, "sysctl kernel.task_delayacct=1"))
         if not self._waits():
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
             found.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
@@ -189,6 +203,8 @@ class _Thread:
 
     def __init__(self, path: str, pid: int) -> None:
         self._pid = pid
+        self.disk_ns: int | None = None
+        """How long it had waited for a disk at the last look."""
         self._files = {"stat": opened(f"{path}/stat")}
         for name in FILES[1:]:
             with suppress(OSError):
@@ -196,9 +212,11 @@ class _Thread:
 
     def look(self) -> list[Any] | None:
         """The thread's entry in the record; None: it has ended."""
-        stat = parse(self._read("stat", LIMIT))
+        data = self._read("stat", LIMIT)
+        stat = parse(data)
         if stat is None:
             return None
+        self.disk_ns = disk_ns(data)
         run_ns, wait_ns = times(self._read("schedstat", LIMIT)) or (stat.ticks * TICK_NS, None)
         switched = switches(self._read("status", MOST_STATUS))
         return [self._pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]

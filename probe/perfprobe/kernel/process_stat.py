@@ -44,6 +44,13 @@ def parse(data: bytes) -> Stat | None:
     return Stat(comm, ticks, threads, start, cpu, parent)
 
 
+def disk_ns(data: bytes) -> int | None:
+    """Ns that a task has waited for a disk, of its stat file: the 42nd field, in clock ticks. 0
+    where the kernel does not account for it (`access.accounts_delays`)."""
+    fields = data[data.rfind(b")") + 1 :].split(None, 40)
+    return int(fields[39]) * TICK_NS if len(fields) > 39 and fields[39].isdigit() else None
+
+
 def numbers(directory: str) -> Iterator[list[str]]:
     """Yields entries that are PIDs or thread ids, a batch at a time; each takes the kernel 1 us."""
     with suppress(OSError), os.scandir(directory) as entries:

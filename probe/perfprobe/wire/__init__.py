@@ -185,7 +185,8 @@ As for a row that was not read, the next delta covers the whole span.
   wait_ns, voluntary, involuntary]}, "more"}. It lists the threads of the watched job that were
   looked at since the previous frame: the CPU where each last ran, and, cumulative, how long it has
   run and waited to run, and how often it gave up the CPU and lost it. Any of the last three may be
-  null. `more` is the number of threads beyond those that can be followed.
+  null. `more` is the number of threads beyond those that can be followed. Where the kernel accounts
+  for it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
 - `command`: the same of a command that was started to be measured, with its children, where hello's
   `watch` is another job.
 

@@ -47,6 +47,18 @@ def test_a_record_counts_once() -> None:
     assert job.footprint.seen_s == pytest.approx(0.05)
 
 
+def test_waiting_for_a_disk_is_that_of_the_command_since_its_start() -> None:
+    job = Job()
+    assert job.look((ROOT, ROOT, 0, 30)).disk_s is None
+    for disk_ms in ({ROOT: 500}, {ROOT: 700, 101: 90}):
+        job.now_ns += 100 * MS
+        threads = {str(tid): [tid, "job", 0, 40 * MS, 0, 0, 0] for tid in disk_ms}
+        disk = {str(tid): ms * MS for tid, ms in disk_ms.items()} | {"x": 1, "7": -1}
+        job.watching.take({"watched": {"threads": threads, "disk": disk}}, job.now_ns)
+        job.footprint.take(job.watching, job.now_ns)
+    assert job.footprint.disk_s == pytest.approx(0.2 + 0.09)
+
+
 def test_who_was_not_told_of_for_long_is_no_stranger() -> None:
     """Frames were lost; the watched threads are forgotten sooner than what they ran."""
     job = Job()

@@ -156,7 +156,7 @@ def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
         return ["".join(c for c in line if not (c.isdigit() or c in " .")) for line in said]
 
     assert fixed(lines) == fixed(told.stderr.splitlines())
-    assert "sh -c 'echo out; exit 3': status 3" in lines
+    assert any(line.startswith("exit status 3") for line in lines)
     assert [line.split()[:2] for line in lines if line.split()[1:2] == ["min"]] == [
         [name, "min"] for name in ("0", "1", "2", "3", "0,2", "1,3")
     ]
@@ -242,7 +242,7 @@ def test_no_room_left_does_not_stop_it(tmp_path: Path) -> None:
     assert done.returncode == 1
     full, *summary = done.stderr.splitlines()
     assert full.startswith("perftop: cannot go on recording: File too large; ")
-    assert "sleep 0.5: status 0" in summary
+    assert any(line.startswith("exit status 0") for line in summary)
     assert summary[-1].startswith("own cost ")
     assert list(notes(path, ended=False)) == ["run-start"]
 

@@ -75,6 +75,20 @@ def test_what_can_be_no_name(text: str) -> None:
         job_threads.wanted_pid(text)
 
 
+def test_waiting_for_a_disk_is_told_where_the_kernel_accounts_for_it(tmp_path: Path) -> None:
+    process(tmp_path, 7)
+    thread(tmp_path, 7, 7)
+    stat = (tmp_path / "proc/7/task/7/stat").read_text()
+    fields = stat.rpartition(")")[2].split()
+    fields[39] = "250"
+    trees.put(tmp_path, "proc/7/task/7/stat", f"7 (job) {' '.join(fields)}\n")
+    assert "disk" not in scan(Watch(tmp_path, "7"), tmp_path).take(S)["watched"]
+    trees.put(tmp_path, "proc/sys/kernel/task_delayacct", "1\n")
+    watched = scan(Watch(tmp_path, "7"), tmp_path)
+    assert watched.missing == []
+    assert watched.take(S)["watched"]["disk"] == {"7": 250 * process_stat.TICK_NS}
+
+
 def test_a_name_that_nothing_has_is_told_with_one_that_is_like_it(tmp_path: Path) -> None:
     process(tmp_path, 7, "postgres")
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
@@ -105,7 +119,7 @@ def test_of_a_pid_its_threads_and_nobody_elses(tmp_path: Path) -> None:
     assert watched.take(S) == {"watched": {"threads": threads, "more": 0}}
     thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
     assert watched.take(2 * S)["watched"]["threads"]["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
-    assert watched.missing == []
+    assert [m.what for m in watched.missing] == ["disk_wait"]
     watched.close()
 
 
@@ -145,7 +159,7 @@ def test_a_pid_that_is_nobodys(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/self/mountinfo", hidden)
     with pytest.raises(Unavailable, match=r"no process 4711 · .* hidepid=invisible"):
         Watch(tmp_path, "4711")
-    assert [m.what for m in Watch(tmp_path, "job").missing] == ["watch"]
+    assert [m.what for m in Watch(tmp_path, "job").missing] == ["watch", "disk_wait"]
 
 
 # --- how many ------------------------------------------------------------------------------------
@@ -205,7 +219,7 @@ def test_a_kernel_that_does_not_account_waits(tmp_path: Path, said: str | None) 
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     threads = watched.take(S)["watched"]["threads"]
     assert threads == {"10": [10, "job", 0, 25 * process_stat.TICK_NS, None, 3, 4]}
-    assert [(m.what, "schedstat" in m.why) for m in watched.missing] == [("wait", True)]
+    assert [(m.what, "schedstat" in m.why) for m in watched.missing[1:]] == [("wait", True)]
     watched.close()
 
 
