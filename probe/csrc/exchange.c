@@ -17,10 +17,12 @@ struct table {
     uint64_t seen;                        /* written by the answerer in its turn */
     _Alignas(LINE) uint64_t end_ns;       /* CLOCK_MONOTONIC; constant, like the CPU */
     int cpu;
-    int rc; /* written by the answerer at its end */
+    struct pp_cpu_mask mask; /* of that CPU alone */
+    int rc;                  /* written by the answerer at its end */
 };
 
 static const uint64_t OVER = UINT64_MAX;
+static const uint64_t PLACING = UINT64_MAX - 1; /* the answerer is not on its CPU yet */
 
 /* Waits until it is that turn. False: the exchange is over, or the time is up: the other thread may
  * not get to run. */
@@ -41,8 +43,14 @@ static bool awaited(struct table *table, uint64_t turn)
 static void *answer(void *arg)
 {
     struct table *table = arg;
-    int cpu = sched_getcpu();
+    int cpu;
 
+    table->rc = -pthread_setaffinity_np(pthread_self(), sizeof table->mask,
+                                        (cpu_set_t *)&table->mask);
+    pp_store_release(&table->turn, table->rc ? OVER : 0);
+    if (table->rc)
+        return NULL;
+    cpu = sched_getcpu();
     for (uint64_t turn = 1; awaited(table, turn); turn += 2) {
         table->seen = pp_rdtsc();
         pp_store_release(&table->turn, turn + 1);
@@ -51,35 +59,20 @@ static void *answer(void *arg)
     return NULL;
 }
 
-static int start(struct table *table, pthread_t *thread)
-{
-    struct pp_cpu_mask mask;
-    pthread_attr_t attr;
-    int rc = pp_cpu_only(table->cpu, &mask);
-
-    if (rc)
-        return rc;
-    rc = pthread_attr_init(&attr);
-    if (rc)
-        return -rc;
-    rc = pthread_attr_setaffinity_np(&attr, sizeof mask, (cpu_set_t *)&mask);
-    if (rc == 0)
-        rc = pthread_create(thread, &attr, answer, table);
-    pthread_attr_destroy(&attr);
-    return -rc;
-}
-
 int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out)
 {
-    struct table table = {.end_ns = pp_clock_ns(CLOCK_MONOTONIC) + limit_ns, .cpu = cpu};
+    struct table table = {
+        .turn = PLACING, .end_ns = pp_clock_ns(CLOCK_MONOTONIC) + limit_ns, .cpu = cpu};
     int here = sched_getcpu(), rc;
     pthread_t thread;
     uint32_t done = 0;
 
-    rc = start(&table, &thread);
+    rc = pp_cpu_only(cpu, &table.mask);
+    if (rc == 0)
+        rc = -pthread_create(&thread, NULL, answer, &table);
     if (rc)
         return rc;
-    for (uint64_t turn = 1; done < n; turn += 2) {
+    for (uint64_t turn = 1; awaited(&table, turn - 1) && done < n; turn += 2) {
         out[done].sent = pp_rdtsc();
         pp_store_release(&table.turn, turn);
         if (!awaited(&table, turn + 1))
