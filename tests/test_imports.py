@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "verbs/fleet": "base process session recording output wire",
     "verbs": "base docs process samples session recording output verbs/ramp wire"
     " perfprobe.stream_options",
-    "perftop": "base process tui verbs perfprobe.stream_options",
+    "perftop": "base docs process tui verbs perfprobe.stream_options",
     # --- perfprobe
     "wire": "",
     "cpu": "wire",

@@ -107,6 +107,18 @@ class DefaultConfig(argparse.Action):
         parser.exit()
 
 
+class PrintCompletion(argparse.Action):
+    """Prints the completion script of a shell."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
+    ) -> None:
+        from perftop.docs import completion
+
+        print(completion.script(str(shell), parser), end="", flush=True)
+        parser.exit()
+
+
 def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     """The arguments of perftop, and the command after `--`; None without `--`."""
     if "--" not in arguments:

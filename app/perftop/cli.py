@@ -22,6 +22,7 @@ from perftop.arguments import (
     RECORDED,
     SCRAPED,
     DefaultConfig,
+    PrintCompletion,
     Version,
     attached,
     check_command,
@@ -59,8 +60,9 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 def main(argv: list[str] | None = None) -> int:
     arguments, command = split(list(sys.argv[1:] if argv is None else argv))
-    general = {"-h", "--help", "--version", "-V", "--default-config"}
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in general):
+    general = {"-h", "--help", "--version", "-V", "--default-config", "--print-completion"}
+    first = arguments[0].partition("=")[0] if arguments else ""
+    if not arguments or (first.startswith("-") and first not in general):
         arguments.insert(0, "live")
     if sys.stdout is None:
         complain("stdout is closed: there is nowhere to write to")
@@ -106,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--default-config", action=DefaultConfig, nargs=0, help="print a config file to begin with"
     )
+    parser.add_argument(
+        "--print-completion", action=PrintCompletion, choices=("bash", "zsh", "fish"),
+        help="print a script that completes perftop's words in this shell",
+    )  # fmt: skip
     parser.set_defaults(runs=False)
     verbs = parser.add_subparsers(required=True, metavar="VERB", title="verbs")
     machine = machine_verbs.machine_options()

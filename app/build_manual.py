@@ -1,0 +1,45 @@
+"""The build_py of perftop: also writes man pages and completion scripts, which the wheel installs
+below share/. `[tool.setuptools.cmdclass]` names it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from setuptools.command import build_py as setuptools_build_py
+
+ROOT = Path(__file__).parent.parent
+COMPLETIONS = {
+    "bash": "share/bash-completion/completions/perftop",
+    "zsh": "share/zsh/site-functions/_perftop",
+    "fish": "share/fish/vendor_completions.d/perftop.fish",
+}
+
+
+def files(version: str, date: str) -> dict[str, str]:
+    """The text of each file, by its path below the prefix. Needs nothing but the sources."""
+    sys.path[:0] = [str(ROOT / "app"), str(ROOT / "probe")]
+    from perftop import cli
+    from perftop.docs import completion, man
+
+    parser = cli._parser()  # noqa: SLF001 - no other module needs it
+    pages = man.manual(parser, version, date).items()
+    found = {f"share/man/man{name[-1]}/{name}": text for name, text in pages}
+    return found | {path: completion.script(shell, parser) for shell, path in COMPLETIONS.items()}
+
+
+class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name for it
+    def run(self) -> None:
+        super().run()
+        built = self.get_finalized_command("build").build_base
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+        date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
+        data = []
+        for path, text in files(self.distribution.get_version(), date).items():
+            written = Path(built, path)
+            written.parent.mkdir(parents=True, exist_ok=True)
+            written.write_text(text, encoding="utf-8")
+            data.append((os.path.dirname(path), [os.path.relpath(written)]))  # noqa: PTH120
+        self.distribution.data_files = data

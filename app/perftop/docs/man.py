@@ -1,0 +1,176 @@
+"""Man pages, made from the parser and the pages of `perftop help`: perftop(1), one of each verb,
+and one of each page in section 7. `app/build_manual.py` writes them when a wheel is built."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+
+from perftop.docs.command_line import Option, Verb, verbs
+from perftop.docs.page import Block, Page, cells, linkless, read, topics
+
+ENVIRONMENT = (
+    ("NO_COLOR", "no colours, on the screen and in text"),
+    ("PAGER", "shows the pages of `perftop help`"),
+    ("XDG_CONFIG_HOME", "below it lies `perftop/config.toml`; default: `~/.config`"),
+    ("XDG_STATE_HOME", "below it lies `perftop/greeted`; default: `~/.local/state`"),
+)
+
+
+def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
+    """The text of each man page, by the name of its file."""
+    main, *rest = verbs(parser)
+    pages = [read(topic) for topic in topics()]
+    found = {"perftop.1": _main(main, rest, pages, parser.description or "")}
+    for verb in rest:
+        found[f"perftop-{verb.name}.1"] = _verb(verb, pages)
+    for page in pages:
+        found[f"perftop-{page.topic}.7"] = _topic(page)
+    return {
+        name: _ascii("\n".join(["'\\\" t", _head(name, version, date), *_tidy(lines), ""]))
+        for name, lines in found.items()
+    }
+
+
+def _tidy(lines: list[str]) -> Iterator[str]:
+    """Without requests for a gap where there is one already."""
+    gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
+    for before, line, after in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
+        if line != ".PP" or not (before.startswith(gap) or after.startswith((".TP", ".TS", ".IP"))):
+            yield line
+
+
+def _ascii(text: str) -> str:
+    """Other characters by their numbers: without them no encoding has to be known."""
+    return "".join(sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
+
+
+def _head(name: str, version: str, date: str) -> str:
+    title, _, section = name.rpartition(".")
+    heading = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
+    return f"{heading}\n.nh\n.ad l"
+
+
+def _main(main: Verb, rest: list[Verb], pages: list[Page], description: str) -> list[str]:
+    lines = [*_name("perftop", "live counters of Linux CPUs: clock, halts, SMT states, lost time")]
+    lines += [".SH SYNOPSIS", *_synopsis(main), ".SH DESCRIPTION", *_text(description)]
+    lines += _text(main.epilog, apart=True)
+    lines += [".SH VERBS"]
+    for verb in rest:
+        lines += [".TP", f".BR perftop\\-{_escaped(verb.name)} (1)", *_text(verb.help)]
+    lines += [".SH OPTIONS", *_options(main.options), ".SH PAGES"]
+    for page in pages:
+        lines += [".TP", f".BR perftop\\-{page.topic} (7)", *_text(page.title)]
+    lines += [".SH ENVIRONMENT"]
+    for name, text in ENVIRONMENT:
+        lines += [".TP", f".B {name}", *_text(text)]
+    return lines
+
+
+def _verb(verb: Verb, pages: list[Page]) -> list[str]:
+    named = [page for page in pages if any(_names(verb.name, block) for block in page.blocks)]
+    lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
+    lines += [".SH DESCRIPTION", *_text(_sentence(verb.description or verb.help))]
+    lines += _text(verb.epilog, apart=True)
+    lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
+    also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
+    lines += [".SH SEE ALSO", *(f".BR {each}{',' * (each != also[-1])}" for each in also)]
+    return lines
+
+
+def _names(verb: str, block: Block) -> bool:
+    return any(re.search(rf"\bperftop {verb}\b", line) for line in block.lines)
+
+
+def _topic(page: Page) -> list[str]:
+    lines = [*_name(f"perftop-{page.topic}", page.title)]
+    lines.append(".SH DESCRIPTION")
+    for block in page.blocks:
+        lines += _block(block)
+    return [*lines, ".SH SEE ALSO", ".BR perftop (1)"]
+
+
+def _name(name: str, text: str) -> list[str]:
+    return [".SH NAME", f"{_escaped(name)} \\- {_inline(text)}"]
+
+
+def _synopsis(verb: Verb) -> list[str]:
+    """The usage; options keep together with their values."""
+    parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", verb.usage)
+    kept = [_escaped(part).replace(" ", "\\~") for part in parts]
+    tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.runs else []
+    bold = f"perftop {verb.name}".split()
+    words = [f"\\fB{word}\\fR" for word in bold] + kept[len(bold) :] + tail
+    return [" ".join(words)]
+
+
+def _options(options: Iterable[Option]) -> list[str]:
+    lines = []
+    for option in options:
+        value = f" \\fI{_escaped(option.metavar)}\\fR" if option.metavar else ""
+        names = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in option.names)
+        lines += [".TP", (names + value).strip(), *_text(option.help or "The choice.")]
+    return lines
+
+
+def _block(block: Block) -> list[str]:
+    text = block.lines[0]
+    if block.kind == "heading":
+        return [f".SH {_inline(text)}" if block.level == 2 else f".SS {_inline(text)}"]
+    if block.kind == "code":
+        return [".PP", ".RS 4", ".nf", *map(_line, block.lines), ".fi", ".RE"]
+    if block.kind == "item":
+        return [".IP \\(bu 2", _line(_inline(text), escaped=True)]
+    if block.kind == "table":
+        return _table([cells(row) for row in block.lines])
+    return [".PP", _line(_inline(text), escaped=True)]
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    """Two columns become tagged paragraphs, more a table of tbl(1)."""
+    if len(rows[0]) == 2:
+        lines = [".PP"]
+        for name, text in rows[1:]:
+            lines += [".TP", _line(_inline(name), escaped=True)]
+            lines.append(_line(_inline(text), escaped=True) or "\\&")
+        return lines
+    columns = len(rows[0])
+    lines = [".PP", ".TS", "tab(@);", " ".join(["lb"] * columns)]
+    lines.append(" ".join(["lx"] * columns) + ".")
+    for at, row in enumerate(rows):
+        if at == 0:
+            lines.append("@".join(map(_inline, row)))
+        else:
+            lines.append(
+                "@".join(f"T{{\n{_line(_inline(cell), escaped=True)}\nT}}" for cell in row)
+            )
+    return [*lines, ".TE"]
+
+
+def _text(text: str, *, apart: bool = False) -> list[str]:
+    """A paragraph; `apart`: with a gap before it."""
+    words = " ".join(text.replace("%%", "%").split())
+    return [*([".PP"] * apart), _line(_inline(words), escaped=True)] if words else []
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text and not text.endswith(".") else text
+
+
+def _inline(text: str) -> str:
+    """`code` and **strong** become bold, *emphasis* italic."""
+    text = _escaped(linkless(text))
+    text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
+    text = re.sub(r"\*\*([^*]*)\*\*", r"\\fB\1\\fR", text)
+    return re.sub(r"\*([^*\s][^*]*)\*", r"\\fI\1\\fR", text)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
+
+
+def _line(text: str, *, escaped: bool = False) -> str:
+    """A line of text that begins no request."""
+    shown = text if escaped else _escaped(text)
+    return f"\\&{shown}" if shown.startswith((".", "'")) else shown

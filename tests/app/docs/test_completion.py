@@ -1,0 +1,88 @@
+"""Completion knows all names, and shells take the scripts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from roots import ROOT
+
+from perfprobe import stream_options
+from perfprobe.sources.sim.spec import SCENARIOS
+from perftop import cli
+from perftop.docs import completion
+from perftop.docs.command_line import names, verbs
+from perftop.output.export.fields import MEASURES
+from perftop.samples.episode import KINDS
+
+TRIED = {
+    "perftop sta": "stat",
+    "perftop --pr": "--print-completion",
+    "perftop --sou": "--source",
+    "perftop stat --source sim:tu": "sim:turbo-drop",
+    "perftop export x --metrics util,bus": "util,busy_hz",
+    "perftop demo gu": "guest",
+    "perftop help gl": "glossary",
+    "perftop stat -- ech": "echo",
+    "perftop export --format p": "parquet",
+    "perftop replay README.m": "README.md",
+    "perftop stat -i ": "",
+}
+"""What is typed, and the one word it becomes."""
+
+
+def test_names_are_complete() -> None:
+    assert set(names("numbers", "key")) == {f.key for f in MEASURES if f.kind != "count"} - {
+        "counted"
+    }
+    assert set(names("episodes", "kind")) == set(KINDS)
+    assert set(names("sim", "scenario")) == set(SCENARIOS)
+    assert set(names("sources", "method")) == {*stream_options.METHODS, "single"}
+
+
+def test_every_option_stands_in_every_script() -> None:
+    scripts = {shell: completion.script(shell, cli._parser()) for shell in completion.SHELLS}
+    for verb in verbs(cli._parser()):
+        for option in verb.options:
+            for shell, text in scripts.items():
+                for name in option.names:
+                    shown = name
+                    if shell == "fish":
+                        shown = f"-l {name[2:]} " if name.startswith("--") else f"-s {name[1:]} "
+                    assert shown in text, (shell, verb.name, name)
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_shells_complete(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    text = completion.script(shell, cli._parser())
+    if shell == "zsh":  # completes in an interactive shell only; at least it must parse
+        subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=60)
+        return
+    given = text + _ASK[shell] + "\n".join(f"ask '{typed}'" for typed in TRIED)
+    subprocess.run([shell], input=given, text=True, check=True, timeout=60, cwd=ROOT)
+    assert capfd.readouterr().out.splitlines() == [f"[{word}]" for word in TRIED.values()]
+
+
+_ASK = {
+    "bash": """
+ask() {
+  COMP_LINE="$1" COMP_POINT=${#1}
+  read -ra COMP_WORDS <<<"$1"
+  [[ $1 == *" " ]] && COMP_WORDS+=("")
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_WORDBREAKS=
+  compopt() { :; }
+  _perftop
+  echo "[${COMPREPLY[*]}]"
+}
+""",
+    "fish": """
+function ask
+    set -l found (complete -C $argv[1] | string replace -r '\\t.*' '')
+    echo "[$found]"
+end
+""",
+}
+"""Tells what a shell makes of a line that is typed."""

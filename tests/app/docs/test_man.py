@@ -1,0 +1,64 @@
+"""Man pages: one of each verb and of each page, and what reads them has nothing to say."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from roots import ROOT
+
+from perftop import cli
+from perftop.docs import man
+from perftop.docs.command_line import verbs
+from perftop.docs.page import Page, blocks, topics
+
+PAGES = man.manual(cli._parser(), "1.2.3", "2026-11-23")
+
+
+def test_every_verb_and_page_has_one() -> None:
+    found = {f"perftop-{verb.name}.1" for verb in verbs(cli._parser())[1:]}
+    found |= {f"perftop-{topic}.7" for topic in topics()} | {"perftop.1"}
+    assert set(PAGES) == found
+
+
+def test_every_option_is_explained() -> None:
+    for verb in verbs(cli._parser()):
+        text = PAGES[f"perftop-{verb.name}.1" if verb.name else "perftop.1"]
+        for option in verb.options:
+            for name in option.names:
+                assert f"\\fB{name.replace('-', chr(92) + '-')}\\fR" in text, (verb.name, name)
+
+
+def test_words_become_requests() -> None:
+    text = "# Title\n\n.dot `a-b` **c** …\n\n- one\n\n| a | b |\n|---|---|\n| `x` | y |\n"
+    page = Page("topic", "Title", tuple(blocks(text))[1:])
+    assert man._topic(page)[3:-2] == [
+        ".PP", "\\&.dot \\fBa\\-b\\fR \\fBc\\fR ...", ".IP \\(bu 2", "one",
+        ".PP", ".TP", "\\fBx\\fR", "y",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", ["mandoc -Tlint -W warning", "groff -man -t -wall -z -Tutf8"])
+def test_readers_find_no_fault(reader: str, tmp_path: Path) -> None:
+    words = reader.split()
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"no {words[0]} here")
+    for name, text in PAGES.items():
+        assert text.isascii()
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [*words, *sorted(PAGES)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "break" not in line]
+    assert not said  # a long name in a narrow column of a table is no fault
+
+
+def test_the_command_line_is_known_without_libraries() -> None:
+    """Wheels are built where only setuptools and cffi are."""
+    code = "from perftop import cli; cli._parser()"
+    paths = [str(ROOT / "app"), str(ROOT / "probe")]
+    given = f"import sys; sys.path[:0] = {paths!r}; {code}"
+    subprocess.run([sys.executable, "-S", "-c", given], check=True, timeout=60)
