@@ -33,7 +33,7 @@ def files(version: str, date: str) -> dict[str, str]:
 class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name for it
     def run(self) -> None:
         super().run()
-        built = self.get_finalized_command("build").build_base
+        built = Path(self.build_lib).parent
         epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
         date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
         data = []

@@ -88,7 +88,8 @@ _KNOWN: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
 
 
 def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
-    options, positionals = [], []
+    options: list[Option] = []
+    positionals: list[Option] = []
     for action in parser._actions:  # noqa: SLF001
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             continue
