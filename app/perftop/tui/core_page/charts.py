@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perftop.base.arrays import Bools
+from perftop.base.arrays import Bools, Floats
 from perftop.draw import areas, charts, curves
 from perftop.draw.strips import Run
 from perftop.samples.metrics import METRICS
@@ -19,7 +19,7 @@ from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.shared.trouble import number
+from perftop.tui.shared.trouble import loser, number
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that
@@ -162,7 +162,7 @@ class Charts:
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
         key, tall, metric = panel.key, panel.tall, METRICS[panel.key]
-        values = self.track.of(key).T if panel.strips > 1 else self.track.core(key)[None]
+        values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
         if key in _ENDS:
             held = self.scales.tops.get(key)
@@ -185,6 +185,14 @@ class Charts:
                     label = f"{metric.label} {scale.removeprefix('0-')}"
                 labels.append(label)
         return labels, cells
+
+    def _one(self, key: str) -> Floats:
+        """What the core has of a number: that of the CPU which loses some now, as in the overview,
+        else the busiest CPU's or the worst."""
+        scene, now_ns = self.scene, self.scene.interval.time_ns
+        running = [episode for episode in scene.episodes if going(episode, now_ns)]
+        at = loser(scene.place.cpus, running, key)
+        return self.track.core(key) if at is None else self.track.of(key)[:, at]
 
     def _grounded(self, cells: areas.Cells, known: Bools) -> areas.Cells:
         """The chart with a faint floor where its value is known to be 0; unknown ones are blank."""

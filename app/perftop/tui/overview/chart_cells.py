@@ -16,10 +16,11 @@ from perftop.samples.episode import Episode
 from perftop.session.session import Session
 from perftop.tui.overview import chart_past
 from perftop.tui.overview.chart_past import Past
-from perftop.tui.overview.chart_units import Unit, busier, losing, lost
+from perftop.tui.overview.chart_units import Unit, busier, lost
 from perftop.tui.shared.column_ring import Lookup
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.trouble import loser
 
 _FLOOR_HZ = 0.5e9
 """The floor of a clock's scale is a multiple of this."""
@@ -170,7 +171,7 @@ class Drawing:
         self, drawn: list[Drawn], episodes: Sequence[Episode], rows: int, look: Look
     ) -> None:
         running = [e for e in episodes if going(e, self.past.span.now_ns)]
-        lost_by = (losing(unit, running) for unit in self._units)
+        lost_by = (loser(unit.cpus, running, "ipc") for unit in self._units)
         of = [mine if at is None else mine[at : at + 1]
               for mine, at in zip(self._of, lost_by, strict=True)]  # fmt: skip
         values = busier(self.past.of("ipc"), self.past.of("util"), of)

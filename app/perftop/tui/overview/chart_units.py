@@ -3,7 +3,7 @@ what is told of a unit in one interval."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
@@ -22,7 +22,7 @@ from perftop.tui.panels.who import runners
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import AWAKE, Sheet, busiest
-from perftop.tui.shared.trouble import OF_CPU, number
+from perftop.tui.shared.trouble import OF_CPU, loser, number
 
 _NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
 """Numbers that have charts."""
@@ -115,8 +115,8 @@ class Moment:
         names = frozenset(filter(None, map(lost, own)))
         shares = self._states(unit) if states else self._account(row)
         dropped = bool(self._sheet.dropped[unit.at]) or "clock" in map(lost, self.going(unit))
-        loser = next((e for e in own if lost(e) == "IPC"), None)
-        lowered = losing(unit, own)
+        lowers = next((e for e in own if lost(e) == "IPC"), None)
+        lowered = loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
         hz, ipc = (
             nan if interval.resting[at] else float(interval.values[key][at])
@@ -129,7 +129,7 @@ class Moment:
             [name for _, name in tasks], hz,
             float(self._sheet.ceiling[unit.at]),
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            ipc, _sign(loser), online, self._off(unit),
+            ipc, _sign(lowers), online, self._off(unit),
             self._busy(row) < AWAKE, chosen, self._clock,
         )  # fmt: skip
 
@@ -179,12 +179,6 @@ class Moment:
             name for name, key in keys.items()
             if columns.doubted(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
-
-
-def losing(unit: Unit, episodes: Iterable[Episode]) -> int | None:
-    """Index of the CPU of the unit whose IPC these episodes lower; None if there is none."""
-    hit = {cpu for episode in episodes if lost(episode) == "IPC" for cpu in episode.cpus}
-    return next((i for i, cpu in enumerate(unit.cpus) if cpu in hit), None)
 
 
 def _sign(episode: Episode | None) -> Run:

@@ -40,6 +40,12 @@ def number(episode: Episode) -> str:
     return LOST.get(episode.cause if episode.kind == "neighbour" else episode.kind, "")
 
 
+def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
+    """Index of the first of these CPUs whose number these episodes make worse; None: of none."""
+    hit = {cpu for episode in episodes if number(episode) == key for cpu in episode.cpus}
+    return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """What runs on some CPUs."""

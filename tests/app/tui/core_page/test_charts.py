@@ -242,3 +242,16 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
 def test_without_a_ceiling_there_is_no_mark() -> None:
     no_ceiling = charts(*lived(Walk(cores=1, ceiling_hz=None)))
     assert theme.STEP not in strips.text(no_ceiling.foot()[0])
+
+
+def test_the_ipc_of_a_core_is_that_of_the_thread_that_loses() -> None:
+    """The thread that takes is busier and has another IPC."""
+    machine = Machine(cores=1, does={0: Does(0.95, ipc=1.5), 1: Does(1.0, ipc=0.5)})
+    session, interval = lived(machine)
+    session.detector.running.clear()
+    of = charts(session, interval)
+    assert np.nanmax(of._one("ipc")) == pytest.approx(0.5)
+    loss = Episode("neighbour", [0], 2 * SECOND, None, 0.3, "sibling")
+    session.detector.running.append(loss)
+    of = charts(session, interval)
+    assert np.nanmin(of._one("ipc")) == pytest.approx(1.5)
