@@ -33,6 +33,8 @@ def files(version: str, date: str) -> dict[str, str]:
 class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name for it
     def run(self) -> None:
         super().run()
+        if self.editable_mode:
+            return
         built = Path(self.build_lib).parent
         epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
         date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
