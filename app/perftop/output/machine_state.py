@@ -13,8 +13,9 @@ from perftop.base.text import ranges, safe
 from perftop.output.stat_json import Line, number
 from perftop.session.session import Session
 
-MOST = 60
-"""Characters of a value that comes from outside."""
+MOST, MOST_VALUE = 60, 200
+"""Characters of a value that is shown, and of one that is kept."""
+MOST_SETTINGS = 64
 EQUAL = 0.002
 """Share by which numbers may differ and still be the same: a gauge's mean is rounded."""
 
@@ -40,9 +41,11 @@ STATES: dict[str, State] = {
         State("power_limit_w", "power limit PL1", _watts),
         State("power_limit2_w", "power limit PL2", _watts),
         State("turbo", "turbo"),
+        State("governor", "governor"),
+        State("energy_performance_preference", "energy preference"),
         State("max_perf_pct", "clock limit", lambda value: f"{value:g} %"),
         State("max_hz", "highest clock", _hz),
-        State("hwp_epp", "energy preference"),
+        State("hwp_epp", "EPP"),
         State("cpus", "CPUs"),
         State("selected", "CPUs looked at"),
         State("smt", "SMT"),
@@ -98,9 +101,15 @@ def state(session: Session) -> Line:
         "selected": "all" if selected is None else ranges(selected),
         "packages": len(hello.packages), "source": hello.source,
         "base_hz": None if hello.base_hz is None else number(hello.base_hz.hz),
-        "sample_s": hello.sample_ns / 1e9, **_gauges(session),
+        "sample_s": hello.sample_ns / 1e9, **_settings(hello.settings), **_gauges(session),
     }  # fmt: skip
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _settings(told: dict[str, str]) -> Line:
+    """They come from outside."""
+    some = list(told.items())[:MOST_SETTINGS]
+    return {safe(key, MOST): safe(value, MOST_VALUE) for key, value in some}
 
 
 def _gauges(session: Session) -> Line:

@@ -149,6 +149,8 @@ class Hello:
     turbo: list[Turbo] = field(default_factory=list)
     watch: str | None = None
     """The job the user wants watched: a PID or a name."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How the system is set, by name, in words of its kernel."""
 
     def rows(self, scope: Scope) -> int:
         """How many rows a block of this scope has."""

@@ -14,8 +14,10 @@ from perftop.output.compare.reading import Cause
 from perftop.output.machine_state import label, shown
 
 WIDTH, LABEL, NAME = 80, 18, 21
-MOST_SAME = 6
-"""Names of states that are the same; the others are counted."""
+SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
+"""States that are named first if they are the same."""
+MOST_SAME = 8
+"""Of the others, only their number is told."""
 SHORT = {
     "power-pl1": "PL1", "power-pl2": "PL2", "thermal": "heat", "current": "current",
     "prochot": "PROCHOT", "vr": "VR", "hwp": "HWP", "policy": "policy", "license": "SIMD",
@@ -56,7 +58,9 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
         explains = f"explains the {keys[0]}" if keys else ""
         found.append(f"  {label(state.key):<{LABEL - 1}}{cells}{explains}".rstrip())
     if one.same:
-        named, more = one.same[:MOST_SAME], len(one.same) - MOST_SAME
+        keys = [key for key in SAME if key in one.same]
+        keys += [key for key in one.same if key not in keys]
+        named, more = keys[:MOST_SAME], len(keys) - MOST_SAME
         words = [label(key) for key in named] + ([f"{more} more"] if more > 0 else [])
         found += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent="        ")
     return found

@@ -12,6 +12,7 @@ from perfprobe import __version__, wire
 from perfprobe.cpu import identity, topology
 from perfprobe.kernel import access
 from perfprobe.kernel.job_threads import Watch
+from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate
 from perfprobe.sources.os import cpufreq
 from perfprobe.sources.os.parts import Part, still
@@ -99,6 +100,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
         selected=setup.selected,
         watch=None if setup.watch is None else setup.watch.text,
         turbo=turbo,
+        settings=settings(root),
         missing=_missing(setup, [] if turbo else unknown),
     )
 

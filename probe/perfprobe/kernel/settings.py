@@ -1,0 +1,78 @@
+"""How the system is set, as far as it may change how fast programs run: each setting as the kernel
+tells it, read once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from perfprobe.cpu.files import CPUS, numbered, text
+from perfprobe.kernel import clock_policy
+
+MOST = 200
+"""Characters of a value."""
+FILES = {
+    "frequency_driver": f"{CPUS}/cpu0/cpufreq/scaling_driver",
+    "pstate_status": f"{CPUS}/intel_pstate/status",
+    "idle_driver": f"{CPUS}/cpuidle/current_driver",
+    "idle_governor": f"{CPUS}/cpuidle/current_governor_ro",
+    "smt_control": f"{CPUS}/smt/control",
+    "isolated_cpus": f"{CPUS}/isolated",
+    "tickless_cpus": f"{CPUS}/nohz_full",
+    "clocksource": "sys/devices/system/clocksource/clocksource0/current_clocksource",
+    "huge_pages": "sys/kernel/mm/transparent_hugepage/enabled",
+    "reserved_huge_pages": "proc/sys/vm/nr_hugepages",
+    "numa_balancing": "proc/sys/kernel/numa_balancing",
+    "nmi_watchdog": "proc/sys/kernel/nmi_watchdog",
+    "address_randomisation": "proc/sys/kernel/randomize_va_space",
+    "autogroup": "proc/sys/kernel/sched_autogroup_enabled",
+    "platform_profile": "sys/firmware/acpi/platform_profile",
+    "product": "sys/class/dmi/id/product_name",
+    "firmware": "sys/class/dmi/id/bios_version",
+}
+POLICIES = {
+    "governor": "scaling_governor",
+    "energy_performance_preference": "energy_performance_preference",
+}
+"""Files of a cpufreq policy; different values are listed."""
+_CHOSEN = re.compile(r"\[([^\]]*)\]")
+
+
+def settings(root: Path) -> dict[str, str]:
+    """By name; what this kernel does not tell is not there."""
+    found = {name: _value(f"{root}/{path}") for name, path in FILES.items()}
+    at = f"{root}/{CPUS}/cpufreq"
+    policies = numbered(at, "policy")
+    for name, file in POLICIES.items():
+        values = {_value(f"{at}/policy{number}/{file}") for number in policies}
+        found[name] = ", ".join(sorted(values - {""}))
+    if (on := clock_policy.turbo_on(root)) is not None:
+        found["turbo"] = "on" if on else "off"
+    found |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
+    return {name: value[:MOST] for name, value in found.items() if value}
+
+
+def _value(path: str) -> str:
+    """The chosen one of several in a list; '' if there is none."""
+    content = (text(path) or "").strip()
+    chosen = _CHOSEN.search(content)
+    return chosen[1] if chosen else content
+
+
+def _vulnerable(root: Path) -> str:
+    """What the kernel does nothing against: mitigations that are off make programs faster. '' if it
+    does not tell."""
+    at = Path(f"{root}/{CPUS}/vulnerabilities")
+    try:
+        told = {path.name: text(str(path)) or "" for path in sorted(at.iterdir())}
+    except OSError:
+        return ""
+    open_to = [name for name, content in told.items() if content.startswith("Vulnerable")]
+    return ", ".join(open_to) or "nothing"
+
+
+def _memory(root: Path) -> str:
+    found = re.search(
+        r"^MemTotal:\s*([0-9]{1,15}) kB", text(f"{root}/proc/meminfo") or "", re.MULTILINE
+    )
+    return f"{int(found[1]) / (1 << 20):.3g} GiB" if found else ""

@@ -1,0 +1,50 @@
+"""Settings of a made-up system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfprobe.kernel.settings import settings
+
+CPUS = "sys/devices/system/cpu"
+
+
+def made(root: Path, **files: str) -> Path:
+    paths = {
+        "policy0": f"{CPUS}/cpufreq/policy0/scaling_governor",
+        "policy4": f"{CPUS}/cpufreq/policy4/scaling_governor",
+        "boost": f"{CPUS}/cpufreq/boost",
+        "mds": f"{CPUS}/vulnerabilities/mds",
+        "spectre_v2": f"{CPUS}/vulnerabilities/spectre_v2",
+        "huge_pages": "sys/kernel/mm/transparent_hugepage/enabled",
+        "memory": "proc/meminfo",
+    }
+    for name, content in files.items():
+        path = root / paths[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    return root
+
+
+def test_settings_are_told_by_name(tmp_path: Path) -> None:
+    root = made(
+        tmp_path, policy0="powersave", policy4="performance", boost="0",
+        mds="Vulnerable: Clear CPU buffers attempted, no microcode", spectre_v2="Mitigation: IBRS",
+        huge_pages="always [madvise] never", memory="MemTotal:       16384000 kB\nMemFree: 1 kB",
+    )  # fmt: skip
+    assert settings(root) == {
+        "governor": "performance, powersave", "turbo": "off", "vulnerable_to": "mds",
+        "huge_pages": "madvise", "memory": "15.6 GiB",
+    }  # fmt: skip
+
+
+def test_what_the_kernel_does_not_tell_is_not_there(tmp_path: Path) -> None:
+    assert settings(tmp_path) == {}
+
+
+def test_nothing_that_is_open_is_told_as_such(tmp_path: Path) -> None:
+    assert settings(made(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
+
+
+def test_values_are_bounded(tmp_path: Path) -> None:
+    assert len(settings(made(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
