@@ -227,7 +227,8 @@ def attached(options: argparse.Namespace, address: str) -> str:
     from perftop.process import socket_probe
 
     socket_probe.path_of(address)
-    names = ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "watch")
+    names = ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events", "no_multiplex",
+             "watch")  # fmt: skip
     named = [name for name in names if getattr(options, name) not in {None, False}]
     named += ["source"] if options.source != "auto" else []
     named += ["sample"] if options.sample is not None else []

@@ -368,9 +368,7 @@ def _stream(
     and its numbers end with samples."""
     if (address := getattr(options, "attach", None)) is not None:
         return [attached(options, address)]
-    only = [] if options.cpus is None else ["--cpus", options.cpus]
-    only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
-    only += following(options, job)
+    only = [*stream_options.handed_on(options), *following(options, job)]
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     if job is None and batch_ns > sample_ns:
         sample += ["--batch", f"{batch_ns / 1e9:g}"]

@@ -38,14 +38,19 @@ static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
     struct perf_event_attr attr;
 
     memset(&attr, 0, sizeof attr);
-    attr.size = PERF_ATTR_SIZE_VER0; /* every kernel knows this size; no later field is used */
+    /* Every kernel knows the first size; config2 is the only later field. */
+    attr.size = event->config2 ? PERF_ATTR_SIZE_VER1 : PERF_ATTR_SIZE_VER0;
     attr.type = event->type;
     attr.config = event->config;
+    attr.config1 = event->config1;
+    attr.config2 = event->config2;
     attr.read_format =
         PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
     /* Siblings that join a running leader count zeros, without any error. */
     attr.disabled = leader < 0;
+    attr.pinned = leader < 0 && (event->flags & PP_EVENT_PINNED) != 0;
     attr.exclude_user = (event->flags & PP_EVENT_KERNEL) != 0;
+    attr.exclude_kernel = attr.exclude_hv = (event->flags & PP_EVENT_USER) != 0;
     attr.exclude_guest = (event->flags & PP_EVENT_HOST) != 0;
     return attr;
 }
@@ -119,7 +124,7 @@ int pp_perf_group_place(pp_perf_group *group, uint64_t columns)
     return 0;
 }
 
-int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, pp_perf_group **out)
+int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_perf_group **out)
 {
     struct pp_perf_group *group;
 
@@ -133,7 +138,8 @@ int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, pp_perf_group *
     group->timed = timed != 0;
     for (uint32_t i = 0; i < n; i++)
         group->fds[i] = fds[i];
-    map(group);
+    if (mapped)
+        map(group);
     *out = group;
     return pp_perf_group_place(group, ((uint64_t)1 << (n + (timed ? PP_PERF_TIMES : 0))) - 1);
 }

@@ -182,13 +182,15 @@ int pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
 
 enum {
     PP_EVENT_KERNEL = 1, /* count in the kernel only */
-    PP_EVENT_HOST = 2    /* do not count while a guest runs */
+    PP_EVENT_HOST = 2,   /* do not count while a guest runs */
+    PP_EVENT_USER = 4,   /* count in user space only */
+    PP_EVENT_PINNED = 8  /* of a leader: always on the counters; others have what is left */
 };
 
 typedef struct pp_event {
     uint32_t type;
     uint32_t flags; /* PP_EVENT_; PMUs other than the cores' refuse them */
-    uint64_t config;
+    uint64_t config, config1, config2;
 } pp_event;
 
 int pp_perf_open(const pp_event *event, int32_t cpu, int32_t leader); /* a descriptor */
@@ -198,10 +200,10 @@ typedef struct pp_perf_group pp_perf_group;
 
 /*
  * The group of these descriptors, the leader first; the group owns them from now on. With `timed`
- * the first two columns are the times (ns) for which it was enabled, and on the counters. The
- * caller keeps it until the lane that reads it is detached.
+ * the first two columns are the times (ns) for which it was enabled, and on the counters. Without
+ * `mapped` it is read by read() alone. The caller keeps it until the lane that reads it is detached.
  */
-int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, pp_perf_group **out);
+int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_perf_group **out);
 
 /* Spreads the group over columns, before a lane has it: bit i of `columns` is set where the next
  * event goes (with `timed`, the times to 0 and 1). Those in between are not valid. */

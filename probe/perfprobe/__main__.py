@@ -150,6 +150,7 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
 
 def _open(options: argparse.Namespace) -> Source:
     name, sample_ns = options.source, round(options.sample * 1e9)
+    below = options.sysroot != Path("/")
     method = options.smt_method
     if method is not None and method not in stream_options.METHODS:
         raise ValueError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
@@ -163,9 +164,13 @@ def _open(options: argparse.Namespace) -> Source:
 
         asked = options.cpus
         select = asked and (lambda rows: cpu_sets.select(asked, rows))
-        return open_sim(name, sample_ns, select, options.watch)
+        return open_sim(
+            name, sample_ns, select, options.watch, options.events,
+            multiplex=not options.no_multiplex,
+        )  # fmt: skip
+    if options.events is not None and (name == "os" or (below and name != "msr")):
+        raise ValueError("--events: --source os and a directory have no perf; there are auto, perf")
     watch = _watch(options)
-    below = options.sysroot != Path("/")
     if name == "perf" and below:
         raise ValueError("--sysroot and --source perf: there are no events below a directory")
     if name == "os" or (name == "auto" and below):
@@ -173,9 +178,11 @@ def _open(options: argparse.Namespace) -> Source:
 
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
+        from perfprobe.sources.perf.chosen import Wanted
         from perfprobe.sources.perf.source import open_local
 
-        return open_local(name, sample_ns, options.cpus, method, watch)
+        wanted = options.events and Wanted(options.events, not options.no_multiplex)
+        return open_local(name, sample_ns, options.cpus, method, watch, wanted)
     if name == "msr":
         from perfprobe.sources.msr.source import open_msr
 

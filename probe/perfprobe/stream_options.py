@@ -16,7 +16,17 @@ _OPTIONS = (
     (("--sample",), "TIME", "how often the probe reads (default: 100ms at most, exporter 1s)"),
     (("-c", "--cpus"), "LIST", "0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
     (("--smt-method",), "NAME", f"only this one: {', '.join(METHODS)}"),
+    (("-e", "--events"), "LIST",
+     "count these, too: NAME, cpu/event=0xd1,umask=1,name=NAME/, rUUEE, {a,b}; NAME:u, NAME:k"),
 )  # fmt: skip
+
+
+def handed_on(options: argparse.Namespace) -> list[str]:
+    """The same options for a probe, without the source, the sample and whom to watch."""
+    only = [] if options.cpus is None else ["--cpus", options.cpus]
+    only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
+    only += [] if options.events is None else [f"--events={options.events}"]
+    return [*only, *(["--no-multiplex"] if options.no_multiplex else [])]
 
 
 def sysroot() -> argparse.ArgumentParser:
@@ -36,6 +46,10 @@ def add(parser: argparse.ArgumentParser, sample: Callable[[str], Any]) -> Any:
         reads = sample if "--sample" in names else str
         metavar = "SECONDS" if reads is float else shown
         parser.add_argument(*names, type=reads, metavar=metavar, help=text)
+    parser.add_argument(
+        "--no-multiplex", action="store_true",
+        help="refuse events of -e for which no counter is left, instead of taking turns",
+    )  # fmt: skip
     parser.set_defaults(source="auto")
     group = parser.add_mutually_exclusive_group()
     text = "follow the threads of a process, or of all with this name"

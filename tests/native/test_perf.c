@@ -287,6 +287,18 @@ static void what_an_open_asks_for(void)
     event.flags = PP_EVENT_HOST;
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(asked.exclude_user == 0 && asked.exclude_guest == 1);
+    event.flags = PP_EVENT_USER | PP_EVENT_PINNED;
+    CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
+    CHECK(asked.exclude_kernel == 1 && asked.exclude_hv == 1 && asked.exclude_user == 0);
+    CHECK(asked.pinned == 0); /* only a leader can be */
+    CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
+    CHECK(asked.pinned == 1);
+    event.config1 = 0x1234;
+    CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
+    CHECK(asked.config1 == 0x1234 && asked.size == PERF_ATTR_SIZE_VER0);
+    event.config2 = 0x5678;
+    CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
+    CHECK(asked.config2 == 0x5678 && asked.size == PERF_ATTR_SIZE_VER1);
 }
 
 static void every_errno_comes_back(void)
@@ -340,9 +352,9 @@ static int real_group(void)
         }
         CHECK(fds[i] >= 0);
     }
-    CHECK(pp_perf_group_new(fds, 0, 1, &group) == -EINVAL);
-    CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS + 1, 1, &group) == -EINVAL);
-    CHECK(pp_perf_group_new(fds, 3, 1, &group) == 0);
+    CHECK(pp_perf_group_new(fds, 0, 1, 1, &group) == -EINVAL);
+    CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS + 1, 1, 1, &group) == -EINVAL);
+    CHECK(pp_perf_group_new(fds, 3, 1, 1, &group) == 0);
     CHECK(!pp_perf_is_direct(group)); /* no software event is on a counter */
     CHECK(pp_perf_columns(group) == 5);
     CHECK(pp_perf_trial(group, 1000000, moved, &trial) == 0);

@@ -28,6 +28,7 @@ class Group:
     timed: bool
     address: int
     direct: bool = False
+    mapped: bool = True
     at: list[int] = field(default_factory=list)
     closed: bool = False
 
@@ -93,9 +94,9 @@ class Kernel:
         with self._lock:
             del self.opened[fd]
 
-    def group(self, fds: Sequence[int], *, timed: bool) -> Group:
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
         with self._lock:
-            group = Group(list(fds), timed, 0x1000 * (1 + len(self.groups)))
+            group = Group(list(fds), timed, 0x1000 * (1 + len(self.groups)), mapped=mapped)
             group.place(range(len(fds)))
             self.groups.append(group)
             return group
@@ -105,9 +106,27 @@ class Kernel:
             self.spun.append((cpu, own_ns))
             events = [self.opened[fd][0] for fd in group.fds]
             taken = self._taken if isinstance(self._taken, int) else self._taken.get(cpu, 0)
-            runs = sum(e.core for e in events) <= self.counters - taken
-            counts = [self._moved.get(event.key, 1000) if runs else 0 for event in events]
-            return Trial(counts, float(runs or not group.timed), TICKS, 0.9)
+            share = self._share(group, cpu, self.counters - taken)
+            counts = [self._moved.get(event.key, 1000) if share else 0 for event in events]
+            return Trial(counts, share if group.timed else 1.0, TICKS, 0.9)
+
+    def _share(self, group: Group, cpu: int, free: int) -> float:
+        """Share of the time for which the group is on the counters: what is pinned always, the
+        others take turns with what is left, each as a whole."""
+
+        def needs(one: Group) -> int:
+            return sum(self.opened[fd][0].core for fd in one.fds)
+
+        def pinned(one: Group) -> bool:
+            return self.opened[one.fds[0]][0].pinned
+
+        there = [g for g in self.groups if not g.closed and self.opened[g.fds[0]][1] == cpu]
+        if not pinned(group):
+            free -= sum(needs(other) for other in there if pinned(other))
+        if needs(group) > free:
+            return 0.0
+        flexible = sum(needs(other) for other in there if not pinned(other))
+        return 1.0 if pinned(group) or not needs(group) else min(1.0, free / flexible)
 
     def keys(self, group: Group) -> list[str]:
         return [self.opened[fd][0].key for fd in group.fds]

@@ -48,6 +48,16 @@ def plain(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
+def prefixed(value: float) -> str:
+    """A number of any size to 0.1 with k, M, G or T: 12.3k."""
+    if not math.isfinite(value):
+        return MISSING
+    for power, prefix in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if abs(value) >= 0.99995 * 10**power:
+            return f"{value / 10**power:.1f}{prefix}"
+    return f"{value:.1f}"
+
+
 def many(number: int, what: str) -> str:
     """A number with its noun in the singular or plural: 1 core, 2 cores."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

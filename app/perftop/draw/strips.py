@@ -8,7 +8,7 @@ from math import isnan
 
 from rich.cells import cell_len
 
-from perftop.base.format import MISSING
+from perftop.base.format import MISSING, prefixed
 from perftop.base.text import printable
 from perftop.draw import theme
 
@@ -105,6 +105,11 @@ def shed(pieces: list[tuple[int, list[Run]]], size: int, gap: int) -> list[Run]:
 
 QUIET = 0.01
 """Shares below this are drawn dim, so that idle rows recede."""
+
+
+def rate(value: float, width: int, key: str = "text") -> Run:
+    """A number of any size, with a prefix such as k or M."""
+    return f"{prefixed(value):>{width}}", "faint" if isnan(value) else key
 
 
 def number(value: float, digits: int, width: int, key: str = "text") -> Run:

@@ -11,7 +11,7 @@ from perftop.output.stat_json import Line, number
 from perftop.output.waits import beside
 from perftop.process.command_window import Bounds, Bracket
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.metrics import INDEX
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.job_cpus import Footprint
@@ -63,7 +63,7 @@ def summary_line(
     whole, extremes = session.whole(), session.distribution.finish()
     machine = {
         key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
-        for key in METRICS
+        for key in session.evaluator.metrics
     }
     line: Line = {
         "type": "summary",
@@ -139,7 +139,8 @@ def _causes(session: Session) -> list[Line] | None:
 
 def _why(session: Session, whole: Interval, rows: list[int], measures: Line) -> dict[str, str]:
     """Reasons for the metrics that these CPUs lack and that this source can give."""
-    lacking = [key for key in METRICS if measures[key] is None and session.evaluator.chosen[key]]
+    chosen = session.evaluator.chosen.items()
+    lacking = [key for key, variants in chosen if variants and measures[key] is None]
     return {key: why_unknown(session, whole, rows, key) for key in lacking}
 
 
@@ -172,7 +173,7 @@ def _behind(session: Session, footprint: Footprint) -> list[Line]:
 
 def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int]) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
-    for key in METRICS:
+    for key in session.evaluator.metrics:
         line[key] = _measure(whole.values.over(key, rows), extremes.group(key, rows))
     why = _why(session, whole, rows, line)
     return line | {"why": why} if why else line
@@ -211,7 +212,7 @@ def _energy_j(session: Session) -> float:
 
 def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:
     line: Line = {"cpu": session.topology[row].cpu}
-    for key in METRICS:
+    for key in session.evaluator.metrics:
         line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
     why = _why(session, whole, [row], line)
     return line | {"why": why} if why else line

@@ -9,11 +9,10 @@ from math import nan
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import clock, percent, plain
+from perftop.base.format import clock, percent, plain, prefixed
 from perftop.samples.machine_totals import MEMORY
-from perftop.samples.metrics import METRICS
 from perftop.samples.smt import STATES
-from perftop.session.columns import BY_KEY, counted
+from perftop.session.columns import BY_KEY, by_key, counted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -54,7 +53,7 @@ class Shown:
         return max(5, len(self.label))
 
     def text(self, value: float) -> str:
-        return SHOWS.get(self.unit, plain)(value)
+        return SHOWS.get(self.unit, prefixed if self.unit.endswith("/s") else plain)(value)
 
     def of_cpus(self, session: Session, interval: Interval) -> Floats:
         """By position of the CPU."""
@@ -66,7 +65,7 @@ class Shown:
         """Of the machine; '' for what only a CPU has."""
         if self.of_machine:
             return self.text(interval.machine.get(self.key, nan))
-        if self.key not in METRICS:
+        if self.key not in session.evaluator.metrics:
             return ""
         return self.text(interval.values.over(self.key, session.shown))
 
@@ -75,8 +74,10 @@ def columns(session: Session, asked: Sequence[str] | None) -> tuple[Shown, ...]:
     """Those asked for, by key; else the usual ones without those that nothing here can tell."""
     if asked is None:
         there = [key for key in USUAL if session.evaluator.chosen[key]]
-        return tuple(_column(key) for key in there)
-    return tuple(_column(key) for key in dict.fromkeys(asked) if key not in {"smt", *STATES})
+        there += [key for key in session.evaluator.registry.events if session.evaluator.chosen[key]]
+        return tuple(_column(session, key) for key in there)
+    left = dict.fromkeys(key for key in asked if key not in {"smt", *STATES})
+    return tuple(_column(session, key) for key in left)
 
 
 def has_states(asked: Sequence[str] | None) -> bool:
@@ -88,7 +89,8 @@ def known(key: str) -> bool:
     return key in BY_KEY or key in _WHOLE or key == "smt"
 
 
-def _column(key: str) -> Shown:
+def _column(session: Session, key: str) -> Shown:
     if key in _WHOLE:
         return Shown(key, *_WHOLE[key], of_machine=True)
-    return Shown(key, BY_KEY[key].label, BY_KEY[key].unit)
+    column = by_key(session)[key]
+    return Shown(key, column.label, column.unit)

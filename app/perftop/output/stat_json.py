@@ -15,7 +15,7 @@ from perftop.base.text import escaped
 from perftop.output.episode_words import worded
 from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import COUNTS, METRICS
+from perftop.samples.metrics import COUNTS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
@@ -69,7 +69,7 @@ def smt_method(session: Session) -> str:
 
 
 def _origins(session: Session) -> dict[str, str]:
-    named = {key: session.evaluator.origin(key) for key in METRICS}
+    named = {key: session.evaluator.origin(key) for key in session.evaluator.metrics}
     named["turbo_ceiling_hz"] = session.sieve.turbo.origin
     return {key: origin for key, origin in named.items() if origin}
 
@@ -127,14 +127,19 @@ def _multiplier(session: Session, key: str) -> Line:
 def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
     line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
     why = {}
-    for key in METRICS:
+    for key in session.evaluator.metrics:
         line[key] = number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
             why[key] = why_absent(session, interval, row, key)
-    line["counts"] = {key: _count(interval, key, row) for key in ("tsc", *COUNTS)}
+    line["counts"] = {
+        key: _count(interval, key, row)
+        for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
+    }
     line["suspect"] = doubts(interval, row)
     if counted is not None:
         line["counted"] = number(counted)
+    if estimated := {key: number(share) for key, share in estimates(interval, row).items()}:
+        line["counted_events"] = estimated
     return line | {"why": why} if why else line
 
 
@@ -145,6 +150,12 @@ def multiplexed(interval: Interval) -> dict[int, float]:
         return {}
     shares = enumerate(interval.counted.tolist())
     return {row: share for row, share in shares if share < MULTIPLEXED}
+
+
+def estimates(interval: Interval, row: int) -> dict[str, float]:
+    """Counted share of the time by chosen event, for those that took turns on a CPU."""
+    shares = ((key, float(share[row])) for key, share in interval.shares.items())
+    return {key: share for key, share in shares if share < MULTIPLEXED}
 
 
 def _count(interval: Interval, key: str, row: int) -> int | None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from perftop.base.format import percent
+from perftop.base.format import percent, rough
 from perftop.base.times import when
 from perftop.output import package_lines
 from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
-from perftop.output.stat_json import multiplexed
+from perftop.output.stat_json import estimates, multiplexed
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -19,6 +19,7 @@ from perftop.session.session import Session
 SCREENFUL = 24
 """Lines between two headings where no terminal says how high it is."""
 NAME_WIDTH, TIME_WIDTH = 5, 10
+SHARE_WIDTH = len(" (100 %)")
 
 
 class StatTable:
@@ -33,8 +34,11 @@ class StatTable:
         self.columns, self._states = columns(session, asked), has_states(asked)
         self._left = 0
         """Lines until a heading is due."""
+        self._estimated: set[str] = set()
+        """Keys of the events that took turns until now."""
 
     def lines(self, interval: Interval) -> list[str]:
+        self._widen(interval)
         head, rows = ([], [self._alone(interval)]) if self._brief else self._parts(interval)
         titles: list[str] = []
         if self._left < len(head) + len(rows):
@@ -42,6 +46,13 @@ class StatTable:
             self._left = self._height - len(titles)
         self._left -= len(head) + len(rows)
         return [*head, *titles, *rows]
+
+    def _widen(self, interval: Interval) -> None:
+        """Makes room for shares of time, under a new heading, once an event takes turns."""
+        found = {key for row in self._session.shown for key in estimates(interval, row)}
+        if not self._brief and found - self._estimated:
+            self._estimated |= found
+            self._left = 0
 
     def _parts(self, interval: Interval) -> tuple[list[str], list[str]]:
         """The time with the packages; then the machine and each CPU, with a core's states in the
@@ -58,7 +69,9 @@ class StatTable:
             if not interval.online[row]:
                 rows.append(self._row(str(cpu), ["off"]))
                 continue
-            cells = ["" if column.of_machine else column.text(float(values[row]))
+            shares = estimates(interval, row)
+            cells = ["" if column.of_machine
+                     else column.text(float(values[row])) + _share(shares.get(column.key))
                      for column, values in zip(shown, each, strict=True)]  # fmt: skip
             core = first.get(cpu) if self._states else None
             split = of_states(interval, core) if core is not None else []
@@ -92,8 +105,13 @@ class StatTable:
         ]
 
     def _row(self, name: str, cells: Sequence[str], states: Sequence[str] = ()) -> str:
-        widths = [column.width for column in self.columns]
+        widths = [c.width + SHARE_WIDTH * (c.key in self._estimated) for c in self.columns]
         return row(name, cells, states, widths, TIME_WIDTH if self._brief else NAME_WIDTH)
+
+
+def _share(share: float | None) -> str:
+    """Behind the number of an event that took turns: for which share of the time it counted."""
+    return "" if share is None else f" ({rough(share)})"
 
 
 def row(

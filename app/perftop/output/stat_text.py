@@ -12,7 +12,6 @@ from perftop.output.episode_words import evidence, where
 from perftop.output.stat_columns import columns
 from perftop.output.stat_json import Line
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import METRICS
 from perftop.session.missing import missing_text
 from perftop.session.session import Session
 from perftop.session.summary import Tally
@@ -83,7 +82,8 @@ def _summary(
     elapsed_s = line["elapsed_s"]
     samples, cpus = many(session.frames - 1, "sample"), many(len(session.shown), "CPU")
     lines = [f"{elapsed_s:.3f} s, {samples} of {cpus}"]
-    shown = [column for column in columns(session, asked) if column.key in METRICS]
+    metrics = session.evaluator.metrics
+    shown = [column for column in columns(session, asked) if column.key in metrics]
     lines += stat_measures.machine(line, shown) + stat_measures.states(line)
     lines += _job_lines(session, line) + _energy_lines(line)
     if line["run"] is not None and not brief:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MAX_HZ = 10e9
 """Faster than any clock; a cycle counter that moved more was rewritten, it did not wrap."""
 MAX_IPC = 16.0
+MAX_EVENTS = 1000 * MAX_HZ
+"""Most of any event in a second: counters of queues add up what is in them in each cycle."""
 TIME_SLACK_S = 0.05
 """How far a counter of seconds may run ahead of its span: it has ticks of 10 ms, and an idle period
 is added to it at once."""
@@ -35,7 +37,7 @@ class Limits:
         self._gauge = np.array([c.kind == "gauge" for c in per_column], bool)
         self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)
         self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column], bool)
-        limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "s": 1.0}
+        limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
         self._limit = np.array(
             [
                 limit.get(c.unit, UNLIMITED)
@@ -46,7 +48,9 @@ class Limits:
         )
         self._slack: Floats = np.array([TIME_SLACK_S if c.unit == "s" else 1e6 for c in per_column])
 
-        self._times = [np.flatnonzero(self.keys == key) for key in TIMES]
+        found = [np.flatnonzero(self.keys == key) for key in TIMES]
+        self.times = None if min(map(len, found)) == 0 else (int(found[0][0]), int(found[1][0]))
+        """The columns of both times of perf."""
         self._turns = np.array(
             [c.origin.startswith("perf") and c.key not in TIMES for c in per_column], bool
         )
@@ -66,9 +70,9 @@ class Limits:
 
     def scaled(self, moved: Floats) -> Floats:
         """The differences, scaled up to the whole span where perf multiplexed the counters."""
-        if any(len(column) == 0 for column in self._times):
+        if self.times is None:
             return moved
-        enabled, running = (moved[..., column] for column in self._times)
+        enabled, running = (moved[..., at, None] for at in self.times)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(running > 0, enabled / running, np.nan)
         return np.where(self._turns, moved * factor, moved)
@@ -78,4 +82,6 @@ class Limits:
         be trusted."""
         too_far = moved > self._limit * seconds[..., None] + self._slack
         result: Bools = too_far | (self._full & (moved < -self._slack))
+        if self.times is not None:  # what is scaled by wrong times is wrong
+            result |= self._turns & result[..., self.times].any(axis=-1, keepdims=True)
         return result

@@ -117,6 +117,15 @@ class Counters:
             self._limits[block.name] = Limits(block)
             n = self.hello.rows(block.scope)
             self._baselines[block.name] = Baseline.none(n, block.columns)
+        self._home = {
+            block.name: np.array(
+                [self.columns[key].block == block.name for key in self._limits[block.name].keys],
+                bool,
+            )
+            for block in hello.blocks
+        }
+        """By block, mask of the columns whose key is not another block's: only times of perf stand
+        in several."""
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be doubted."""
@@ -209,13 +218,14 @@ class Counters:
         moved: Floats = parts[..., 0] if column.counter.columns == 1 else parts.sum(axis=-1)
         return moved
 
-    def counted(self, delta: Delta) -> Floats | None:
-        """Share of the time in which perf counted, by position of the CPU; below 1 it multiplexed,
-        and the counts are estimates. None: the stream does not tell."""
-        columns = [self.columns.get(key) for key in TIMES]
-        if None in columns:
+    def counted(self, delta: Delta, key: str = TIMES[0]) -> Floats | None:
+        """Share of the time in which perf counted the block of a counter, by position of the CPU;
+        below 1 it multiplexed, and the counts are estimates. None: the stream does not tell."""
+        column = self.columns.get(key)
+        times = None if column is None else self._limits[column.block].times
+        if column is None or times is None:
             return None
-        enabled, running = (delta.tables[c.block].moved[..., c.first] for c in columns if c)
+        enabled, running = (delta.tables[column.block].moved[..., at] for at in times)
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = running / enabled
         return share
@@ -297,7 +307,7 @@ class Counters:
         table.moved[at] = np.where(good[..., None], moved, 0.0)
         if block.scope == "cpu":
             delta.skew_ns[at] = np.maximum(delta.skew_ns[at], now.skew_ns)
-            wrong &= good[..., None]
+            wrong &= good[..., None] & self._home[block.name]
             self._doubt(limits, np.array(at), backwards, wrong, delta)
 
     def _doubt(self, limits: Limits, at: Ints, backwards: Bools, wrong: Bools,

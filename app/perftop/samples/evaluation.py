@@ -8,7 +8,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.counters import Counters, Delta
-from perftop.samples.metrics import INDEX, METRICS, Metric, Quantities, Variant
+from perftop.samples.metrics import Metric, Quantities, Variant
+from perftop.samples.registry import STATIC, Registry, of_hello
 
 
 class Evaluator:
@@ -21,10 +22,18 @@ class Evaluator:
         self._rows = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
         """The variants of each metric with the CPUs that each serves (a mask by position)."""
-        for metric in METRICS.values():
+        self.registry = of_hello(hello)
+        self.metrics = self.registry.metrics
+        """All metrics of this stream."""
+        for metric in self.metrics.values():
             self.chosen[metric.key] = self._choose(metric)
         self._formulas = [
-            (INDEX[key], variant.numerator, variant.denominator, None if mask.all() else mask)
+            (
+                self.registry.index[key],
+                variant.numerator,
+                variant.denominator,
+                None if mask.all() else mask,
+            )
             for key, chosen in self.chosen.items()
             for variant, mask in chosen
             if variant.numerator is not None and variant.denominator is not None
@@ -73,7 +82,7 @@ class Evaluator:
 
     def needs(self, key: str) -> set[str]:
         """Counters that the metric uses on any CPU of this stream."""
-        keys = METRICS[key].made_of or (key,)
+        keys = self.metrics[key].made_of or (key,)
         variants = [variant for one in keys for variant, _ in self.chosen[one]]
         return {need for variant in variants for need in variant.needs}
 
@@ -82,14 +91,14 @@ class Evaluator:
         metric."""
         if self.chosen[key]:
             return None
-        needs = METRICS[key].variants[0].needs
+        needs = self.metrics[key].variants[0].needs
         return next((k for k in needs if k not in self._counters.columns), "tsc")
 
     def evaluate(self, delta: Delta) -> Values:
         """All metrics over a span, or over each of several samples."""
         q = Quantities(self._counters, delta, self._base_hz)
         samples = delta.doubts.shape[:-2]
-        top, bottom = np.full((2, *samples, len(METRICS), len(self._rows)), np.nan)
+        top, bottom = np.full((2, *samples, len(self.metrics), len(self._rows)), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             for i, numerator, denominator, mask in self._formulas:
                 if mask is None:
@@ -98,41 +107,47 @@ class Evaluator:
                 else:
                     top[..., i, mask] = numerator(q)[..., mask]
                     bottom[..., i, mask] = denominator(q)[..., mask]
-        return Values(top, bottom)
+        return Values(top, bottom, registry=self.registry)
 
 
 class Values:
     """Metrics over one span, by CPU, and over any group of CPUs; or, with a leading axis, over each
     of several samples."""
 
-    def __init__(self, top: Floats, bottom: Floats, values: Floats | None = None) -> None:
+    def __init__(
+        self, top: Floats, bottom: Floats, values: Floats | None = None,
+        registry: Registry = STATIC,
+    ) -> None:  # fmt: skip
+        self.registry = registry
         self.top, self.bottom = top, bottom
-        """Numerators and denominators, (metrics, CPUs), in the order of METRICS."""
-        self.all = ratio(top, bottom, _LOW[:, None], _HIGH[:, None]) if values is None else values
+        """Numerators and denominators, (metrics, CPUs), in the order of the registry."""
+        if values is None:
+            values = ratio(top, bottom, registry.low[:, None], registry.high[:, None])
+        self.all = values
 
     def __getitem__(self, key: str) -> Floats:
         """Values of a metric by position of the CPU; NaN where unknown, also where nothing ran."""
-        values: Floats = self.all[..., INDEX[key], :]
+        values: Floats = self.all[..., self.registry.index[key], :]
         return values
 
     def of(self, samples: int | slice) -> Values:
         """One sample of several, or some of them. Their arrays are shared."""
-        return Values(self.top[samples], self.bottom[samples], self.all[samples])
+        parts = self.top[samples], self.bottom[samples], self.all[samples]
+        return Values(*parts, registry=self.registry)
 
     def over(self, key: str, rows: list[int] | slice) -> float:
         """One value for a group of CPUs, from those of them where it is known."""
-        return float(self.group(rows)[INDEX[key]])
+        return float(self.group(rows)[self.registry.index[key]])
 
     def group(self, rows: list[int] | slice) -> Floats:
-        """All metrics for a group of CPUs, in the order of METRICS."""
+        """All metrics for a group of CPUs, in the order of the registry."""
         top, bottom = self.top[..., rows], self.bottom[..., rows]
         known = np.isfinite(top) & np.isfinite(bottom)
         total, base = (np.where(known, part, 0.0).sum(axis=-1) for part in (top, bottom))
-        return ratio(total, base, _LOW, _HIGH)
-
-
-_LOW = np.array([metric.low for metric in METRICS.values()])
-_HIGH = np.array([metric.high for metric in METRICS.values()])
+        if self.registry.events:
+            many = np.where(self.registry.added, known.sum(axis=-1), 1)
+            base = base / np.maximum(many, 1)
+        return ratio(total, base, self.registry.low, self.registry.high)
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:

@@ -81,7 +81,7 @@ class Column:
     label: str
     """Short name, used as a heading."""
     unit: str
-    """"ratio" (shown in %), "Hz", "1", "1/s", or "" for text."""
+    """"ratio" (shown in %), "Hz", "1", a rate ("1/s", "Joules/s"), or "" for text."""
     help: str
     _: KW_ONLY
     title: str = ""
@@ -99,6 +99,13 @@ class Column:
     """It describes the running time of a CPU, so it says little about a CPU that hardly ran."""
     of_core: bool = False
     """The siblings of a core share one value."""
+    added: bool = False
+    """Several CPUs have the sum of what each has, not the mean."""
+
+    @property
+    def rate(self) -> bool:
+        """It has no upper bound, and is shown with a prefix such as k or M."""
+        return self.unit.endswith("/s")
 
     @property
     def words(self) -> str:
@@ -116,8 +123,8 @@ class Column:
 
     def name(self, clock: ClockUnit) -> str:
         """The label with its unit, as a heading."""
-        if self.unit == "1/s":
-            return f"{self.label}/s"
+        if self.rate:
+            return f"{self.label}{self.unit.removeprefix('1')}"
         return f"{self.label} {self.unit_name(clock)}".rstrip()
 
 

@@ -1,5 +1,5 @@
-"""What a table of CPUs can tell of each: every metric of the registry, the SMT states of its core
-and what turbo allows it, counts per second, and who runs there. No screen here."""
+"""What a table of CPUs can tell of each: every metric of the stream, the SMT states of its core and
+what turbo allows it, counts per second, and who runs there. No screen here."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ ALL: tuple[Column, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
 BY_KEY = {column.key: column for column in ALL}
 
 
+def by_key(session: Session) -> dict[str, Column]:
+    """All columns of a stream: those that every stream may have, and its chosen events."""
+    return BY_KEY | session.evaluator.registry.events
+
+
 def measured(column: Column, session: Session, interval: Interval) -> Floats:
     """A metric or an SMT state, by position of the CPU."""
     if not column.of_core:
@@ -43,8 +48,8 @@ def measured(column: Column, session: Session, interval: Interval) -> Floats:
 
 def counted(key: str, session: Session, interval: Interval) -> Floats:
     """Any number of a CPU, by position; NaN where unknown."""
-    if key in METRICS or key in STATES:
-        return measured(BY_KEY[key], session, interval)
+    if key in session.evaluator.metrics or key in STATES:
+        return measured(by_key(session)[key], session, interval)
     if key == _CEILING.key:
         return spread(session, interval.ceiling_hz)
     cpus, count = len(session.sieve.cores.of_cpu), interval.counts.get(key)
@@ -99,7 +104,7 @@ def doubted(key: str, session: Session, interval: Interval) -> Bools:
 
 def _needs(key: str, session: Session) -> set[str]:
     """The counters of a column, without the TSC."""
-    if key in METRICS:
+    if key in session.evaluator.metrics:
         return session.evaluator.needs(key)
     if key in STATES:
         return {session.sieve.splitter.counted() or "", *session.evaluator.needs("util")}
@@ -117,7 +122,8 @@ class Tabular:
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in held]
         """The first CPU of its core; of what is in no known core, itself."""
         keys = self._can()
-        self._counted = tuple(column for column in ALL if column.key in keys)
+        self.by_key = by_key(session)
+        self._counted = tuple(column for key, column in self.by_key.items() if key in keys)
         self._told = (*self._counted, _TASK)
 
     def columns(self) -> tuple[Column, ...]:
@@ -127,7 +133,7 @@ class Tabular:
     def _can(self) -> set[str]:
         """Keys of what is counted here."""
         session, counters = self._session, self._session.counters.columns
-        keys = {key for key in METRICS if session.evaluator.chosen[key]}
+        keys = {key for key, chosen in session.evaluator.chosen.items() if chosen}
         threads = {len(core) for core in session.cores}
         if 2 in threads and any(key in counters for key in (*COUNTED, *TRACED)):
             keys |= set(STATES)
@@ -139,8 +145,8 @@ class Tabular:
 
     def values(self, key: str, interval: Interval) -> Floats:
         """By position of the CPU; NaN where unknown or not shown."""
-        if key in METRICS or key in STATES:
-            return shown(BY_KEY[key], self._session, interval)
+        if key in self._session.evaluator.metrics or key in STATES:
+            return shown(self.by_key[key], self._session, interval)
         return counted(key, self._session, interval)
 
     def arranged(

@@ -19,7 +19,7 @@ from perftop.base.arrays import Floats
 from perftop.samples.counters import BlockCounter
 from perftop.samples.evaluation import ratio
 from perftop.samples.machine_totals import NAMES, TRACED
-from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.registry import STATIC
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve, State
 from perftop.samples.smt import STATES, bounds
@@ -132,6 +132,7 @@ class History:
         self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._served: list[str] = []
         """Metrics that this stream has, as they lie in the trail."""
+        self._registry = STATIC
         self._of_machine: dict[str, BlockCounter] = {}
         """Counters of the whole machine, by the name of their number, in the same order."""
         self._stamp_hz = 1.0
@@ -215,7 +216,8 @@ class History:
 
     def _begin(self, sieve: Sieve) -> None:
         self._served = [key for key, chosen in sieve.evaluator.chosen.items() if chosen]
-        kept = [INDEX[key] for key in self._served]
+        self._registry = sieve.evaluator.registry
+        kept = [self._registry.index[key] for key in self._served]
         found = {name: sieve.counters.columns.get(NAMES[name]) for name in TRACED}
         self._of_machine = {name: column for name, column in found.items() if column is not None}
         machine = [*self._of_machine.values()]
@@ -275,7 +277,7 @@ class History:
 
         sums = self._sums(edges_ns, (2, len(served), len(at)), part)
         low, high = (
-            np.array([getattr(METRICS[keys[i]], end) for i in served])[:, None]
+            np.array([getattr(self._registry.metrics[keys[i]], end) for i in served])[:, None]
             for end in ("low", "high")
         )
         values = ratio(sums[:, 0], sums[:, 1], low, high)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples import machine_totals
-from perftop.samples.counters import Delta
+from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt, listed
 from perftop.samples.evaluation import Values
 from perftop.samples.lost import KEY
@@ -41,6 +41,8 @@ class Interval:
     ceilings: Ceilings
     counted: Floats | None
     """Share of the time for which perf counted; None: all of it, or not perf."""
+    shares: dict[str, Floats]
+    """The same for each chosen event, by the key of its counter."""
     online: Bools
     resting: Bools
     """CPUs whose numbers per running time are not shown; they hardly ran."""
@@ -119,7 +121,8 @@ class Span:
         if self._good is not None:
             parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good)
         parts[:, INDEX[KEY]] = self._lost
-        return Values(*parts)
+        top, bottom = parts
+        return Values(top, bottom, registry=values.registry)
 
     def interval(
         self, sieve: Sieve, end_ns: int, unix: float, seq: int, look: Look,
@@ -127,11 +130,11 @@ class Span:
     ) -> Interval:  # fmt: skip
         """What the sums say; `sieve` knows who is online at the end. `rested`: who was at rest
         before."""
-        counters = sieve.counters
+        counters, events = sieve.counters, sieve.evaluator.registry.counters
         values, split, ceilings = self._known(sieve)
         counts = {
             key: self.delta.tables[column.block].moved[:, column.first]
-            for key in COUNTS
+            for key in (*COUNTS, *events)
             if (column := counters.columns.get(key))
         }
         if "cpu" in self.delta.tables and counters.has_tsc:
@@ -149,6 +152,7 @@ class Span:
             machine=machine_totals.numbers(counters, self.delta, sieve.memory),
             packages=machine_totals.by_package(counters, self.delta, sieve.memory),
             counted=counters.counted(self.delta),
+            shares=self._shares(counters, events),
             online=sieve.online.copy(),
             resting=resting(values["util"], rested),
             doubts=self.delta.doubts,
@@ -156,6 +160,10 @@ class Span:
             samples=self.samples,
             look=look,
         )
+
+    def _shares(self, counters: Counters, events: Sequence[str]) -> dict[str, Floats]:
+        each = ((key, counters.counted(self.delta, key)) for key in events)
+        return {key: share for key, share in each if share is not None}
 
     def _known(self, sieve: Sieve) -> tuple[Values, Split, Ceilings]:
         if self._only is not None and np.array_equal(self._only[1], sieve.online):

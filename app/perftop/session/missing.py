@@ -8,15 +8,17 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.text import ranges
+from perftop.base.text import printable, ranges
 from perftop.samples import lost, machine_totals
 from perftop.samples.doubt import Doubt, listed
 from perftop.samples.metrics import COUNTS, METRICS
+from perftop.samples.registry import EVENT, PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 UNCOUNTED = "not counted by this source"
 OFF = "the CPU is off"
+TURNS = "other events had the counters throughout"
 UNREAD = "not read in this interval"
 IDLE = "it had work for less than half of every sample"
 MANY = "cores with more than two threads tell only neither"
@@ -88,7 +90,7 @@ def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire
         served = np.any([mask for _, mask in chosen], axis=0)
         cpus = [row.cpu for row, has in zip(session.topology, served, strict=True) if not has]
         if cpus:
-            needs = METRICS[key].variants[0].needs
+            needs = session.evaluator.metrics[key].variants[0].needs
             told = (m for m in session.hello.missing if m.what in needs)
             reason = next((m for m in told if not set(cpus).isdisjoint(m.cpus or ())), None)
             yield _as(key, reason, "this CPU has no counter for it", cpus)
@@ -137,10 +139,11 @@ class Reasons:
         if not interval.online[row]:
             return OFF
         cpu = self._session.topology[row].cpu
-        if key in METRICS and not count:
+        metric = self._session.evaluator.metrics.get(key)
+        if metric is not None and not count:
             if self._session.evaluator.serves(key, row):
                 return why_absent(self._session, interval, row, key)
-            needs = [need for variant in METRICS[key].variants for need in variant.needs]
+            needs = [need for variant in metric.variants for need in variant.needs]
             found = (_why(self.for_good(name, cpu)) for name in (key, *needs))
             return next((text for text in found if text), "not counted on this CPU")
         for_good = _why(self.for_good(key, cpu))
@@ -163,9 +166,10 @@ class Reasons:
         """In a few words; `bounds`: of the core's states only these are known."""
         if (found := self.for_good(key, self._session.topology[row].cpu)) is not None:
             return found.why
-        if key not in METRICS:
+        metric = self._session.evaluator.metrics.get(key)
+        if metric is None:
             return "SMT states are not counted here" if bounds else "SMT states are not known"
-        return "it did not run" if METRICS[key].of_running else "not measured"
+        return "it did not run" if metric.of_running else "not measured"
 
 
 def _why(missing: wire.Missing | None) -> str:
@@ -176,13 +180,17 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     """Why a value that this source can give is not there now."""
     if not interval.online[row]:
         return OFF
-    needs = session.evaluator.needs(key) if key in METRICS else {key}
+    metric = session.evaluator.metrics.get(key)
+    needs = {key} if metric is None else session.evaluator.needs(key)
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)
     if key == lost.KEY:
         return IDLE
-    if key in METRICS and METRICS[key].of_running and interval.values["util"][row] == 0:
+    halted = interval.values["util"][row] == 0
+    if metric is not None and metric.of_running and halted:
         return "the CPU was halted throughout"
+    if any(interval.shares[name][row] == 0 for name in needs & interval.shares.keys()):
+        return TURNS
     return UNREAD
 
 
@@ -244,8 +252,13 @@ def missing_text(session: Session) -> list[str]:
     """One line a cause: what is not there, why, and how to get it."""
     return [
         f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
-        for (why, fix), labels in by_reason(lasting(session), _label).items()
+        for (why, fix), labels in by_reason(lasting(session), _told).items()
     ]
+
+
+def _told(missing: wire.Missing) -> str | None:
+    """The label; None for what lacks only the instructions, which are told themselves."""
+    return None if missing.what.endswith(PER_KI) else _label(missing)
 
 
 _BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}
@@ -256,4 +269,4 @@ def _label(missing: wire.Missing) -> str:
     if missing.what in _BANDWIDTH:
         return "memory bandwidth"
     where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-    return (metric.label if metric else missing.what) + where
+    return (metric.label if metric else printable(missing.what.removeprefix(EVENT))) + where

@@ -12,7 +12,8 @@ from perftop.base.arrays import Floats, Ints
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
-from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.metrics import INDEX
+from perftop.samples.registry import STATIC, Registry
 from perftop.samples.smt import STATES, Split
 
 MAX_BYTES = 16 << 20
@@ -56,6 +57,7 @@ class Distribution:
         """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
         self._methods: list[dict[str, None]] = []
         self._waiting: list[tuple[Values, Split]] = []
+        self._registry = STATIC
         self._cores: Cores
         """Those of the samples that wait."""
 
@@ -70,7 +72,10 @@ class Distribution:
             return
         values, splits = zip(*self._waiting, strict=True)
         self._waiting.clear()
-        every = Values(*(np.stack([getattr(v, name) for v in values]) for name in PARTS))
+        self._registry = registry = values[0].registry
+        parts = (np.stack([getattr(v, name) for v in values]) for name in PARTS)
+        top, bottom, found = parts
+        every = Values(top, bottom, found, registry)
         states = np.stack([split.states for split in splits])
         count, self._cpus = len(states), every.all.shape[-1]
         everyone = every.group(self._shown)
@@ -129,13 +134,16 @@ class Distribution:
         self.settle()
         if self._low is None or self._high is None:
             nothing = np.zeros(0)
-            return Extremes(nothing, nothing, nothing, np.zeros((0, 0), np.float32), 0, [], nothing)
+            kept = np.zeros((0, 0), np.float32)
+            return Extremes(nothing, nothing, nothing, kept, 0, [], nothing, STATIC)
         table = self._kept[: self._count]
         with np.errstate(invalid="ignore"):
             means = self._states / self._weights
         # float32 may round below the true minimum
         methods, p5 = [list(told) for told in self._methods], np.fmax(_p5(table), self._low)
-        return Extremes(self._low, self._high, p5, table, self._cpus, methods, means)
+        return Extremes(
+            self._low, self._high, p5, table, self._cpus, methods, means, self._registry
+        )
 
 
 def _p5(table: npt.NDArray[np.float32]) -> Floats:
@@ -156,21 +164,22 @@ class Extremes:
 
     def __init__(
         self, low: Floats, high: Floats, p5: Floats, kept: npt.NDArray[np.float32], cpus: int,
-        methods: list[list[str]], means: Floats,
+        methods: list[list[str]], means: Floats, registry: Registry,
     ) -> None:  # fmt: skip
         self._methods, self._means = methods, means
+        self._index = registry.index
         self._series = {"min": low, "p5": p5, "max": high}
         self._kept = kept
         self._cpus = cpus
 
     def machine(self, key: str) -> dict[str, float]:
-        return self._at(INDEX[key])
+        return self._at(self._index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
         """Percentiles over the samples of the machine; NaN if there are none."""
         if not self._kept.shape[1]:
             return [float("nan")] * len(shares)
-        column = self._kept[:, INDEX[key]]
+        column = self._kept[:, self._index[key]]
         known = column[np.isfinite(column)]
         if not len(known):
             return [float("nan")] * len(shares)
@@ -215,12 +224,12 @@ class Extremes:
         return method, means
 
     def core(self, state: str, core: int) -> dict[str, float]:
-        first = len(METRICS) * (1 + self._cpus)
+        first = len(self._index) * (1 + self._cpus)
         return self._at(first + core * len(STATES) + STATES.index(state))
 
     def _column(self, key: str) -> int:
         """Column of the first CPU."""
-        return len(METRICS) + INDEX[key] * self._cpus
+        return len(self._index) + self._index[key] * self._cpus
 
     def _at(self, i: int) -> dict[str, float]:
         return {

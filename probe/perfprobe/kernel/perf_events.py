@@ -31,11 +31,18 @@ class Event:
     config: int
     kernel: bool = False
     """Count in the kernel only."""
+    user: bool = False
+    """Count in user space only."""
+    config1: int = 0
+    config2: int = 0
     role: str = ""
     """The first event of a role that opens is used. Empty: the key is the role."""
     core: bool = True
     """It belongs to a core's PMU: it can exclude rings and guests, and takes one of few
     counters."""
+    pinned: bool = False
+    """Of a leader: its group is always on the counters, and others have what is left. If that is
+    impossible, the kernel does not count it at all."""
 
     @property
     def part(self) -> str:
@@ -79,17 +86,17 @@ class Kernel(Protocol):
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int: ...
     def enable(self, leader: int) -> None: ...
     def close(self, fd: int) -> None: ...
-    def group(self, fds: Sequence[int], *, timed: bool) -> Group:
-        """The group takes over the descriptors."""
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
+        """The group takes over the descriptors. Without `mapped` no RDPMC reads it."""
 
     def trial(self, group: Any, cpu: int, own_ns: int) -> Trial: ...
 
 
 class OpenGroup:
-    def __init__(self, fds: Sequence[int], *, timed: bool) -> None:
+    def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
         out = ffi.new("pp_perf_group **")
         array = ffi.new("int32_t[]", list(fds))
-        checked(lib.pp_perf_group_new(array, len(fds), timed, out))
+        checked(lib.pp_perf_group_new(array, len(fds), timed, mapped, out))
         self.handle: Any = out[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
         self.direct = bool(lib.pp_perf_is_direct(self.handle))
@@ -119,8 +126,11 @@ class System:
 
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
         flags = lib.PP_EVENT_KERNEL if event.kernel else 0
+        flags |= lib.PP_EVENT_USER if event.user else 0
         flags |= lib.PP_EVENT_HOST if host_only and event.core else 0
-        attr = ffi.new("pp_event *", (event.type, flags, event.config))
+        flags |= lib.PP_EVENT_PINNED if event.pinned else 0
+        words = event.config, event.config1, event.config2
+        attr = ffi.new("pp_event *", (event.type, flags, *words))
         return checked(lib.pp_perf_open(attr, cpu, leader))
 
     def enable(self, leader: int) -> None:
@@ -129,8 +139,8 @@ class System:
     def close(self, fd: int) -> None:
         os.close(fd)
 
-    def group(self, fds: Sequence[int], *, timed: bool) -> OpenGroup:
-        return OpenGroup(fds, timed=timed)
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> OpenGroup:
+        return OpenGroup(fds, timed=timed, mapped=mapped)
 
     def trial(self, group: OpenGroup, cpu: int, own_ns: int) -> Trial:
         moved = ffi.new("uint64_t[64]")

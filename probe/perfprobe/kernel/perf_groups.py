@@ -7,7 +7,6 @@ are dropped as well.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -106,14 +105,14 @@ class Opening:
         self._kernel, self._cpu, self._wanted, self._root = kernel, cpu, wanted, root
         self._fds: list[int] = []
 
-    def group(self, *, timed: bool) -> Group | None:
+    def group(self, *, timed: bool, mapped: bool = True) -> Group | None:
         """The enabled group; None: no event could be opened. Raises Short."""
         try:
             self._open_all()
             if not self._fds:
                 return None
             self._kernel.enable(self._fds[0])
-            group = self._kernel.group(self._fds, timed=timed)
+            group = self._kernel.group(self._fds, timed=timed, mapped=mapped)
         except OSError as error:
             self.close()
             self.refused |= dict.fromkeys((e.key for e in self.events), trouble(error, self._root))
@@ -173,8 +172,11 @@ def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
     """Runs on the CPU and compares; None: we may not run there."""
     trial = None
     for own_ns in SPINS_NS:
-        with contextlib.suppress(OSError):
+        try:
             trial = kernel.trial(group, cpu, own_ns)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a pinned group that does not fit cannot even be read
+                trial = Trial([], 0.0, 0, 0.0)
         if trial is None or trial.running > 0:
             break
     return trial

@@ -15,8 +15,8 @@ from perfprobe.kernel import access, perf_events
 
 
 class Direct(fakeperf.Kernel):
-    def group(self, fds: Sequence[int], *, timed: bool) -> fakeperf.Group:
-        found = super().group(fds, timed=timed)
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> fakeperf.Group:
+        found = super().group(fds, timed=timed, mapped=mapped)
         found.direct = True
         return found
 

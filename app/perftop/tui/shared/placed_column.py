@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perftop.draw.strips import fit
+from perftop.samples.metrics import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Placed:
     """Position among columns of the same key."""
     scale: float = 1.0
     digits: int = 0
+    column: Column | None = None
+    """What it shows; None: only its key says."""
 
     def text(self, text: str) -> str:
         if self.left:

@@ -64,7 +64,9 @@ def slot(column: Column, clock: ClockUnit) -> Placed:
     if not column.unit:
         return Placed(column.key, title, NAME + 2, left=True)
     scale, digits = column.scale(clock)
-    return Placed(column.key, title, max(VALUE, len(title)) + 2, scale=scale, digits=digits)
+    return Placed(
+        column.key, title, max(VALUE, len(title)) + 2, scale=scale, digits=digits, column=column
+    )
 
 
 def names(page: Page) -> list[Placed]:

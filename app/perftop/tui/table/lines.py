@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number
-from perftop.samples.metrics import METRICS
-from perftop.session.columns import BY_KEY
-from perftop.tui.shared.placed_column import Placed
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number, rate
+from perftop.samples.metrics import Column, Metric
 from perftop.tui.shared.trouble import Trouble
 from perftop.tui.table.layout import BEFORE, Page, TableLayout
 
@@ -62,24 +60,26 @@ def _values(
 ) -> Iterator[Run]:
     awake = page.awake[i]
     for slot in plan.slots:
-        if slot.left:
+        if slot.left or slot.column is None:
             yield "  " + fit(foreign(task), slot.width - 2), "dim"
             continue
-        if page.resting[i] and BY_KEY[slot.key].of_running:
+        if page.resting[i] and slot.column.of_running:
             yield at_rest(slot.width)
             continue
         value = page.values[slot.key][i]
         lost = trouble is not None and (i, slot.key) in trouble.lost
-        key = "alarm" if lost else _key(slot, value, awake, idle=page.idle[i])
-        told = number(value * slot.scale, slot.digits, slot.width, key)
+        key = "alarm" if lost else _key(slot.column, value, awake, idle=page.idle[i])
+        if slot.column.rate:
+            told = rate(value, slot.width, key)
+        else:
+            told = number(value * slot.scale, slot.digits, slot.width, key)
         yield doubted(told) if page.doubted[slot.key][i] else told
 
 
-def _key(slot: Placed, value: float, awake: bool, *, idle: bool) -> str:
-    column = BY_KEY[slot.key]
+def _key(column: Column, value: float, awake: bool, *, idle: bool) -> str:
     if idle and not value >= column.stands_out:
         return "faint"
-    if slot.key in METRICS and (column.of_running or column.unit == "Hz"):
+    if isinstance(column, Metric) and (column.of_running or column.unit == "Hz"):
         return "text" if awake else "dim"
     if column.unit == "Hz":
         return "dim"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -60,7 +60,8 @@ class Setup:
     tsc_hz: Rate | None
     """As measured; None below a sysroot, where stamps are raw."""
     blocks: Sequence[Block]
-    """The first is the CPUs' own, which only a pinned thread can read."""
+    own: Collection[str]
+    """Names of the blocks of CPUs that only a pinned thread can read."""
     parts: Sequence[Part]
     missing: Sequence[Missing]
     """Known before any part was opened."""
@@ -115,15 +116,18 @@ def _methods(setup: Setup, about: About) -> list[str]:
 def _blocks(setup: Setup) -> list[Block]:
     """The blocks, in which CPUs where no thread of ours may run lack the counters that only the CPU
     itself can read. Metrics then use what the system says about these CPUs."""
-    first, *rest = setup.blocks
-    if setup.unpinned:
-        pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))
-        counters = [
-            replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
-            for c in first.counters
-        ]
-        first = replace(first, counters=counters)
-    return [first, *rest]
+    if not setup.unpinned:
+        return [*setup.blocks]
+    pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))
+    return [_pinned(b, pinned) if b.name in setup.own else b for b in setup.blocks]
+
+
+def _pinned(block: Block, pinned: Sequence[int]) -> Block:
+    counters = [
+        replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
+        for c in block.counters
+    ]
+    return replace(block, counters=counters)
 
 
 def _missing(setup: Setup, turbo: Sequence[Missing]) -> list[Missing]:

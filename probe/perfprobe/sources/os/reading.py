@@ -16,8 +16,12 @@ SHARED: tuple[Scope, ...] = ("core", "package")
 
 
 class Reading:
-    def __init__(self, parts: Sequence[Part], rows: Sequence[Cpu]) -> None:
+    def __init__(
+        self, parts: Sequence[Part], rows: Sequence[Cpu], chosen: Sequence[Part] = ()
+    ) -> None:
+        """`chosen` are parts of scope cpu, each with a block of its own."""
         self._parts = parts
+        self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
         self._places: Mapping[str, frame_layout.Place] = {}
         self._row = {row.cpu: i for i, row in enumerate(rows)}
         self._groups = {"core": topology.cores(rows), "package": topology.packages(rows)}
@@ -28,6 +32,8 @@ class Reading:
     def blocks(self) -> list[tuple[wire.Block, int]]:
         """The blocks and their numbers of rows; cores and packages only if there are counters."""
         found = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
+        for name, part in self._chosen.items():
+            found.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
         return found + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
             for scope in SHARED
@@ -39,13 +45,16 @@ class Reading:
 
     def open(self, cpu: int) -> list[RowPlan]:
         """All rows that the CPU's thread must read."""
-        self._plans[cpu] = [self._plan("cpu", self._row[cpu], cpu)]
+        row = self._row[cpu]
+        self._plans[cpu] = [self._plan("cpu", row, cpu)]
+        for name, part in self._chosen.items():
+            self._plans[cpu].append(self._places[name].plan(row, part.open(cpu)))
         return self._with_shared(cpu)
 
     def shut(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
         """The CPU's thread has ended. Returns the CPUs whose threads must be restarted, with their
         rows: they take over the shared rows of this one."""
-        for part in self._parts:
+        for part in (*self._parts, *self._chosen.values()):
             part.shut(cpu)
         self._plans.pop(cpu, None)
         heirs: dict[int, None] = {}
@@ -60,7 +69,8 @@ class Reading:
     def unread(self, wanted: Iterable[int]) -> list[int]:
         """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all off."""
         gone = [cpu for cpu in wanted if cpu not in self._plans]
-        heads = [self._head("cpu", self._row[cpu]) for cpu in gone]
+        own = ("cpu", *self._chosen)
+        heads = [self._head(name, self._row[cpu]) for name in own for cpu in gone]
         for scope in SHARED:
             if gone and scope in self._places:
                 for row, group in enumerate(self._groups[scope]):
@@ -71,8 +81,8 @@ class Reading:
     def _counters(self, scope: Scope) -> list[Counter]:
         return [c for part in self._parts if part.scope == scope for c in part.counters]
 
-    def _head(self, scope: Scope, row: int) -> int:
-        return self._places[scope].head + row * wire.HEAD
+    def _head(self, name: str, row: int) -> int:
+        return self._places[name].head + row * wire.HEAD
 
     def _with_shared(self, cpu: int) -> list[RowPlan]:
         """The CPU's plans, extended by those of its core and package if no CPU reads them."""

@@ -93,17 +93,20 @@ class Native:
         missing: Sequence[Missing] = (),
         about: About | None = None,
         watch: Watch | None = None,
+        chosen: Sequence[Part] = (),
     ) -> None:
+        """`chosen` are parts with a block of their own each."""
         self._root = root
         self._real = root == Path("/")
         self._position = {row.cpu: i for i, row in enumerate(rows)}
         self._wanted = with_siblings(selected, rows)
-        self._parts = once(parts)
+        parts = once(parts)
+        self._parts = [*parts, *chosen]
         self._attached: set[int] = set()
         self._seq = 0
         self._departures = departures.listen(root)
         self._online_text = self._read_online()
-        self._reading = Reading(self._parts, rows)
+        self._reading = Reading(parts, rows, chosen)
         served = {counter.key for part in self._parts for counter in part.counters}
         self._polling = Polling(root, rows, served)
         self._stat = ProcStat(root, [row.cpu for row in rows])
@@ -290,6 +293,7 @@ class Native:
             sample_ns,
             tsc_hz,
             [place.block for place in self._places.values()],
+            [p.block.name for p in self._read_places.values() if p.block.scope == "cpu"],
             self._parts,
             missing,
             self._polling.missing,

@@ -31,6 +31,7 @@ class Groups:
         bundles: Callable[[int], Sequence[Bundle]],
         *,
         timed: bool = False,
+        mapped: bool = True,
         ready: Mapping[int, Group] | None = None,
     ) -> None:
         """`bundles` returns what a reading CPU must open. `ready` has groups that are already open,
@@ -40,7 +41,7 @@ class Groups:
         self.missing: list[Missing] = []
         self._kernel = kernel
         self._bundles = bundles
-        self._timed = timed
+        self._timed, self._mapped = timed, mapped
         self._ready = dict(ready or {})
         self._open: dict[int, list[Group]] = {}
 
@@ -67,7 +68,7 @@ class Groups:
         events = [event for event, _ in bundle.events]
         opening = Opening(self._kernel, bundle.cpu, events, Path("/"))
         try:
-            group = opening.group(timed=self._timed)
+            group = opening.group(timed=self._timed, mapped=self._mapped)
         except Short:
             return None
         if group is None:

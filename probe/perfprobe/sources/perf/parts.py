@@ -38,19 +38,22 @@ def open_perf(
     *,
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
+    pinned: bool = False,
 ) -> list[Part]:
     """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
     The first three always exist and say what is missing and why. Every counter of a core was seen
     to count on the CPUs that have it.
 
-    `cpus` are the CPUs to read. `root` is for tests: perf events are never below a directory.
+    `cpus` are the CPUs to read. `pinned`: other events will be counted too, and must not take turns
+    with those of the cores' part. `root` is for tests: perf events are never below a directory.
     """
     kernel = kernel or System()
     planner = planner or Planner(root, rows)
     raise_limit()
     wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
-    core = _Settling(kernel, root, rows, read, planner.core, timed=True).part(CORE)
+    leading = _pinned(planner.core) if pinned else planner.core
+    core = _Settling(kernel, root, rows, read, leading, timed=True).part(CORE)
     if not planner.pmus:
         none = procfs.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
@@ -66,6 +69,11 @@ def blocker(parts: Sequence[Part]) -> Missing | None:
         return None
     fallback = Missing("ref", "no CPU could be read")
     return next((m for key in ESSENTIAL for m in core.missing if m.what == key), fallback)
+
+
+def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
+    """The same events; whichever comes to lead the group is pinned."""
+    return lambda row: [replace(event, pinned=True) for event in plan(row)]
 
 
 class _Settling:

@@ -10,7 +10,9 @@ from perfprobe.native.errors import Unavailable
 from perfprobe.sources.msr.opening import open_parts
 from perfprobe.sources.os.hello import About, Rates
 from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
-from perfprobe.sources.perf import plan
+from perfprobe.sources.perf import chosen, plan
+from perfprobe.sources.perf.chosen import Wanted
+from perfprobe.sources.perf.groups import Groups
 from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.wire import Rate
 
@@ -21,20 +23,33 @@ def open_local(
     cpus: str | None,
     method: str | None = None,
     watch: Watch | None = None,
+    events: Wanted | None = None,
 ) -> Native:
     """Opens the source. If neither reference cycles nor cycles can be counted, `perf` raises
-    Unavailable; `auto` goes on without them, and the hello says why."""
+    Unavailable; `auto` goes on without them, and the hello says why. Raises ValueError for events
+    that nobody knows."""
     root = Path("/")
+    groups = [] if events is None else chosen.find(root, events.text)
     rows, selected = read_rows(root, cpus)
     planner = plan.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    parts = open_perf(root, rows, planner, cpus=wanted)
+    parts = open_perf(root, rows, planner, cpus=wanted, pinned=chosen.any_hardware(groups))
     why_not = blocker(parts)
     if why_not is not None and name == "perf":
         for part in parts:
             part.close()
         mend = f"; {why_not.fix}" if why_not.fix else ""
         raise Unavailable(f"the perf source is not available: {why_not.why}{mend}")
+    extra: list[Groups] = []
+    if events is not None:
+        try:
+            extra = chosen.open_chosen(
+                root, rows, groups, planner.pmus, cpus=wanted, multiplex=events.multiplex
+            )
+        except Unavailable:
+            for part in parts:
+                part.close()
+            raise
     keys = {counter.key for part in parts for counter in part.counters}
 
     def rates(tsc_hz: Rate | None) -> Rates:
@@ -49,4 +64,4 @@ def open_local(
         turbo=info.turbo,
     )
     parts += [*registers, *os_parts(root, rows)]  # in the order of preference
-    return Native(root, sample_ns, rows, selected, parts, lost, about, watch)
+    return Native(root, sample_ns, rows, selected, parts, lost, about, watch, extra)

@@ -18,6 +18,7 @@ from perfprobe.sources.sim.counters import (
     cpu_columns,
     stat_columns,
 )
+from perfprobe.sources.sim.events import Events
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
 from perfprobe.sources.sim.lateness import Lateness
 from perfprobe.sources.sim.machine import Ints, Machine, tsc
@@ -54,8 +55,9 @@ class Sim:
     or the name of a job."""
 
     def __init__(
-        self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None
-    ) -> None:
+        self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None,
+        events: str | None = None, *, multiplex: bool = True,
+    ) -> None:  # fmt: skip
         if sample_ns < LEAST_SAMPLE_NS:
             raise ValueError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
         self._spec = spec
@@ -77,10 +79,16 @@ class Sim:
         self._packages = None if machine.guest else Packages(machine, tables)
         self._pressure = guest.Pressure(tables) if machine.guest else None
         self._load = guest.Load(tables)
-        blocks = [block("cpu", columns), block("stat", stat), *_blocks(machine)]
+        chosen = None
+        if events is not None:
+            chosen = Events(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
+        self._chosen = [] if chosen is None else chosen.banks()
+        more = [] if chosen is None else chosen.blocks
+        blocks = [block("cpu", columns), *more, block("stat", stat), *_blocks(machine)]
         self._watched = None if watch is None else Watched(self._schedule, watch)
         hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
-        self.hello = dataclasses.replace(hello, watch=watch)
+        lacking = [] if chosen is None else chosen.missing
+        self.hello = dataclasses.replace(hello, watch=watch, missing=[*hello.missing, *lacking])
         self._start_state(self.hello)
 
     def _start_state(self, hello: Hello) -> None:
@@ -165,6 +173,9 @@ class Sim:
         head = self._shared_head(time_ns)
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
         blocks = {"cpu": rows, "stat": stat}
+        for name, bank in self._chosen:
+            values = bank.values(totals - self._base)
+            blocks[name] = Rows(rows.head, bank.valid(sampled).tobytes(), values.tobytes())
         if self._packages is not None:
             blocks["package"] = self._of_packages(self._packages, time_ns, head, totals)
         if whole:
@@ -195,7 +206,8 @@ class Sim:
             return []
         # While a CPU is off its counters stand still, so they start from its return.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
-        self._table.restart(rebased)
+        for bank in (self._table, *(bank for _, bank in self._chosen)):
+            bank.restart(rebased)
         tables, notes = self._schedule.tables, list[Note]()
         cell = self._number * self._sample_ns // CELL_NS
         start = (cell // tables.cycle * tables.cycle + int(tables.ends[stage - 1])) * CELL_NS
@@ -254,7 +266,10 @@ def _blocks(machine: Machine) -> list[Block]:
     return [package_block(machine), Block("machine", "machine", [own])]
 
 
-def open_sim(text: str, sample_ns: int, select: Select = None, watch: str | None = None) -> Sim:
+def open_sim(
+    text: str, sample_ns: int, select: Select = None, watch: str | None = None,
+    events: str | None = None, *, multiplex: bool = True,
+) -> Sim:  # fmt: skip
     """Makes the source from the argument of --source. Raises ValueError with a line for the
-    user."""
-    return Sim(parse(text), sample_ns, select, watch)
+    user, and Unavailable for events that cannot be counted."""
+    return Sim(parse(text), sample_ns, select, watch, events, multiplex=multiplex)

@@ -1,0 +1,245 @@
+"""Events that this machine's kernel knows by name, and what a name chooses on each of its PMUs."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfprobe.cpu import files
+from perfprobe.kernel import access, event_terms, perf_pmus
+from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.event_names import Asked
+from perfprobe.kernel.event_terms import Code, TermError
+from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
+from perfprobe.kernel.perf_pmus import DEVICES, Pmu
+
+HW_CACHE = 3  # PERF_TYPE_
+NS = 1e-9
+EVENTS = "events"
+"""Unit of what a core's PMU counts; the wire bounds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A name with its meaning."""
+
+    name: str
+    about: str
+    config: int
+    unit: str = "1"
+    scale: float = 1.0
+
+
+SOFTWARE_EVENTS = (
+    Known("context-switches", "context switches", 3),
+    Known("cpu-migrations", "tasks that came from another CPU", 4),
+    Known("page-faults", "page faults", 2),
+    Known("minor-faults", "page faults that needed no disk", 5),
+    Known("major-faults", "page faults that needed a disk", 6),
+    Known("alignment-faults", "accesses that the kernel had to align", 7),
+    Known("emulation-faults", "instructions that the kernel had to emulate", 8),
+    Known("cpu-clock", "elapsed time by the kernel's clock", 0, "s", NS),
+    Known("task-clock", "elapsed time by the tasks' clock", 1, "s", NS),
+    Known("bpf-output", "records that BPF programs wrote", 10),
+    Known("cgroup-switches", "switches to a task of another control group", 11),
+)
+HARDWARE_EVENTS = (
+    Known("cycles", "cycles, unhalted", 0, "cycles"),
+    Known("instructions", "instructions retired", 1, "instructions"),
+    Known("cache-references", "accesses to the last cache", 2, EVENTS),
+    Known("cache-misses", "misses of the last cache", 3, EVENTS),
+    Known("branches", "branches retired", 4, EVENTS),
+    Known("branch-misses", "branches predicted wrongly", 5, EVENTS),
+    Known("bus-cycles", "cycles of the bus, unhalted", 6, EVENTS),
+    Known("stalled-cycles-frontend", "cycles that waited for instructions", 7, EVENTS),
+    Known("stalled-cycles-backend", "cycles that waited for data or units", 8, EVENTS),
+    Known("ref-cycles", "cycles at the base clock, unhalted", 9, "cycles"),
+)
+ALIASES = {
+    "cs": "context-switches", "migrations": "cpu-migrations", "faults": "page-faults",
+    "cpu-cycles": "cycles", "branch-instructions": "branches",
+    "idle-cycles-frontend": "stalled-cycles-frontend",
+    "idle-cycles-backend": "stalled-cycles-backend",
+}  # fmt: skip
+_CACHES = ("L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node")
+_WAYS = ("load", "store", "prefetch")
+_RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
+
+
+def _cache_events() -> Iterator[Known]:
+    """The generic events of caches: which cache, how it is accessed, and whether it missed."""
+    for cache, name in enumerate(_CACHES):
+        for way, what in enumerate(_WAYS):
+            all_of = "prefetches" if what == "prefetch" else f"{what}s"
+            yield Known(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS)
+            missed = f"{name}-{what}-misses"
+            about = f"{name}: {all_of} that missed"
+            yield Known(missed, about, cache | way << 8 | 1 << 16, EVENTS)
+
+
+CACHE_EVENTS = tuple(_cache_events())
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An event that was asked for."""
+
+    asked: Asked
+    about: str
+    unit: str
+    scale: float
+    events: dict[str | None, Event] = field(default_factory=dict)
+    """By the name of the core PMU that counts it; None: all CPUs count it alike."""
+    trouble: Trouble | None = None
+    """Why no CPU can count it."""
+
+    def on(self, pmu: Pmu | None) -> Event | None:
+        """The event for CPUs of this core PMU."""
+        own = None if pmu is None else self.events.get(pmu.name)
+        return own or self.events.get(None)
+
+
+class Catalogue:
+    """The events of one machine."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.cores = perf_pmus.cores(root)
+
+    def find(self, asked: Asked) -> Chosen:
+        """What was asked for. Raises ValueError with a line for the user if nobody knows it."""
+        if asked.pmu:
+            return self._of_pmu(asked)
+        word = ALIASES.get(asked.word, asked.word)
+        for known, kind in self._generic():
+            if known.name == word:
+                return self._chosen(asked, known, kind)
+        if (match := _RAW.fullmatch(word)) is not None:
+            code = Code(int(match[1], 16))
+            raw = self._on_cores(lambda pmu: _event(asked, pmu, code))
+            return self._with(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
+        return self._of_sysfs(asked, word)
+
+    def names(self) -> list[str]:
+        """All names that `find` knows here."""
+        generic = [known.name for known, kind in self._generic() if kind == SOFTWARE or self.cores]
+        return [*generic, *ALIASES, *(name for pmu in self.cores for name in listed(pmu))]
+
+    def _generic(self) -> Iterator[tuple[Known, int]]:
+        """Names that every kernel has, with their type."""
+        for table, kind in (
+            (SOFTWARE_EVENTS, SOFTWARE), (HARDWARE_EVENTS, HARDWARE), (CACHE_EVENTS, HW_CACHE),
+        ):  # fmt: skip
+            for known in table:
+                yield known, kind
+
+    def _chosen(self, asked: Asked, known: Known, kind: int) -> Chosen:
+        if kind == SOFTWARE:
+            everywhere = Event(
+                asked.key, kind, known.config, kernel=asked.kernel, user=asked.user, core=False
+            )
+            return Chosen(asked, known.about, known.unit, known.scale, {None: everywhere})
+
+        def generic(pmu: Pmu) -> Event:
+            config = pmu.extended | known.config
+            return Event(asked.key, kind, config, kernel=asked.kernel, user=asked.user)
+
+        events = self._on_cores(generic)
+        return self._with(asked, known.about, known.unit, known.scale, events)
+
+    def _on_cores(self, event: Callable[[Pmu], Event]) -> dict[str | None, Event]:
+        return {pmu.name: event(pmu) for pmu in self.cores}
+
+    def _with(
+        self, asked: Asked, about: str, unit: str, scale: float, events: dict[str | None, Event]
+    ) -> Chosen:
+        none = None if events else access.no_pmu(self._root)
+        return Chosen(asked, about, unit, scale, events, none)
+
+    def _of_sysfs(self, asked: Asked, word: str) -> Chosen:
+        found: dict[str | None, Event] = {}
+        unit, scale = EVENTS, 1.0
+        for pmu in self.cores:
+            name = next((name for name in listed(pmu) if name.lower() == word.lower()), None)
+            code = None if name is None else perf_pmus.code(pmu, name)
+            if name is not None and code is not None:
+                found[pmu.name] = _event(asked, pmu, code)
+                unit, scale = _measure(pmu, name)
+        if not found:
+            raise ValueError(self._unknown(asked))
+        return Chosen(asked, word, unit, scale, found)
+
+    def _of_pmu(self, asked: Asked) -> Chosen:
+        pmu = perf_pmus.find(self._root, asked.pmu)
+        if pmu is None:
+            there = ", ".join(pmus(self._root)) or "none"
+            raise ValueError(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
+        core = pmu.name in {each.name for each in self.cores}
+        if pmu.cpus is not None and not core:
+            raise ValueError(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+        try:
+            code = event_terms.code(pmu.path, self._terms(pmu, asked.terms))
+        except TermError as error:
+            raise ValueError(f"-e {asked.name}: {error}") from None
+        unit, scale = _measure(pmu, asked.terms) if core else ("1", 1.0)
+        event = _event(asked, pmu, code, core=core)
+        where = pmu.name if core else None
+        return Chosen(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
+
+    def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
+        """The terms, in which a name that the PMU lists stands for its own."""
+        found: dict[str, int] = {}
+        for item in text.split(","):
+            raw = _RAW.fullmatch(item)
+            own = "" if "=" in item or not item else files.text(f"{pmu.path}/events/{item}") or ""
+            if own:
+                found |= event_terms.values(own.strip())
+            elif raw is not None:
+                found["config"] = int(raw[1], 16)
+            else:
+                found |= event_terms.values(item)
+        return found
+
+    def _unknown(self, asked: Asked) -> str:
+        names = {name.lower(): name for name in self.names()}
+        near = difflib.get_close_matches(asked.word.lower(), names, 3, 0.6)
+        text = f"-e {asked.word}: no event of that name is known here"
+        if near:
+            text += f"; nearest: {', '.join(names[name] for name in near)}"
+        elif not self.cores:
+            text += f" ({access.no_pmu(self._root).why})"
+        return f"{text}; perftop events lists all"
+
+
+def listed(pmu: Pmu) -> list[str]:
+    """Names of the events that the PMU lists."""
+    try:
+        names = os.listdir(f"{pmu.path}/events")  # noqa: PTH208 - no Path objects for hundreds
+    except OSError:
+        return []
+    return sorted(name for name in names if not name.endswith((".scale", ".unit", ".snapshot")))
+
+
+def pmus(root: Path) -> list[str]:
+    """Names of all PMUs."""
+    try:
+        return sorted(os.listdir(f"{root}/{DEVICES}"))  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _measure(pmu: Pmu, name: str) -> tuple[str, float]:
+    """Unit and scale of an event that the PMU lists."""
+    unit = perf_pmus.unit(pmu, name)
+    return (EVENTS if unit == "1" else unit), perf_pmus.scale(pmu, name)
+
+
+def _event(asked: Asked, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
+    return Event(
+        asked.key, pmu.type, code.config, kernel=asked.kernel, user=asked.user,
+        config1=code.config1, config2=code.config2, core=core,
+    )  # fmt: skip

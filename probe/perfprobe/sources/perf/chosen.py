@@ -1,0 +1,232 @@
+"""Events that the user has chosen, each group of them in a block of its own: what does not fit on
+the counters takes turns, and the times of a group say how long it was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfprobe.kernel import event_names
+from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.event_catalogue import Catalogue, Chosen
+from perfprobe.kernel.perf_events import Event, Group, Kernel, System, Trial, raise_limit
+from perfprobe.kernel.perf_groups import Opening, Short
+from perfprobe.kernel.perf_pmus import Pmu, core_of
+from perfprobe.native.errors import Unavailable
+from perfprobe.sources.perf.groups import Bundle, Groups
+from perfprobe.sources.perf.parts import THREADS, TIMES
+from perfprobe.wire import Counter, Cpu, Missing
+
+MOST_IN_GROUP = 16
+TRIAL_NS = 20_000_000
+"""Longer than the kernel's turns of 4 ms."""
+ALWAYS = 0.99
+"""Minimum share of a trial for which a group that fits was on the counters."""
+OTHER_CORES = Trouble("cores of this type have no such event")
+UNFIT = Trouble("this CPU has too few counters for its group")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asked for by -e."""
+
+    text: str
+    multiplex: bool = True
+    """Events may take turns; otherwise one that does not fit is refused."""
+
+
+def find(root: Path, text: str) -> list[list[Chosen]]:
+    """The groups of events that were asked for. Raises ValueError for names that nobody knows."""
+    catalogue = Catalogue(root)
+    return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
+
+
+def any_hardware(groups: Iterable[Sequence[Chosen]]) -> bool:
+    """Whether any of them needs a counter of a core."""
+    return any(e.core for group in groups for chosen in group for e in chosen.events.values())
+
+
+def open_chosen(
+    root: Path,
+    rows: Sequence[Cpu],
+    groups: Sequence[Sequence[Chosen]],
+    pmus: Sequence[Pmu],
+    *,
+    cpus: Iterable[int],
+    kernel: Kernel | None = None,
+    multiplex: bool = True,
+) -> list[Groups]:
+    """A part for each group of events. Called when all other counters are open, which have what
+    they need. Raises Unavailable if none of the events can be counted, or, without `multiplex`, if
+    one does not fit."""
+    kernel = kernel or System()
+    raise_limit()
+    wanted = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    opener = _Opener(root, kernel, rows, read, pmus)
+    parts = [opener.part(group) for group in opener.arranged(groups, multiplex=multiplex)]
+    lacking = [missing for part in parts for missing in part.missing]
+    if not any(part.counters[0].cpus is None or part.counters[0].cpus for part in parts):
+        why = next(iter(lacking), Missing("events", "no CPU is read"))
+        for part in parts:
+            part.close()
+        mend = f"; {why.fix}" if why.fix else ""
+        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY)}: {why.why}{mend}")
+    return parts
+
+
+class _Opener:
+    def __init__(
+        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], read: Sequence[Cpu],
+        pmus: Sequence[Pmu],
+    ) -> None:  # fmt: skip
+        self._root, self._kernel, self._rows, self._read = root, kernel, rows, read
+        self._pmu = {row.cpu: core_of(pmus, row.cpu) for row in rows}
+
+    # --- which events are counted together
+
+    def arranged(
+        self, groups: Sequence[Sequence[Chosen]], *, multiplex: bool
+    ) -> list[Sequence[Chosen]]:
+        """Software events together, which always count; events of cores together if they fit, else
+        each for itself, which then take turns; groups in braces as they are."""
+        singles = [group[0] for group in groups if len(group) == 1]
+        soft = [c for c in singles if not any(e.core for e in c.events.values())]
+        hard = [chosen for chosen in singles if chosen not in soft]
+        braced = [group for group in groups if len(group) > 1]
+        whole = [hard] if 1 < len(hard) <= MOST_IN_GROUP else [[chosen] for chosen in hard]
+        if len(whole) == 1 and not self._fit([*braced, *whole]):
+            whole = [[chosen] for chosen in hard]
+        if not multiplex:
+            self._refuse([*braced, *whole])
+        many = [soft[i : i + MOST_IN_GROUP] for i in range(0, len(soft), MOST_IN_GROUP)]
+        return [*many, *braced, *whole]
+
+    def _fit(self, groups: Sequence[Sequence[Chosen]]) -> bool:
+        return all(share >= ALWAYS for shares in self._shares(groups) for share in shares)
+
+    def _refuse(self, groups: Sequence[Sequence[Chosen]]) -> None:
+        """Raises Unavailable for the first group that does not fit beside those before it."""
+        for i, group in enumerate(groups, 1):
+            if not self._fit(groups[:i]):
+                names = ",".join(chosen.asked.name for chosen in group)
+                raise Unavailable(
+                    f"-e {names}: no counter is left for it; without --no-multiplex "
+                    "the events take turns"
+                )
+
+    def _shares(self, groups: Sequence[Sequence[Chosen]]) -> Iterable[list[float]]:
+        """For one CPU of each PMU, the share of the time for which each group is on the counters
+        while all are open; 1 where that cannot be tried."""
+        tried: set[str | None] = set()
+        for row in self._read:
+            pmu = self._pmu[row.cpu]
+            name = None if pmu is None else pmu.name
+            if name not in tried:
+                tried.add(name)
+                yield self._tried(groups, row.cpu)
+
+    def _tried(self, groups: Sequence[Sequence[Chosen]], cpu: int) -> list[float]:
+        with ExitStack() as stack:
+            opened: list[Group | None] = []
+            for group in groups:
+                try:
+                    found = self._opening(group, cpu).group(timed=True, mapped=False)
+                except Short:
+                    opened.append(None)
+                    continue
+                if found is not None:
+                    stack.callback(found.close)
+                opened.append(found)
+            return [0.0 if group is None else self._share(group, cpu) for group in opened]
+
+    def _share(self, group: Group, cpu: int) -> float:
+        try:
+            trial: Trial = self._kernel.trial(group, cpu, TRIAL_NS)
+        except OSError:
+            return 1.0
+        return trial.running
+
+    # --- opening them
+
+    def part(self, group: Sequence[Chosen]) -> Groups:
+        column = {chosen.asked.key: i for i, chosen in enumerate(group)}
+        with ThreadPoolExecutor(THREADS) as pool:
+            opened = [*pool.map(lambda row: self._opened(group, row.cpu, column), self._read)]
+        ready, there, lacking = {}, {}, dict[Missing, list[int]]()
+        for row, (found, opening) in zip(self._read, opened, strict=True):
+            there[row.cpu] = {event.key for event in opening.events}
+            if found is not None:
+                ready[row.cpu] = found
+            for chosen in group:
+                if chosen.asked.key not in there[row.cpu]:
+                    why = opening.refused.get(chosen.asked.key) or chosen.trouble or OTHER_CORES
+                    missing = Missing(chosen.asked.key, why.why, why.fix)
+                    lacking.setdefault(missing, []).append(row.cpu)
+        keys = [chosen.asked.key for chosen in group]
+        counters = [
+            *(self._on(time, keys, group, there) for time in TIMES),
+            *(self._on(_counter(chosen), [chosen.asked.key], group, there) for chosen in group),
+        ]
+        part = Groups(
+            self._kernel, "cpu", counters, self._bundles(group, column),
+            timed=True, mapped=False, ready=ready,
+        )  # fmt: skip
+        part.missing = [
+            replace(missing, cpus=None if len(cpus) == len(self._read) else cpus)
+            for missing, cpus in lacking.items()
+        ]
+        return part
+
+    def _opened(
+        self, group: Sequence[Chosen], cpu: int, column: dict[str, int]
+    ) -> tuple[Group | None, Opening]:
+        opening = self._opening(group, cpu)
+        try:
+            found = opening.group(timed=True, mapped=False)
+        except Short:
+            opening.events, opening.refused = [], dict.fromkeys(column, UNFIT)
+            return None, opening
+        if found is not None:
+            found.place([column[event.key] for event in opening.events])
+        return found, opening
+
+    def _opening(self, group: Sequence[Chosen], cpu: int) -> Opening:
+        return Opening(self._kernel, cpu, self._events(group, cpu), self._root)
+
+    def _events(self, group: Sequence[Chosen], cpu: int) -> list[Event]:
+        each = (chosen.on(self._pmu[cpu]) for chosen in group)
+        return [event for event in each if event is not None]
+
+    def _on(
+        self, counter: Counter, keys: Sequence[str], group: Sequence[Chosen],
+        there: Mapping[int, set[str]],
+    ) -> Counter:  # fmt: skip
+        """The counter with the CPUs on which one of these keys is counted. A CPU that was not
+        tried, because it is off, is taken to have what its PMU has elsewhere."""
+        somewhere = set[str]().union(*there.values())
+        cpus = []
+        for row in self._rows:
+            planned = {event.key for event in self._events(group, row.cpu)} & somewhere
+            if not there.get(row.cpu, planned).isdisjoint(keys):
+                cpus.append(row.cpu)
+        return replace(counter, cpus=None if len(cpus) == len(self._rows) else cpus)
+
+    def _bundles(
+        self, group: Sequence[Chosen], column: Mapping[str, int]
+    ) -> Callable[[int], list[Bundle]]:
+        """For a CPU that comes back."""
+
+        def bundles(cpu: int) -> list[Bundle]:
+            events = self._events(group, cpu)
+            return [Bundle(cpu, [(event, column[event.key]) for event in events])] if events else []
+
+        return bundles
+
+
+def _counter(chosen: Chosen) -> Counter:
+    origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
+    return Counter(chosen.asked.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
