@@ -149,7 +149,7 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
     for block in hello.blocks:
         rows = blocks.get(block.name)
         if block.scope == "cpu" and rows is not None:
-            flags = unpack(block, len(hello.topology), [rows]).flags[0]
+            flags = unpack(len(hello.topology), block.columns, [rows]).flags[0]
             gone = flags & np.uint64(wire.ROW_OFFLINE) != 0
             there = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [

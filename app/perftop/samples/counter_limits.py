@@ -37,6 +37,7 @@ class Limits:
         self._gauge = np.array([c.kind == "gauge" for c in per_column], bool)
         self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)
         self._full = np.array([c.bits == 64 and c.kind != "gauge" for c in per_column], bool)
+        self._some_full, self._some_gauge = bool(self._full.any()), bool(self._gauge.any())
         limit = {"cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0}
         self._limit = np.array(
             [
@@ -59,10 +60,10 @@ class Limits:
         """Differences in base units (gauges: value times ticks), modulo the width of each counter,
         so that a wrap needs no special case."""
         plain = ((new - old) & self._mask).astype(np.float64)
-        if self._full.any():  # the kernel's sums may step back a little, so they are signed
+        if self._some_full:  # the kernel's sums may step back a little, so they are signed
             signed = (new - old).view(np.int64).astype(np.float64)
             plain = np.where(self._full, signed, plain)
-        if self._gauge.any():  # signed, and weighted with time
+        if self._some_gauge:  # signed, and weighted with time
             level = new.view(np.int64).astype(np.float64) * ticks[..., None]
             plain = np.where(self._gauge, level, plain)
         result: Floats = plain * self._scale

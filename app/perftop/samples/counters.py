@@ -14,9 +14,8 @@ of TIMES tells for how long each group was counted; its other columns whose orig
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +34,8 @@ later reads against the widths of those before them, and flags them."""
 
 @dataclass(slots=True)
 class BlockDelta:
-    """One block over one span, or, with a leading axis, over each of several samples."""
+    """One block over one span, or, with a leading axis, over each of several samples: views of a
+    delta."""
 
     ticks: Floats
     """(rows) stamp ticks covered; 0 where the row was not read."""
@@ -43,26 +43,58 @@ class BlockDelta:
     """(rows, columns) in base units; gauges: value times ticks, so that sums give means. NaN: not
     known or doubted."""
     width: Floats
-    """(rows) stamp ticks that the reads at both ends of the span took."""
+    """(rows) stamp ticks that the reads at both ends of the span took; 0 of a sum of samples."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the numbers of a block stand in a delta."""
+
+    name: str
+    rows: int
+    columns: int
+    ticks: int
+    moved: int
+    width: int
+
+
 class Delta:
-    tables: dict[str, BlockDelta]
-    doubts: Codes
-    """(CPUs, counters), with a leading axis for several samples: codes of doubt, 0 for none;
-    counters are in the order of `keys`."""
-    keys: tuple[str, ...]
-    skew_ns: Ints
-    """Longest time between the first and the last wake-up of the reads of a frame."""
+    """All numbers lie in two arrays, so that a sample is added to a sum at once."""
 
-    def add(self, other: Delta) -> None:
-        for name, table in other.tables.items():
-            mine = self.tables[name]
-            mine.ticks += table.ticks
-            mine.moved += table.moved
-        self.skew_ns = np.maximum(self.skew_ns, other.skew_ns)
-        if other.doubts.any():
+    __slots__ = ("_layouts", "_sums", "_tables", "_widths", "doubts", "keys", "skew_ns")
+
+    def __init__(
+        self, layouts: Sequence[Layout], sums: Floats, widths: Floats, doubts: Codes,
+        keys: tuple[str, ...], skew_ns: Ints,
+    ) -> None:  # fmt: skip
+        self._layouts, self._sums, self._widths = layouts, sums, widths
+        self._tables: dict[str, BlockDelta] | None = None
+        self.doubts = doubts
+        """(CPUs, counters), with a leading axis for several samples: codes of doubt, 0 for none;
+        counters are in the order of `keys`."""
+        self.keys = keys
+        self.skew_ns = skew_ns
+        """Longest time between the first and the last wake-up of the reads of a frame."""
+
+    @property
+    def tables(self) -> Mapping[str, BlockDelta]:
+        if self._tables is None:
+            self._tables = {each.name: self._table(each) for each in self._layouts}
+        return self._tables
+
+    def _table(self, at: Layout) -> BlockDelta:
+        moved = self._sums[..., at.moved : at.moved + at.rows * at.columns]
+        return BlockDelta(
+            self._sums[..., at.ticks : at.ticks + at.rows],
+            moved.reshape(*moved.shape[:-1], at.rows, at.columns),
+            self._widths[..., at.width : at.width + at.rows],
+        )
+
+    def add(self, other: Delta, *, doubted: bool = True) -> None:
+        """`doubted`: whether anything of the other may be."""
+        self._sums += other._sums
+        self.skew_ns = max(self.skew_ns, other.skew_ns)
+        if doubted and other.doubts.any():
             self.doubts = merged(self.doubts, other.doubts)
 
     @property
@@ -72,18 +104,16 @@ class Delta:
 
     def __getitem__(self, samples: int | slice) -> Delta:
         """One sample of several, or some of them. Their arrays are shared."""
-        tables = {
-            name: BlockDelta(table.ticks[samples], table.moved[samples], table.width[samples])
-            for name, table in self.tables.items()
-        }
-        return Delta(tables, self.doubts[samples], self.keys, self.skew_ns[samples])
+        return Delta(
+            self._layouts, self._sums[samples], self._widths[samples], self.doubts[samples],
+            self.keys, self.skew_ns[samples],
+        )  # fmt: skip
 
     def copy(self) -> Delta:
-        tables = {
-            name: BlockDelta(table.ticks.copy(), table.moved.copy(), table.width.copy())
-            for name, table in self.tables.items()
-        }
-        return Delta(tables, self.doubts.copy(), self.keys, self.skew_ns.copy())
+        return Delta(
+            self._layouts, self._sums.copy(), self._widths.copy(), self.doubts.copy(), self.keys,
+            self.skew_ns,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +139,8 @@ class Counters:
         leader = {cpu: position[group[0]] for group in hello.cores for cpu in group}
         self._leader = np.array([leader.get(row.cpu, position[row.cpu]) for row in hello.topology])
         """Position of the first CPU of the same core, by position of the CPU."""
+        self._layouts = _layouts(hello)
+        self._layout = {each.name: each for each in self._layouts}
         for block in hello.blocks:
             first = 0
             for counter in block.counters:
@@ -171,13 +203,11 @@ class Counters:
 
     def nothing(self, *samples: int) -> Delta:
         """An empty span, to add samples to; with a number, as many of them."""
-        tables = {}
-        for block in self.hello.blocks:
-            shape = (*samples, self.hello.rows(block.scope))
-            moved = np.zeros((*shape, block.columns))
-            tables[block.name] = BlockDelta(np.zeros(shape), moved, np.zeros(shape))
+        last = self._layouts[-1]
+        sums = np.zeros((*samples, last.moved + last.rows * last.columns))
+        widths = np.zeros((*samples, last.width + last.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
-        return Delta(tables, codes, self.keys, np.zeros(samples, int))
+        return Delta(self._layouts, sums, widths, codes, self.keys, np.zeros(samples, int))
 
     def disbelieve(self, delta: Delta) -> None:
         """Set doubted counters to NaN."""
@@ -258,16 +288,22 @@ class Counters:
 
     def _read(self, block: wire.Block, several: Sequence[wire.Rows]) -> tuple[Readings, Bools]:
         """Some frames of a block, and which of their rows can be used for a difference."""
-        now = unpack(block, self.hello.rows(block.scope), several)
-        sampled = now.flagged(wire.ROW_SAMPLED)
-        read: Bools = sampled & (now.flags & USELESS == 0)
+        at = self._layout[block.name]
+        now = unpack(at.rows, at.columns, several)
+        if now.plain:
+            sampled = np.ones(now.width.shape, bool)
+            read: Bools = sampled
+        else:
+            sampled = now.flagged(wire.ROW_SAMPLED)
+            read = sampled & (now.flags & USELESS == 0)
         if block.name != "cpu":  # rows of block `cpu` carry the stamps, also without values
-            read &= now.valid.any(axis=2)  # a CPU that is off has no line in /proc/stat
+            read = read & now.valid.any(axis=2)  # a CPU that is off has no line in /proc/stat
         else:
             stamps = now.head[..., 0]
-            apart = (stamps - stamps[:, self._leader]).astype(np.int64)
-            distance = np.where(sampled & sampled[:, self._leader], np.abs(apart), 0)
-            now = dataclasses.replace(now, width=now.width + distance)
+            distance = np.abs((stamps - stamps[:, self._leader]).astype(np.int64))
+            if not now.plain:
+                distance = np.where(sampled & sampled[:, self._leader], distance, 0)
+            now.width = now.width + distance
         return now, read
 
     def _step_block(self, block: wire.Block, frames: Sequence[wire.Frame], drop: list[bool],
@@ -287,7 +323,9 @@ class Counters:
     def _differences(self, block: wire.Block, at: list[int], now: Readings, read: Bools,
                      before: Baseline, delta: Delta) -> None:  # fmt: skip
         """Write the differences of the frames at these places."""
-        usable = read & before.known & ~now.flagged(wire.ROW_REBASED)
+        usable = read & before.known
+        if not now.plain:
+            usable &= ~now.flagged(wire.ROW_REBASED)
         if block.name == "cpu":
             long = before.width > WIDE * now.width + WIDE_S * self.stamp_hz
             usable &= ~(before.first & long)
@@ -318,6 +356,16 @@ class Counters:
             delta.doubts[at[sample][:, None], row[:, None], keys] = Doubt.BACKWARDS
             sample, row, column = np.nonzero(wrong)
             delta.doubts[at[sample], row, keys[column]] = Doubt.JUMPED
+
+
+def _layouts(hello: wire.Hello) -> list[Layout]:
+    """Each block's ticks, then what it moved; and the widths of all behind each other."""
+    found, at, width = [], 0, 0
+    for block in hello.blocks:
+        rows = hello.rows(block.scope)
+        found.append(Layout(block.name, rows, block.columns, at, at + rows, width))
+        at, width = at + rows * (1 + block.columns), width + rows
+    return found
 
 
 def asleep_ns(frame: wire.Frame) -> int:

@@ -64,6 +64,6 @@ def _rates(counters: Counters, delta: Delta, key: str) -> Floats | None:
         return None
     table = delta.tables[column.block]
     ticks = table.ticks if column.counter.kind == "gauge" else table.ticks / counters.stamp_hz
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rates: Floats = moved / ticks
-    return np.where(table.ticks > 0, rates, np.nan)
+    unknown = np.full(moved.shape, np.nan)
+    rates: Floats = np.divide(moved, ticks, out=unknown, where=ticks > 0)
+    return rates

@@ -28,10 +28,16 @@ class Quantities:
         self._counters = counters
         self._delta = delta
         self.base_hz = base_hz
+        self._moved: dict[str, Floats] = {}
+        self._seconds: dict[str, Floats] = {}
+        """By block."""
 
     def __getitem__(self, key: str) -> Floats:
-        moved = self._counters.moved(self._delta, key)
-        assert moved is not None, key
+        moved = self._moved.get(key)
+        if moved is None:
+            moved = self._counters.moved(self._delta, key)
+            assert moved is not None, key
+            self._moved[key] = moved
         return moved
 
     @property
@@ -56,7 +62,10 @@ class Quantities:
     def seconds(self, key: str) -> Floats:
         """Elapsed seconds of the span in which `key` was counted."""
         block = self._counters.columns[key].block
-        elapsed: Floats = self._delta.tables[block].ticks / self._counters.stamp_hz
+        elapsed = self._seconds.get(block)
+        if elapsed is None:
+            elapsed = self._delta.tables[block].ticks / self._counters.stamp_hz
+            self._seconds[block] = elapsed
         return elapsed
 
 

@@ -15,13 +15,14 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
 
 USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
+PLAIN = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
 
 Hold = Callable[[Bools, Bools, Words], Bools]
 """From known, sampled and flags of one frame's rows: those that must wait for the next frame."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Readings:
     """What the frames say; a frame without the block is not among them."""
 
@@ -30,6 +31,8 @@ class Readings:
     values: Words
     width: Floats
     """Stamp ticks that each read took."""
+    plain: bool
+    """Every row was read, and nothing is odd about it, as it mostly is."""
 
     @property
     def flags(self) -> Words:
@@ -39,7 +42,10 @@ class Readings:
     @property
     def skew_ns(self) -> Ints:
         """By frame: time between the first and the last wake-up of the reads."""
-        late, sampled = self.head[..., 2], self.flagged(wire.ROW_SAMPLED)
+        late = self.head[..., 2]
+        if self.plain:
+            return np.asarray((late.max(axis=1) - late.min(axis=1)).astype(np.int64))
+        sampled = self.flagged(wire.ROW_SAMPLED)
         last = np.where(sampled, late, 0).max(axis=1)
         first = np.minimum(np.where(sampled, late, last[:, None]).min(axis=1), last)
         skew: Ints = (last - first).astype(np.int64)
@@ -50,7 +56,7 @@ class Readings:
         return found
 
 
-def unpack(block: wire.Block, n: int, several: Sequence[wire.Rows]) -> Readings:
+def unpack(n: int, columns: int, several: Sequence[wire.Rows]) -> Readings:
     """Heads, validity and values of a block of `n` rows."""
     count = len(several)
     heads = [rows.head for rows in several]
@@ -58,11 +64,12 @@ def unpack(block: wire.Block, n: int, several: Sequence[wire.Rows]) -> Readings:
         heads = [bytes(head) * n if len(head) == HEAD_BYTES else head for head in heads]
     head = np.frombuffer(b"".join(heads), "<u8").reshape(count, n, wire.HEAD)
     words = np.frombuffer(b"".join([rows.valid for rows in several]), np.uint8)
-    words = words.reshape(count, n, 8 * block.valid_words)
-    bits = np.unpackbits(words, axis=2, count=block.columns, bitorder="little")
+    words = words.reshape(count, n, 8 * -(-columns // 64))
+    bits = np.unpackbits(words, axis=2, count=columns, bitorder="little")
     values = np.frombuffer(b"".join([rows.values for rows in several]), "<u8")
     width = (head[..., 1] - head[..., 0]).astype(np.float64)
-    return Readings(head, bits.astype(bool), values.reshape(count, n, block.columns), width)
+    plain = bool((head[..., 4] == PLAIN).all())
+    return Readings(head, bits.view(bool), values.reshape(count, n, columns), width, plain)
 
 
 @dataclass(slots=True)
@@ -100,14 +107,11 @@ class Baseline:
         rows of `read`, the rows that can be used, that `hold` leaves out. `drop`: by frame, whether
         all earlier readings must be forgotten before it."""
         known = self._known(now, read, drop, hold)
-        count, rows = read.shape
-        whole, each = read.all(), np.arange(rows)
-        at = np.where(read, np.arange(1, count + 1)[:, None], 0)
-        at = np.maximum.accumulate(np.concatenate([np.zeros((1, rows), int), at]))
+        at = None if read.all() else _latest(read)
 
         def earlier(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             both = np.concatenate([old[None], new])
-            both = both if whole else both[at, each]
+            both = both if at is None else both[at]
             return both[:-1], both[-1].copy()
 
         stamp, self.stamp = earlier(self.stamp, now.head[..., 0])
@@ -119,6 +123,10 @@ class Baseline:
 
     def _known(self, now: Readings, read: Bools, drop: Sequence[bool], hold: Hold | None) -> Bools:
         """(frames, rows) whether there is a reading before each frame."""
+        if now.plain and not any(drop):
+            by_then = np.logical_or.accumulate(np.concatenate([self.known[None], read]))
+            self.known = by_then[-1].copy()
+            return np.asarray(by_then[:-1])
         offline, sampled = now.flagged(wire.ROW_OFFLINE), now.flagged(wire.ROW_SAMPLED)
         wide = now.flagged(wire.ROW_WIDE)
         calm = np.asarray(sampled.all(axis=1) & ~wide.any(axis=1))
@@ -131,3 +139,11 @@ class Baseline:
                 read[i] &= ~hold(self.known, sampled[i], now.flags[i])
             self.known = (self.known | read[i]) & ~offline[i]
         return known
+
+
+def _latest(read: Bools) -> tuple[Ints, Ints]:
+    """Places, in what was known before and the frames behind it, of the reading of each row that is
+    the latest before and after each frame."""
+    count, rows = read.shape
+    at = np.where(read, np.arange(1, count + 1)[:, None], 0)
+    return np.maximum.accumulate(np.concatenate([np.zeros((1, rows), int), at])), np.arange(rows)
