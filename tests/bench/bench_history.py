@@ -55,7 +55,7 @@ def filling(cpus: int) -> list[tuple[str, float, float]]:
         kept = time.process_time_ns()
         sample = next(sieve.samples([message]))
         sampled = time.process_time_ns()
-        history.trace(sample, sieve)
+        history.trace(sample)
         ends = start, kept, sampled, time.process_time_ns()
         for cost, since, until in zip((0, 2, 1), ends[:-1], ends[1:], strict=True):
             costs[cost].append(until - since)

@@ -38,6 +38,8 @@ class Steals:
 
     def sample(self, seen: Seen) -> list[Episode]:
         """The episodes that this sample ended."""
+        if not self._spells.running and seen.sample.highest.stolen_s <= 0:
+            return []
         return self.step(seen.sample.values.top[INDEX["steal"]], seen.since_ns, seen.time_ns)
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:

@@ -3,7 +3,7 @@ made safe here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import inf, nan
@@ -39,9 +39,10 @@ class Look:
     @classmethod
     def of(cls, records: Mapping[str, object]) -> Look | None:
         """The look that these records of a frame are of; None if they are of none."""
-        tasks, others, waits = (records.get(key) for key in ("tasks", "others", "waits"))
+        tasks = records.get("tasks")
         if not isinstance(tasks, dict):
             return None
+        others, waits = records.get("others"), records.get("waits")
         return cls(
             tasks,
             others if isinstance(others, dict) else {},
@@ -98,13 +99,17 @@ class Company:
         self.since_ns, self.time_ns = self.time_ns, time_ns
         return True
 
-    def first(self, cpu: int) -> tuple[object, object] | None:
-        """Pid and name of the task that ran most on the CPU, unchecked: only for fast
+    def firsts(self, cpus: Iterable[int]) -> list[tuple[object, object] | None]:
+        """Pid and name of the task that ran most on each of these CPUs, unchecked: only for fast
         comparison."""
-        match self._look.tasks.get(str(cpu)):
-            case [pid, name, _]:
-                return pid, name
-        return None
+        found: list[tuple[object, object] | None] = []
+        for record in map(self._look.tasks.get, map(str, cpus)):
+            match record:
+                case [pid, name, _]:
+                    found += [(pid, name)]
+                case _:
+                    found += [None]
+        return found
 
     def on(self, cpu: int) -> list[Task]:
         """The tasks that ran most on this CPU, in descending order."""

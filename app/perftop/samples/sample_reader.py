@@ -7,13 +7,14 @@ state makes the same samples of the same frames.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt, held_on
@@ -21,9 +22,37 @@ from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, by_cpu, fill
 from perftop.samples.memory import Best
+from perftop.samples.metrics import INDEX
 from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter
 from perftop.samples.turbo import Ceilings, Turbo
+
+Array = TypeVar("Array", Floats, Ints)
+
+
+class Highest(NamedTuple):
+    """The highest values among the CPUs, 0 where none is known. Most samples show nothing to most
+    detectors, and these tell."""
+
+    stolen_s: float
+    steal: float
+    busy: float
+    """Utilisation and steal together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Some samples; all parts have a leading axis for them."""
+
+    delta: Delta
+    values: Values
+    fresh: Codes
+    """Doubts of each sample alone, without those held on from samples before."""
+    split: Split
+    ceilings: Ceilings
+    lost: Lost
+    doubted: list[bool]
+    highest: list[list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +68,12 @@ class Sample:
     split: Split
     ceilings: Ceilings
     lost: Lost
+    doubted: bool
+    """Whether any counter is."""
+    highest: Highest
+    among: Verdicts
+    at: int
+    """The samples that were computed together, and its place among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +88,6 @@ class State:
     @property
     def nbytes(self) -> int:
         return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdicts:
-    """Some samples; all parts have a leading axis for them."""
-
-    delta: Delta
-    values: Values
-    fresh: Codes
-    """Doubts of each sample alone, without those held on from samples before."""
-    split: Split
-    ceilings: Ceilings
-    lost: Lost
 
 
 class Sieve:
@@ -178,11 +200,12 @@ class Sieve:
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
             yield self._sample(verdicts, i - begin)
 
-    def _verdicts(self, delta: Delta, values: Values) -> _Verdicts:
+    def _verdicts(self, delta: Delta, values: Values) -> Verdicts:
         fresh = self._siblings.check(delta, values["util"], self.online)
         doubts = held_on(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
         doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
-        if doubts.any():
+        doubted: list[bool] = np.any(doubts, axis=(1, 2)).tolist()
+        if any(doubted):
             delta = delta.copy()
             delta.doubts = doubts
             self.counters.disbelieve(delta)
@@ -191,14 +214,19 @@ class Sieve:
         ceilings = self.ceilings(delta, values)
         lost = self.reckoner.reckon(values, by_cpu(self.cores, ceilings.low_hz))
         fill(values, lost)
-        return _Verdicts(delta, values, fresh, split, ceilings, lost)
+        return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, _highest(values))
 
-    def _sample(self, verdicts: _Verdicts, at: int) -> Sample:
+    def _sample(self, verdicts: Verdicts, at: int) -> Sample:
         delta = verdicts.delta[at]
-        whole = self._whole(delta) if delta.doubts.any() else delta
+        doubted = verdicts.doubted[at]
+        whole = self._whole(delta) if doubted else delta
         values, split = verdicts.values.of(at), verdicts.split[at]
         lost = Lost(verdicts.lost.wanted_s[at], verdicts.lost.parts_s[at])
-        return Sample(delta, whole, values, split, verdicts.ceilings[at], lost)
+        highest = Highest(*verdicts.highest[at])
+        ceilings = verdicts.ceilings[at]
+        return Sample(
+            delta, whole, values, split, ceilings, lost, doubted, highest, verdicts, at
+        )  # fmt: skip
 
     def _whole(self, delta: Delta) -> Delta:
         """The differences without the cores whose states depend on a doubted counter."""
@@ -212,3 +240,25 @@ class Sieve:
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """The turbo ceiling of each core; `values` are the metrics of the same span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
+
+
+def together(samples: Sequence[Sample], part: Callable[[Verdicts], Array]) -> Array:
+    """A part of samples in a row as one array, with a leading axis for them. Mostly they were
+    computed together, and it is there already."""
+    runs: list[tuple[Verdicts, int, int]] = []
+    for sample in samples:
+        if runs and runs[-1][0] is sample.among and runs[-1][2] == sample.at:
+            runs[-1] = sample.among, runs[-1][1], sample.at + 1
+        else:
+            runs.append((sample.among, sample.at, sample.at + 1))
+    parts = [part(among)[first:last] for among, first, last in runs]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _highest(values: Values) -> list[list[float]]:
+    """By sample: the fields of Highest."""
+    steal, at = values["steal"], INDEX["steal"]
+    busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
+    both = np.stack([values.top[..., at, :], steal, busy])
+    found: list[list[float]] = np.fmax.reduce(both, axis=-1, initial=0.0).T.tolist()
+    return found

@@ -35,9 +35,11 @@ PARTS = 8
 """No chunk takes a greater part of the budget: what goes at once is little of what is kept."""
 OVERHEAD = 5_500
 """Bytes of objects and array heads in a chunk, beyond their content."""
-WAITING, WAITING_BYTES, WAITING_PART = 32, 1 << 16, 64
-"""Frames that wait until they are packed together, their bytes, and what part of the budget these
-may be: packing many small ones costs little more than packing one."""
+WAITING, WAITING_BYTES = 32, 1 << 16
+"""Frames, and their bytes, that wait at most for those of the next batch, because packing many
+costs little more than packing one."""
+TOGETHER_BYTES, WAITING_PART = 1 << 21, 64
+"""Most bytes that are packed together, and what part of the budget they may be."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Bytes of the objects of a frame, and of each of its blocks, beyond their content."""
 TASKS_NS = 2_000_000_000
@@ -95,7 +97,12 @@ class _Chunk:
             ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)
             for rows in message.blocks.values()
         )
-        if len(self._waiting) >= WAITING or self._waiting_bytes >= self._most_waiting:
+        if self._waiting_bytes >= self._most_waiting:
+            self.settle()
+
+    def settle_many(self) -> None:
+        """Packs what waits, if it is worth it."""
+        if len(self._waiting) >= WAITING or self._waiting_bytes >= WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
@@ -168,18 +175,13 @@ class History:
             self._sealed -= self._chunks.pop(0).nbytes
         return True
 
-    def trace(self, sample: Sample | None, sieve: Sieve) -> None:
+    def trace(self, sample: Sample | None) -> None:
         """What the sieve has made of the frame that was just kept."""
         chunk, now_ns = self._chunks[-1], self._now_ns
         if sample is None or chunk.before_ns < 0:  # the first is only what others begin with
             chunk.before_ns = now_ns
             return
-        cpus = sample.delta.tables.get("cpu")
-        if cpus is None:
-            seconds = np.full(len(self._position), (now_ns - chunk.end_ns) / 1e9)
-        else:
-            seconds = cpus.ticks / sieve.counters.stamp_hz
-        chunk.trail.add(now_ns, sample, seconds)
+        chunk.trail.add(now_ns, sample)
 
     def put_before(self, older: History) -> None:
         """Takes over what another history of this stream has from before this one, the newest of it
@@ -206,9 +208,10 @@ class History:
         return max(0, self._budget - self.bytes)
 
     def settle(self) -> None:
-        """Called after some samples: writes what `trace` was given."""
+        """Called after some samples: writes what `keep` and `trace` were given."""
         if self._chunks:
             self._chunks[-1].trail.settle()
+            self._chunks[-1].settle_many()
 
     def _heavy(self) -> bool:
         """No chunk may take more, or there is none."""
@@ -222,14 +225,15 @@ class History:
         self._of_machine = {name: column for name, column in found.items() if column is not None}
         machine = [*self._of_machine.values()]
         self._stamp_hz = sieve.counters.stamp_hz
-        sample_bytes = Trail(kept, machine, len(self._position), sieve.cores, 1).nbytes
+        size, hz = len(self._position), self._stamp_hz
+        sample_bytes = Trail(kept, machine, size, sieve.cores, 1, hz).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
-        trail = Trail(kept, machine, len(self._position), sieve.cores, room)
+        trail = Trail(kept, machine, size, sieve.cores, room, hz)
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed += self._chunks[-1].nbytes
         packer = Packer(self._layouts)
-        waiting = min(WAITING_BYTES, self._budget // WAITING_PART)
+        waiting = min(TOGETHER_BYTES, self._budget // WAITING_PART)
         self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
 
     # --- asking

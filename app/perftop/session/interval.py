@@ -92,7 +92,7 @@ class Span:
     what it says of itself is what the sums would say."""
 
     def add(self, sample: Sample, sieve: Sieve) -> None:
-        if sample.delta.doubts.any() and self._good is None:
+        if sample.doubted and self._good is None:
             before = sieve.evaluator.evaluate(self.delta)
             self._good = np.zeros((2, *before.top.shape))
             self._count(before)
@@ -100,9 +100,13 @@ class Span:
         if self._good is not None and self._whole is not None:
             self._count(sample.values)
             self._whole.add(sample.whole)
-        lost = np.array([part[INDEX[KEY]] for part in (sample.values.top, sample.values.bottom)])
-        self._lost = lost if self._lost is None else self._lost + lost
-        self.delta.add(sample.delta)
+        parts, at = (sample.values.top, sample.values.bottom), INDEX[KEY]
+        if self._lost is None:
+            self._lost = np.array([part[at] for part in parts])
+        else:
+            for i, part in enumerate(parts):
+                self._lost[i] += part[at]
+        self.delta.add(sample.delta, doubted=sample.doubted)
         self.samples += 1
         alone = self.samples == 1 and self._good is None
         self._only = (sample, sieve.online.copy()) if alone else None

@@ -7,6 +7,7 @@ division; of each core the seconds in its SMT states and its ceiling. 0 where no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter
-from perftop.samples.sample_reader import Sample
+from perftop.samples.sample_reader import Sample, together
 from perftop.samples.smt import STATES
 
 Singles = npt.NDArray[np.float32]
@@ -30,16 +31,19 @@ class Trail:
 
     def __init__(
         self, metrics: Sequence[int], machine: Sequence[BlockCounter], cpus: int, cores: Cores,
-        room: int,
+        room: int, stamp_hz: float,
     ) -> None:  # fmt: skip
         """`metrics`: those that are kept, as positions in the registry; `machine`: counters of the
         whole machine that are kept."""
-        self._metrics = np.array(metrics, int)
-        self._machine_columns = machine
+        self._metrics, self._stamp_hz = np.array(metrics, int), stamp_hz
+        self._of_block = [
+            (name, [column.first for column in columns])
+            for name, columns in groupby(machine, lambda column: column.block)
+        ]
         self.cores = cores
         self.room = room
         self.count = 0
-        self._waiting: list[tuple[Sample, Floats]] = []
+        self._waiting: list[Sample] = []
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
@@ -72,40 +76,56 @@ class Trail:
         self.settle()
         return self._cores[: self.count, self.cores.find(asked)]
 
-    def add(self, end_ns: int, sample: Sample, seconds: Floats) -> None:
-        """`seconds`: what the sample covers of each CPU."""
+    def add(self, end_ns: int, sample: Sample) -> None:
         self._ends[self.count] = end_ns
         self.count += 1
-        self._waiting.append((sample, seconds))
+        self._waiting.append(sample)
 
     def settle(self) -> None:
         """Write the samples that were added, which costs little more than to write one."""
         if not self._waiting:
             return
-        samples, seconds = zip(*self._waiting, strict=True)
-        self._waiting.clear()
+        samples, self._waiting = self._waiting, []
         here = slice(self.count - len(samples), self.count)
         with np.errstate(over="ignore", invalid="ignore"):
-            top = np.stack([sample.values.top for sample in samples], 1)[self._metrics]
-            bottom = np.stack([sample.values.bottom for sample in samples], 1)[self._metrics]
-            for place, column in enumerate(self._machine_columns):
-                tables = [sample.delta.tables[column.block] for sample in samples]
-                moved = np.array([table.moved[0, column.first] for table in tables])
-                ticks = np.array([table.ticks[0] for table in tables])
-                known = np.isfinite(moved) & (ticks > 0)
-                _write(self._machine[0, place, here], moved, known)
-                _write(self._machine[1, place, here], ticks, known)
+            top, bottom = (
+                part.swapaxes(0, 1)[self._metrics]
+                for part in (
+                    together(samples, lambda among: among.values.top),
+                    together(samples, lambda among: among.values.bottom),
+                )
+            )
+            self._settle_machine(samples, here)
             known = np.isfinite(top) & np.isfinite(bottom)
             _write(self._parts[0, :, here], top, known)
             _write(self._parts[1, :, here], bottom, known)
-            states = np.stack([sample.split.states for sample in samples])
-            ceiling = np.stack([sample.ceilings.hz for sample in samples])
+            states = together(samples, lambda among: among.split.states)
+            ceiling = together(samples, lambda among: among.ceilings.hz)
             known = np.isfinite(states[..., 0])
-            weight = self.cores.most(np.stack(seconds))
+            ticks = together(samples, lambda among: among.delta.tables["cpu"].ticks)
+            weight = self.cores.most(ticks / self._stamp_hz)
             cores = self._cores[here, :-1]
             _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
             _write(cores[..., WEIGHT], weight, known)
             _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
+
+    def _settle_machine(self, samples: Sequence[Sample], here: slice) -> None:
+        place = 0
+        for name, columns in self._of_block:
+            moved, ticks = _first_row(samples, name)
+            mine = moved[:, columns].T
+            ticks = np.broadcast_to(ticks, mine.shape)
+            known = np.isfinite(mine) & (ticks > 0)
+            places = slice(place, place + len(columns))
+            _write(self._machine[0, places, here], mine, known)
+            _write(self._machine[1, places, here], ticks, known)
+            place += len(columns)
+
+
+def _first_row(samples: Sequence[Sample], block: str) -> tuple[Floats, Floats]:
+    """What moved there, and the ticks, of a block of the whole machine."""
+    moved = together(samples, lambda among: among.delta.tables[block].moved)
+    return moved[:, 0], together(samples, lambda among: among.delta.tables[block].ticks)[:, 0]
 
 
 def _write(to: Singles, values: Floats, known: Bools) -> None:

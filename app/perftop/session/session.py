@@ -293,15 +293,15 @@ class Session:
         kept = self.history is not None and self.history.keep(frame, self.sieve)
         self._settle()
         if self.history is not None and kept:
-            self.history.trace(sample, self.sieve)
+            self.history.trace(sample)
         if sample is None:
             self._span.start_ns = frame.time_ns
             return
         self._span.add(sample, self.sieve)
         self.run.add(sample, self.sieve)
-        suspect = sample.delta.suspect
+        suspect = sample.delta.suspect if sample.doubted else {}
         self.suspect_samples += len(suspect)
-        self.distribution.add(sample.values, sample.split, self.sieve.cores)
+        self.distribution.add(sample, self.sieve.cores)
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))

@@ -14,6 +14,7 @@ from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
 from perftop.samples.metrics import INDEX
 from perftop.samples.registry import STATIC, Registry
+from perftop.samples.sample_reader import Sample, together
 from perftop.samples.smt import STATES, Split
 
 MAX_BYTES = 16 << 20
@@ -29,8 +30,6 @@ LIVE_BYTES = 4 << 20
 """Size of the samples kept where history is kept too, at any number of CPUs."""
 UNREAD_BYTES = 1 << 16
 """Size of the samples kept for readers who ask for no percentiles."""
-PARTS = "top", "bottom", "all"
-"""The arrays of Values."""
 
 
 class Distribution:
@@ -56,13 +55,13 @@ class Distribution:
         self._how: Ints | None = None
         """The methods of the last sample, by core; `_methods`: all, in the order of their use."""
         self._methods: list[dict[str, None]] = []
-        self._waiting: list[tuple[Values, Split]] = []
+        self._waiting: list[Sample] = []
         self._registry = STATIC
         self._cores: Cores
         """Those of the samples that wait."""
 
-    def add(self, values: Values, split: Split, cores: Cores) -> None:
-        self._waiting.append((values, split))
+    def add(self, sample: Sample, cores: Cores) -> None:
+        self._waiting.append(sample)
         self._cores = cores
 
     def settle(self) -> None:
@@ -70,13 +69,15 @@ class Distribution:
         have the same cores."""
         if not self._waiting:
             return
-        values, splits = zip(*self._waiting, strict=True)
-        self._waiting.clear()
-        self._registry = registry = values[0].registry
-        parts = (np.stack([getattr(v, name) for v in values]) for name in PARTS)
-        top, bottom, found = parts
-        every = Values(top, bottom, found, registry)
-        states = np.stack([split.states for split in splits])
+        samples, self._waiting = self._waiting, []
+        self._registry = registry = samples[0].values.registry
+        every = Values(
+            together(samples, lambda among: among.values.top),
+            together(samples, lambda among: among.values.bottom),
+            together(samples, lambda among: among.values.all),
+            registry,
+        )
+        states = together(samples, lambda among: among.split.states)
         count, self._cpus = len(states), every.all.shape[-1]
         everyone = every.group(self._shown)
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
@@ -91,7 +92,7 @@ class Distribution:
             self._how, self._methods = None, [{} for _ in states[0]]
         # How much of each core's time a sample covers.
         weights = self._cores.most(every.bottom[:, INDEX["util"]])
-        self._sum(splits, states, weights)
+        self._sum(samples, states, weights)
         self._low = np.fmin(self._low, np.fmin.reduce(rows, axis=0))
         self._high = np.fmax(self._high, np.fmax.reduce(rows, axis=0))
         self._keep(rows)
@@ -115,7 +116,7 @@ class Distribution:
             end = min(at + PIECE, self._count)
             self._kept[at:end] = self._kept[2 * at : 2 * end : 2]
 
-    def _sum(self, splits: Sequence[Split], states: Floats, weights: Floats) -> None:
+    def _sum(self, samples: Sequence[Sample], states: Floats, weights: Floats) -> None:
         known = np.isfinite(states) & np.isfinite(weights)[..., None]
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):
@@ -123,7 +124,10 @@ class Distribution:
         for mean, weight in zip(sums, times, strict=True):
             self._states += mean
             self._weights += weight
-        for split in splits:
+        how = together(samples, lambda among: among.split.how)
+        if self._how is not None and (how == self._how).all():
+            return
+        for split in (sample.split for sample in samples):
             if self._how is None or not np.array_equal(split.how, self._how):
                 self._how = split.how
                 for told, method in zip(self._methods, split.method, strict=True):

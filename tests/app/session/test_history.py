@@ -302,7 +302,7 @@ def test_the_oldest_goes_first_and_memory_is_what_it_says(
     for message in given[3:]:
         history.room(sieve)
         history.keep(message, sieve)
-        history.trace(next(sieve.samples([message])), sieve)
+        history.trace(next(sieve.samples([message])))
         history.settle()
         most = max(most, history.bytes)
     gc.collect()

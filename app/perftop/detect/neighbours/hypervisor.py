@@ -33,7 +33,7 @@ class Hypervisor:
         )
 
     def sample(self, seen: Seen, busy: Bools) -> list[Episode]:
-        if not self._known or (self.losses.quiet and not busy.any()):
+        if not self._known or (self.losses.quiet and seen.sample.highest.steal < START):
             return []
         at, values = INDEX["steal"], seen.sample.values
         shares = np.where(busy | self.losses.sure, values.all[at], np.nan)

@@ -41,6 +41,9 @@ class Neighbours:
         """The episodes that this sample ended."""
         self.company.take(seen.records, seen.time_ns)
         self.watching.take(seen.records, seen.time_ns)
+        quiet = self.siblings.losses.quiet and self.hypervisor.losses.quiet
+        if quiet and self.watching.name is None and seen.sample.highest.busy < BUSY:
+            return []
         values = seen.sample.values
         util, stolen = values["util"], values["steal"]
         stolen = np.where(np.isnan(stolen), 0.0, stolen)

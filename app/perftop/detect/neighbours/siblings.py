@@ -158,9 +158,9 @@ class Siblings:
     def _identify(self, busy: Bools) -> None:
         """There is a new record of who runs where. What was learned of another is forgotten."""
         losing = self.losses.open & ~self.losses.sure
-        for at in np.flatnonzero(busy).tolist():
-            cpu = self._names[at][0]
-            task = self._company.first(cpu)
+        rows = np.flatnonzero(busy).tolist()
+        cpus = [self._names[at][0] for at in rows]
+        for at, cpu, task in zip(rows, cpus, self._company.firsts(cpus), strict=True):
             if task != self._task[at]:
                 self._task[at] = task
                 self._base[:, at] = self._alone_s[at] = 0.0
