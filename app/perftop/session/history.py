@@ -291,17 +291,22 @@ class History:
         found[:, served] = values
         return found
 
-    def machine(self, name: str, edges_ns: Times) -> Floats:
-        """(bins): a number of the whole machine that is TRACED over each span, as in `field`."""
-        column = self._of_machine.get(name)
-        if column is None:
-            return np.full(len(edges_ns) - 1, np.nan)
-        place = [*self._of_machine].index(name)
-        sums = self._sums(edges_ns, (2,), lambda chunk: chunk.trail.of_machine(place))
-        per = 1.0 if column.counter.kind == "gauge" else self._stamp_hz
+    def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
+        """(bins, names): numbers of the whole machine that are TRACED over each span, as in
+        `field`."""
+        found = np.full((len(edges_ns) - 1, len(names)), np.nan)
+        kept = [*self._of_machine]
+        served = [i for i, name in enumerate(names) if name in kept]
+        if not served:
+            return found
+        places = [kept.index(names[i]) for i in served]
+        gauges = [self._of_machine[names[i]].counter.kind == "gauge" for i in served]
+        per = np.where(gauges, 1.0, self._stamp_hz)
+        shape = 2, len(served)
+        sums = self._sums(edges_ns, shape, lambda chunk: chunk.trail.of_machine(places))
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates: Floats = per * sums[:, 0] / sums[:, 1]
-        return rates
+            found[:, served] = per * sums[:, 0] / sums[:, 1]
+        return found
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""

@@ -66,10 +66,11 @@ class Trail:
         self.settle()
         return self._parts[:, metrics, : self.count]
 
-    def of_machine(self, counter: int) -> Singles:
-        """(samples, 2): how far the counter kept at this place moved, and in how many ticks."""
+    def of_machine(self, counters: Sequence[int]) -> Singles:
+        """(samples, 2, counters): how far the counters kept at these places moved, and in how many
+        ticks."""
         self.settle()
-        return self._machine[:, counter, : self.count].T
+        return self._machine[:, counters, : self.count].transpose(2, 0, 1)
 
     def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""

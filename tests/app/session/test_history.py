@@ -344,7 +344,7 @@ def test_what_tasks_wait_for_has_a_past() -> None:
     played(session, messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
     ends = np.arange(end_ns - 6 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
-    found = history.machine("pressure_cpu", ends)
+    found = history.machine(["pressure_cpu"], ends)[:, 0]
     told = [session.at(int(at_ns), span_ns) for at_ns in ends[1:]]
     assert found.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in told if t], abs=1e-4)
     assert found.min() > 0

@@ -3,7 +3,7 @@ what tasks waited for, each with its own past below it where there is room."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from perftop.draw import theme
+from perftop.draw.braille import codes_of
 from perftop.draw.strips import Run, number, shed, width
 from perftop.samples.metrics import METRICS
 from perftop.tui.frame.machine_line import extent
-from perftop.tui.shared.column_ring import Lookup, Ring
+from perftop.tui.shared.column_ring import Ring
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats
@@ -111,30 +112,36 @@ class Past:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
-        others = {tile.key: _of_machine(tile.key) for tile in _TILES if tile.key not in METRICS}
-        self._ring = Ring({"cpus": self._means, **others})
+        self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
+        self._ring = Ring(
+            {"cpus": self._means, "machine": lambda past, at: past.machine(self._others, at)}
+        )
 
-    def lines(self, interval: Interval, step_ns: int, size: int, rows: int = 1) -> list[list[Run]]:
+    def lines(
+        self, told: Mapping[str, float], interval: Interval, step_ns: int, size: int, rows: int = 1
+    ) -> list[list[Run]]:
         """Below each number a cell each `step_ns`, in so many lines; the newest value is at the
         right end of its column."""
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         end_ns, history = -(-interval.time_ns // step_ns) * step_ns, self._session.history
         if history is not None:
             self._ring.read(history, end_ns, step_ns, size, interval.time_ns)
-        for tile, room in _columns(values(self._session, interval), size):
-            cells = max(1, room - GAP)
-            found = np.full(cells, nan) if history is None else self._of(tile.key)[-cells:]
-            top = float(np.fmax.reduce(found, initial=0.0))
-            scale = 1.0 if tile.least is None else max(tile.least, top)
-            for line, made in zip(lines, _cells(tile, found, scale, rows), strict=True):
-                line += [*made, (" " * (room - cells), "text")]
+        columns = [(tile, room, max(1, room - GAP)) for tile, room in _columns(told, size)]
+        found = np.full((len(columns), max((cells for _, _, cells in columns), default=1)), nan)
+        for i, (tile, _, cells) in enumerate(columns if history is not None else ()):
+            found[i, -cells:] = self._of(tile.key)[-cells:]
+        made = _cells([tile for tile, _, _ in columns], found, rows)
+        for (tile, room, cells), values, texts in zip(columns, found, made, strict=True):
+            keys = _heat(values[-cells:]) if tile.key == "steal" else [(tile.area, cells)]
+            for line, text in zip(lines, texts, strict=True):
+                line += [*_coloured(text[-cells:], keys), (" " * (room - cells), "text")]
         return [line[:-1] for line in lines]
 
     def _of(self, key: str) -> Floats:
         """By bin; NaN where it is not known."""
         if key in METRICS:
             return self._ring["cpus"][:, self._metrics.index(key)]
-        return self._ring[key]
+        return self._ring["machine"][:, self._others.index(key)]
 
     def _means(self, history: History, edges_ns: Times) -> Floats:
         """(bins, metrics): over the CPUs that the user asked for."""
@@ -145,24 +152,33 @@ class Past:
         return means
 
 
-def _of_machine(key: str) -> Lookup:
-    return lambda history, edges_ns: history.machine(key, edges_ns)
+def _cells(tiles: Sequence[Tile], values: Floats, rows: int) -> list[list[str]]:
+    """By tile the lines of cells of its values, from the top; unknown ones are blank."""
+    most, known = 8 * rows, np.where(np.isfinite(values), values, 0.0)
+    tops = np.fmax.reduce(known, axis=1, initial=0.0).tolist()
+    scales = [
+        1.0 if tile.least is None else max(tile.least, top)
+        for tile, top in zip(tiles, tops, strict=True)
+    ]
+    eighths = np.rint(most * known / np.array(scales)[:, None])
+    eighths = np.minimum(np.maximum(eighths, known > 0), most).astype(int)
+    bases = np.arange(most - 8, -8, -8)[:, None]
+    levels = np.minimum(np.maximum(eighths[:, None] - bases, 0), 8)
+    cells = values.shape[1]
+    text = _LEVELS[levels].tobytes().decode("utf-32-le")
+    lines = [text[at : at + cells] for at in range(0, len(text), cells)]
+    return [lines[at : at + rows] for at in range(0, len(lines), rows)]
 
 
-def _cells(tile: Tile, values: Floats, scale: float, rows: int) -> list[list[Run]]:
-    """Lines of cells of these values, from the top."""
-    most, known = 8 * rows, np.nan_to_num(values)
-    eighths = np.clip(np.rint(most * known / scale), known > 0, most).astype(int)
-    keys = _heat(values) if tile.key == "steal" else [(tile.area, len(values))]
-    lines: list[list[Run]] = []
-    for below in range(most - 8, -8, -8):
-        levels = np.clip(eighths - below, 0, 8).tolist()
-        text, line = "".join([theme.LEVELS[level] for level in levels]), list[Run]()
-        for key, count in keys:
-            line.append((text[:count], key))
-            text = text[count:]
-        lines.append(line)
-    return lines
+_LEVELS = codes_of(theme.LEVELS).astype("<u4")
+
+
+def _coloured(text: str, keys: Sequence[tuple[str, int]]) -> Iterator[Run]:
+    """The text in stretches of these styles and lengths."""
+    at = 0
+    for key, count in keys:
+        yield text[at : at + count], key
+        at += count
 
 
 def _heat(values: Floats) -> list[tuple[str, int]]:

@@ -3,7 +3,7 @@ the machine's numbers and its SMT states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual import events
@@ -39,6 +39,8 @@ class Top(Widget):
         self._past: tuple[Session, tiles.Past] | None = None
         """The session that was shown last, with what its tiles keep."""
         self._status = Status(0)
+        self._told: Mapping[str, float] = {}
+        """What tiles show."""
         self._plan: Sequence[heights.Line] = ()
         self._lines: list[alert.Told] = []
         self._strips: list[Strip] = []
@@ -62,6 +64,11 @@ class Top(Widget):
         )
         if self.styles.height is None or self.styles.height.value != len(self._plan):
             self.styles.height = len(self._plan)
+        self._told = (
+            tiles.values(session, interval)
+            if session is not None and interval is not None and tiles.serve(session)
+            else {}
+        )
         pasts = self._pasts(width)
         lines = [
             told if name == "alert"
@@ -89,7 +96,7 @@ class Top(Widget):
                 session, interval, alert.going_on(session, interval, self._status), width
             )
         show = tiles.wide if "past" in self._plan else tiles.numbers
-        return show(tiles.values(session, interval), width)
+        return show(self._told, width)
 
     def _pasts(self, width: int) -> Iterator[list[Run]]:
         """The lines below the numbers, from the top."""
@@ -99,7 +106,9 @@ class Top(Widget):
             return iter([[]] * rows)
         if self._past is None or self._past[0] is not session:
             self._past = session, tiles.Past(session)
-        return iter(self._past[1].lines(interval, self._status.interval_ns, width, rows))
+        return iter(
+            self._past[1].lines(self._told, interval, self._status.interval_ns, width, rows)
+        )
 
     def _strip(self, made: alert.Told, y: int, width: int) -> Strip:
         # The header and the alert line keep their colours when the rest turns grey.

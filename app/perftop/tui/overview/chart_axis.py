@@ -105,13 +105,16 @@ def rule(
 ) -> list[Run]:
     """The line of the axis: a stroke for each episode with its sign at its start. `inside`: times
     stand in the line, except over signs and over what runs."""
+    told = mildest_first(episodes)
+    if not told and not inside:
+        return _bare(span, marks)
     cells: list[Run] = [(" ", "text")] * span.free
     cells += [(theme.RULE, "rule")] * (span.cells - span.free)
     for cell, _ in marks:
         if 0 <= cell < span.cells and not inside:
             cells[cell] = (TICK, "faint")
     firm: set[int] = set()
-    for episode in mildest_first(episodes):
+    for episode in told:
         found = span.stretch(episode)
         if found is None:
             continue
@@ -126,6 +129,17 @@ def rule(
     if inside:
         _write(cells, marks, firm, span)
     return merged(cells, span.cells)
+
+
+def _bare(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
+    """A rule without episodes and times."""
+    runs: list[Run] = [(" " * span.free, "text")]
+    at = span.free
+    for cell, _ in marks:
+        if at <= cell < span.cells:
+            runs += [(theme.RULE * (cell - at), "rule"), (TICK, "faint")]
+            at = cell + 1
+    return [run for run in (*runs, (theme.RULE * (span.cells - at), "rule")) if run[0]]
 
 
 def _write(cells: list[Run], marks: Iterable[tuple[int, str]], firm: set[int], span: Span) -> None:

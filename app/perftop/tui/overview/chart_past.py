@@ -80,7 +80,9 @@ class Past:
         """(..., columns): the values of all columns; NaN where nothing is known."""
         span, metric = self.span, self._metrics.get(key)
         values = self._ring[key] if metric is None else self._ring["cpus"][:, metric]
-        found: Floats = np.moveaxis(np.repeat(values, span.wide, axis=0), 0, -1)
+        if span.wide > 1:
+            values = np.repeat(values, span.wide, axis=0)
+        found: Floats = np.moveaxis(values, 0, -1)
         missing = span.columns - found.shape[-1]
         if missing:
             blank = np.full((*found.shape[:-1], missing), np.nan)

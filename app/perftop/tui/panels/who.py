@@ -9,7 +9,6 @@ from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit, foreign
 from perftop.samples.running_tasks import Ran
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting
 from perftop.session.session import Session
 from perftop.tui.panels.panel import INDENT, LOW, sized, title
 
@@ -128,7 +127,7 @@ def job(session: Session, pid: int) -> str:
 
 def _why(session: Session) -> str:
     """Why no task is told of."""
-    reason = next((m.why for m in lasting(session) if m.what == "tasks"), None)
+    reason = next((m.why for m in session.hello.missing if m.what == "tasks"), None)
     return foreign(reason or "no task has run for a noticeable time")
 
 

@@ -49,8 +49,9 @@ def test_the_past_stands_below_its_number(size: int) -> None:
     for seq in range(40):
         session.apply(machine.frame(seq))
     interval = session.take()
-    numbers = strips.text(tiles.wide(tiles.values(session, interval), size))
-    (past,) = tiles.Past(session).lines(interval, 10**8, size)
+    told = tiles.values(session, interval)
+    numbers = strips.text(tiles.wide(told, size))
+    (past,) = tiles.Past(session).lines(told, interval, 10**8, size)
     assert strips.width(past) <= size
     assert "busy" in numbers
     assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
@@ -82,5 +83,6 @@ def test_a_column_keeps_its_place_while_its_number_changes() -> None:
 
 
 def test_a_past_of_several_lines_fills_from_below() -> None:
-    lines = tiles._cells(tiles._TILES[0], np.array([0.5, 1.0, 0.0]), 1.0, 3)
-    assert ["".join(part for part, _ in line) for line in lines] == [" █ ", "▄█ ", "██ "]
+    values = np.array([[0.5, 1.0, 0.0], [float("nan"), 0.4, 4.0]])
+    found = tiles._cells([tiles._TILES[0], tiles._TILES[7]], values, 3)
+    assert found == [[" █ ", "▄█ ", "██ "], ["  █", "  █", " ▂█"]]
