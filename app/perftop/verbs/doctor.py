@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from perftop.base.text import in_ascii, machine, mark, wrapped
+from perftop.verbs import next_step
 
 Answer = dict[str, Any]
 INDENT = 20
 
 
-def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def draw(answer: Answer, width: int = 100, *, unicode: bool = True, where: str = "") -> list[str]:
+    """`where`: options that name the machine, for commands to type."""
     lines = [" · ".join(machine(answer)), ""]
     for check in answer["checks"]:
         lines += _check(check, mark(check["state"], unicode=unicode), width)
     lines += ["", *_verdict(answer, width)]
     if items := answer.get("readiness"):
         lines += ["", *_readiness(items, width, unicode=unicode)]
+    lines.append("")
+    for sentence in next_step.sentences(answer, where):
+        lines += wrapped(sentence, width, 0)
     return lines if unicode else [in_ascii(line) for line in lines]
 
 

@@ -4,6 +4,7 @@ drawn here: so only the probe needs rights. The module that draws is imported wh
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,7 +113,9 @@ def _topology(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from perftop.verbs import doctor
 
-    return _drawn(options, "doctor", doctor.draw)
+    where = "" if options.host is None else f" --host {options.host}"
+    where += "" if options.remote is None else f" --remote {options.remote}"
+    return _drawn(options, "doctor", functools.partial(doctor.draw, where=where))
 
 
 def _timers(options: argparse.Namespace) -> int:

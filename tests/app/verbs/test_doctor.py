@@ -8,8 +8,9 @@ import subprocess
 from typing import Any
 
 import command
+import pytest
 
-from perftop.verbs import doctor
+from perftop.verbs import doctor, next_step
 
 ANSWER: dict[str, Any] = {
     "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,
@@ -35,6 +36,46 @@ def test_every_fact_is_on_a_line_that_fits() -> None:
                      "✓ clock", "2100.000 MHz, said so, within 1.0 ppm", "x 84 TSC ticks",
                      "ref, ipc: no rights"):  # fmt: skip
             assert part in text
+
+
+def check(what: str, fix: str | None = None, *, usable: bool = False) -> dict[str, Any]:
+    return {"what": what, "state": "usable" if usable else "not usable", "fix": fix}
+
+
+ROOT, PARANOID = "run perftop as root", "sysctl kernel.perf_event_paranoid=0, or perftop --sudo"
+GUEST = "ask for a vPMU, or use a metal instance"
+MACHINES = {
+    "metal, a user": (
+        [check("perf counters", PARANOID), check("MSRs", ROOT), check("idle transitions", ROOT)],
+        "Root's rights for the probe give you clock, IPC, halts, ceilings", "perftop --sudo",
+    ),
+    "metal, root, no module": (
+        [check("perf counters", usable=True), check("MSRs", "sudo modprobe msr")],
+        "This gives you ceilings", "sudo modprobe msr && perftop --sudo",
+    ),
+    "metal, root": ([check("perf counters", usable=True), check("MSRs", usable=True)],
+                    "Look at what costs most.", "perftop why"),
+    "guest, root": ([check("perf counters", GUEST), check("MSRs")],
+                    f"For clock, IPC, halts: {GUEST}.", "perftop why"),
+    "nothing helps": ([check("perf counters"), check("MSRs")],
+                      "Nothing more can be had here.", "perftop why"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_it_ends_with_what_to_do(machine: str) -> None:
+    checks, step, typed = MACHINES[machine]
+    have, does, types = next_step.sentences({"checks": checks})
+    assert have.startswith("You have ")
+    assert does.startswith(step)
+    assert types == f"Type: {typed}"
+
+
+def test_the_command_is_for_the_machine_that_was_asked() -> None:
+    checks = [check("perf counters", PARANOID)]
+    assert next_step.sentences({"checks": checks}, " --host n7")[-1] == (
+        "Type: perftop --host n7 --sudo"
+    )
 
 
 def test_ascii() -> None:
