@@ -64,6 +64,7 @@ def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     shines through."""
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
     for kind in ("CACHE", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.getbasetemp() / kind.lower()))
     greeted = tmp_path_factory.getbasetemp() / "state" / "perftop" / "greeted"

@@ -48,6 +48,8 @@ COMPARED = (
     "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
     "The exit status is 0, whether there is a difference or not."
 )
+GENERAL = {"-h", "--help", "--version", "-V", "--default-config", "--print-completion"}
+"""Options of perftop itself, which need no verb."""
 RUN = ("live", "stat", "record", "why")
 """Verbs that can run a command."""
 SHORTEST_NS = 1_000_000
@@ -125,6 +127,21 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
         return arguments, None
     at = arguments.index("--")
     return arguments[:at], arguments[at + 1 :]
+
+
+def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
+    """The arguments with the verb that is meant where none is given: the screen, or what a pipe or
+    a file can hold of it."""
+    first = arguments[0].partition("=")[0] if arguments else "-"
+    if not first.startswith("-") or first in GENERAL:
+        return arguments
+    if screen:
+        return ["live", *arguments]
+    if command is not None:
+        return ["stat", *arguments]
+    text = "no terminal for the screen, so this is one second as text; more: perftop help"
+    complain(text)
+    return ["stat", "-n", "1", *arguments]
 
 
 def check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:

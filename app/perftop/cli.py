@@ -38,8 +38,10 @@ from perftop.arguments import (
     span_ns,
     split,
     two_sides,
+    with_verb,
 )
 from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
+from perftop.base.text import full_terminal
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
@@ -60,13 +62,10 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 
 def main(argv: list[str] | None = None) -> int:
     arguments, command = split(list(sys.argv[1:] if argv is None else argv))
-    general = {"-h", "--help", "--version", "-V", "--default-config", "--print-completion"}
-    first = arguments[0].partition("=")[0] if arguments else ""
-    if not arguments or (first.startswith("-") and first not in general):
-        arguments.insert(0, "live")
     if sys.stdout is None:
         complain("stdout is closed: there is nowhere to write to")
         return 1
+    arguments = with_verb(arguments, command, screen=_terminal())
     try:
         options = _parsed(habits.translated(arguments))
         options.command = command
@@ -87,6 +86,11 @@ def main(argv: list[str] | None = None) -> int:
         complain(str(unwritten("stdout", error)))
         return 1
     return status
+
+
+def _terminal() -> bool:
+    """Whether a screen can be shown, and keys can be read."""
+    return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
@@ -390,7 +394,7 @@ def _times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
 
 
 def _live(options: argparse.Namespace) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not _terminal():
         raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
     from perftop.tui import config, first_picture
 
@@ -420,7 +424,7 @@ def _live(options: argparse.Namespace) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     source = f"sim:{options.scenario}"
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not _terminal():
         raise Failed(
             f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
         )
@@ -465,8 +469,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _fleet(options: argparse.Namespace) -> int:
     from perftop.verbs.fleet import command
 
-    screen = sys.stdin.isatty() and sys.stdout.isatty()
-    if not (options.json or screen):
+    if not (options.json or _terminal()):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
     source = command.source(
         command.Options(

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from perftop import cli
+from perftop.arguments import with_verb
 from perftop.process import job_terminal
 from perftop.verbs import machine_verbs
 
@@ -105,3 +106,35 @@ def test_a_demo_in_a_pipe_says_what_to_type_instead(capsys: pytest.CaptureFixtur
     assert cli.main(["demo", "guest"]) == 2
     text = "the screen needs a terminal; in a pipe: perftop stat --source sim:guest"
     assert capsys.readouterr() == ("", f"perftop: {text}\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "command", "screen", "meant"),
+    [
+        ([], None, True, ["live"]),
+        (["-i", "1s"], None, True, ["live", "-i", "1s"]),
+        ([], None, False, ["stat", "-n", "1"]),
+        (["--source=sim:"], None, False, ["stat", "-n", "1", "--source=sim:"]),
+        ([], ["make"], False, ["stat"]),
+        (["doctor"], None, False, ["doctor"]),
+        (["--print-completion=zsh"], None, True, ["--print-completion=zsh"]),
+    ],
+)
+def test_the_verb_that_is_meant(
+    given: list[str],
+    command: list[str] | None,
+    screen: bool,
+    meant: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert with_verb(given, command, screen=screen) == meant
+    said = "more: perftop help\n" in capsys.readouterr().err
+    assert said is (meant[:3] == ["stat", "-n", "1"])
+
+
+def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stdio in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stdio, "isatty", lambda: True)
+    assert cli._terminal()
+    monkeypatch.setenv("TERM", "dumb")
+    assert not cli._terminal()

@@ -9,7 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TextIO
 from unicodedata import category
 
 
@@ -96,6 +96,16 @@ def utf8() -> bool:
     else:
         named = codecs.lookup(locale.getencoding()).name == "utf-8"
     return named and codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+
+
+def full_terminal(stream: TextIO) -> bool:
+    """Whether this is a terminal that can do more than print line after line."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def colours(stream: TextIO) -> bool:
+    """Whether to colour what is written there."""
+    return full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 _SAME_WIDTH = {

@@ -352,6 +352,8 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
     with Recording(path) as recording:
         app = ReplayApp(recording, interval_ns, config, ascii_=not utf8())
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # told after what the file lacks
-            text = "the screen needs a terminal; for pipes and files: perftop export"
+            text = (
+                "the screen needs a terminal; for pipes and files: perftop summary, perftop export"
+            )
             raise Failed(text, USAGE)
         return show(app, mouse=mouse)

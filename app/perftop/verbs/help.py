@@ -11,7 +11,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import in_ascii, utf8
+from perftop.base.text import colours, full_terminal, in_ascii, utf8
 from perftop.docs import page, terminal
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
@@ -23,7 +23,7 @@ perftop VERB --help  the options of a verb"""
 
 def run(topic: str | None, verbs: Mapping[str, ArgumentParser]) -> int:
     """Shows a page, the options of a verb without a page of its name, or what there is."""
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = colours(sys.stdout)
     if topic is None:
         shown = _topics()
     elif topic in page.topics():
@@ -54,7 +54,7 @@ def _unknown(topic: str, verbs: Mapping[str, ArgumentParser]) -> str:
 
 def _paged(text: str) -> None:
     """Through the user's pager if the terminal is too small for it."""
-    if not sys.stdout.isatty() or text.count("\n") < shutil.get_terminal_size().lines - 1:
+    if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
         print(text)
         return
     os.environ.setdefault("LESS", "FRX")  # colours, and no screen of its own

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, complain
-from perftop.base.text import printable, utf8
+from perftop.base.text import colours, printable, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
 from perftop.output.live_measurement import Measurement
@@ -109,9 +109,7 @@ class Why:
             run = None if bracket is None else run_line(session, bracket)
             self._print([stat_json.text(json_line.line(session, found, run))])
             return
-        tty = self._out.isatty() and os.environ.get("TERM") != "dumb"
-        colour = tty and not os.environ.get("NO_COLOR")
-        self._print(text.lines(session, found, colour=colour, unicode=utf8()))
+        self._print(text.lines(session, found, colour=colours(self._out), unicode=utf8()))
 
     def _print(self, lines: list[str]) -> None:
         self._out.write("".join(f"{line}\n" for line in lines))

@@ -13,7 +13,7 @@ from typing import Any
 
 from perftop.base import new_file
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import in_ascii, printable, utf8, wrapped
+from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
 from perftop.verbs.ramp import clock_source, picture, plot, words
 from perftop.verbs.ramp.runs import Ramp, middle, together
 from perftop.verbs.ramp.trace import traces
@@ -147,14 +147,13 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     facts = words.facts(answer, ramp, width)
     said = wrapped(words.sentence(answer, ramp), width, 0)
     height = max(LEAST, min(size.lines - len(facts) - len(said) - FRAME, MOST))
-    tty = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     lines = [words.title(answer), ""]
     if ramp.climbs:
         shown = middle(ramp)
         parts = traces(answer, answer["runs"][shown])
         lines += plot.draw(
             ramp, ramp.climbs[shown], parts, width, height,
-            unicode=utf8(), colour=tty and not os.environ.get("NO_COLOR"),
+            unicode=utf8(), colour=colours(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *facts, "", *said]
 
