@@ -19,6 +19,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -41,6 +43,8 @@ SAMPLE_NS = 100_000_000
 INTERVAL_NS = 500_000_000
 BATCH = INTERVAL_NS // SAMPLE_NS
 """Messages that the probe writes at once."""
+AGAIN = 4
+"""How often the screen is drawn anew before its picture is taken."""
 OWN_COST = 0.002
 """CPU seconds a second that the probe in the pictures costs: the real one would never be the same
 twice."""
@@ -122,12 +126,13 @@ DRAW_S = 60
 """Longest time for the browser to draw one."""
 
 
-def capture(picture: Picture) -> list[wire.Message]:
+@cache
+def capture(scenario: str, seconds: float, watch: str | None) -> list[wire.Message]:
     """All that the machine has to say up to the moment of the picture."""
-    spec = f"sim:{picture.scenario},seed=7,speed=max"
-    source = open_sim(spec, SAMPLE_NS, watch=picture.watch)
+    spec = f"sim:{scenario},seed=7,speed=max"
+    source = open_sim(spec, SAMPLE_NS, watch=watch)
     found: list[wire.Message] = [source.hello]
-    end_ns = source.hello.raw_ns + int(picture.seconds * 1e9)
+    end_ns = source.hello.raw_ns + int(seconds * 1e9)
     while True:
         for message in source.poll():
             if message.time_ns > end_ns:
@@ -147,7 +152,7 @@ def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
 
 
 async def draw_replay(picture: Picture) -> str:
-    hello, *messages = capture(picture)
+    hello, *messages = capture(picture.scenario, picture.seconds, picture.watch)
     assert isinstance(hello, wire.Hello)
     with TemporaryDirectory() as directory:
         path = Path(directory) / "recording"
@@ -189,12 +194,14 @@ async def draw(picture: Picture) -> str:
         return await draw_fleet(picture)
     if picture.replayed:
         return await draw_replay(picture)
-    messages = capture(picture)
+    messages = capture(picture.scenario, picture.seconds, picture.watch)
     given = asyncio.Event()
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
-        for at in range(0, len(messages), BATCH):
-            yield messages[at : at + BATCH]
+        # However much comes at once, it is drawn once.
+        late = max(BATCH, len(messages) - AGAIN * BATCH)
+        for begin, end in pairwise((0, *range(late, len(messages), BATCH), len(messages))):
+            yield messages[begin:end]
         given.set()
         await asyncio.Event().wait()  # the machine stands still for its picture
 
