@@ -12,6 +12,7 @@ from pathlib import Path
 
 import command
 import pytest
+from nights import by_day
 from precedence import served_first
 
 pytestmark = pytest.mark.machine
@@ -75,7 +76,7 @@ class Fight:
         return [*run_and_waited_ns(self.victim), *run_and_waited_ns(self.noisy)]
 
 
-@pytest.mark.parametrize("by", ["pid", "name"])
+@pytest.mark.parametrize("by", by_day(["pid", "name"], ["name"]))
 def test_who_takes_the_cpu_from_a_job_is_named(by: str) -> None:
     cpu = max(os.sched_getaffinity(0))
     for _ in range(3):

@@ -33,6 +33,9 @@ BUILDS = {
     "asan-ubsan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "tsan": ["-O1", "-fsanitize=thread"],
 }
+DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
+"""What these do not find, the plain build does not find either, but for what only its speed shows;
+it and the other compiler are for the night."""
 PROGRAMS = sorted(path.stem for path in HERE.glob("test_*.c"))
 QUIET = {"test_idle_load"}
 """Programs that prove less on a CPU that others keep busy: it never goes idle."""
@@ -98,7 +101,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="session",
     params=[
         pytest.param(
-            (cc, build), id=f"{cc}-{build}", marks=pytest.mark.nightly if cc != "cc" else ()
+            (cc, build),
+            id=f"{cc}-{build}",
+            marks=() if (cc, build) in DAILY else pytest.mark.nightly,
         )
         for cc in ("cc", "clang")
         for build in BUILDS

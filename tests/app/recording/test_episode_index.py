@@ -12,6 +12,7 @@ import pytest
 from exported import export, hello, messages, record
 from hypothesis import given
 from hypothesis import strategies as st
+from nights import by_day
 from passes import pass_here
 
 from perfprobe import wire
@@ -99,8 +100,13 @@ def damaged(data: bytes) -> bytes:
     return data[:middle] + bytes([data[middle] ^ 0x55]) + data[middle + 1 :]
 
 
-@pytest.mark.parametrize("state", [whole, killed, damaged])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    ("name", "state"),
+    by_day(
+        [(name, state) for name in SPECS for state in (whole, killed, damaged)],
+        [*((name, whole) for name in SPECS), *(("drops", state) for state in (killed, damaged))],
+    ),
+)
 def test_replay_knows_the_episodes_that_export_tells(
     recordings: dict[str, Path], tmp_path: Path, name: str, state: Callable[[bytes], bytes]
 ) -> None:

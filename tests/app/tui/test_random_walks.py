@@ -7,15 +7,14 @@ import random
 from pathlib import Path
 
 import pytest
+from nights import by_day
 from painted import messages
 from taped import written
 from walking import live, replay
 
 FRAMES, STEPS = 600, 80
-SEEDS = [
-    *range(4),
-    *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60)),
-]
+SEEDS = by_day(range(60), [0, 3])
+"""By day a live walk over few CPUs, and one in a recording of many."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

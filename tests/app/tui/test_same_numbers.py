@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from nights import TELLING, by_day
 from numbers_said import Line, agrees, fed, press
 from painted import Terminal, shown
 
@@ -156,7 +157,7 @@ def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
                 yield f"CPUs {names} lost something, and no episode is said"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
 def test_every_view_draws_the_numbers_of_stat(
     scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

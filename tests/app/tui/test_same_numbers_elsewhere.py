@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from nights import TELLING, by_day
 from numbers_said import Line, agrees, fed, press, together
 from painted import Terminal, shown
 
@@ -210,8 +211,13 @@ def losers(episodes: list[Line]) -> set[int]:
     return {cpu for e in episodes if e["kind"] == "neighbour" for cpu in e["cpus"]}
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["big", "small"])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    ("scenario", "small"),
+    by_day(
+        [(scenario, small) for scenario in SCENARIOS for small in (False, True)],
+        [*((scenario, True) for scenario in TELLING), ("guest", False), ("demo", False)],
+    ),
+)
 def test_every_other_place_tells_the_numbers_of_stat(
     scenario: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ import pytest
 from command import argv
 from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
+from nights import by_day
 from started import children
 from waiting import wait
 
@@ -27,8 +28,7 @@ MOST_S = 15.0
 """Limit of the end; on a quiet machine it takes less than 2 s."""
 MOST_CPU_S = 5.0
 """Limit of the CPU time of perftop's whole life; one that spins would use MOST_S."""
-NIGHTLY = pytest.mark.nightly
-BYTES = (1, pytest.param(60, marks=NIGHTLY), 400, pytest.param(3000, marks=NIGHTLY), 12000)
+BYTES = (1, 60, 400, 3000, 12000)
 """How much is drawn before it happens: while the screen is taken, while it starts, later on."""
 
 
@@ -89,8 +89,13 @@ def ends(screen: Shown) -> None:
     assert used_s < MOST_CPU_S
 
 
-@pytest.mark.parametrize("ignored", [False, True], ids=["told", "not told"])
-@pytest.mark.parametrize("count", BYTES)
+@pytest.mark.parametrize(
+    ("count", "ignored"),
+    by_day(
+        [(count, ignored) for count in BYTES for ignored in (False, True)],
+        [(1, True), (400, False), (12000, True)],
+    ),
+)
 def test_the_terminal_vanishes(count: int, ignored: bool) -> None:
     """Also from one that nobody tells so, as it ignores SIGHUP at its start."""
     with shown("sim:steady,cpus=4", ignored=ignored) as screen:
@@ -106,8 +111,13 @@ def test_the_terminal_vanishes_before_it_is_taken() -> None:
         ends(screen)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("count", BYTES)
+@pytest.mark.parametrize(
+    ("count", "number"),
+    by_day(
+        [(count, number) for count in BYTES for number in (signal.SIGTERM, signal.SIGHUP)],
+        [(1, signal.SIGTERM), (400, signal.SIGTERM), (12000, signal.SIGHUP)],
+    ),
+)
 def test_a_signal(count: int, number: signal.Signals) -> None:
     with shown("sim:steady,cpus=4") as screen:
         screen.reads(count)
@@ -161,7 +171,7 @@ WRITE = 1
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-@pytest.mark.parametrize("count", [1, 400, 12000])
+@pytest.mark.parametrize("count", by_day([1, 400, 12000], [1, 12000]))
 def test_registers_are_given_back(tmp_path: Path, count: int) -> None:
     with FakeKernel(tmp_path / "root") as fake, swept(Path(fake.root)):
         with shown("msr", "--sysroot", str(fake.root), ignored=True) as screen:

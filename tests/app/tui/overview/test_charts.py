@@ -141,8 +141,14 @@ def test_there_is_no_axis_before_the_history() -> None:
 
 def test_a_short_history_fills_most_of_a_chart() -> None:
     """Bins become shorter, or wider on the screen; they stay whole samples."""
+    machine = Machine()
+    session = Session(machine.hello, History(machine.hello))
     for samples in range(100, 700, 45):
-        session, interval = told(Machine(), samples)
+        while session.frames < samples:
+            seqs = range(session.frames, session.frames + 5)
+            for _ in session.play([machine.frame(seq) for seq in seqs]):
+                pass
+            interval = session.take()
         past = Past(session, ["util"], [0], {})
         past.read(interval, 57, 60.0)
         assert past.span.known >= 0.6 * 57, samples

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nights import TELLING, by_day
 
 from perfprobe.sources import Source
 from perfprobe.sources.sim import scenarios as scripts
@@ -417,6 +418,9 @@ def test_what_was_not_asked_for_is_not_read_but_siblings_are() -> None:
 # --- the stream -----------------------------------------------------------------------------------
 
 
+SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3", "cpus=128")
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_scenario_passes_the_wire(scenario: str) -> None:
     hello, frames, notes = run(scenario, 70, 2 * SAMPLE)
@@ -435,9 +439,13 @@ def test_every_scenario_passes_the_wire(scenario: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3", "cpus=128"]
+    ("scenario", "shape"),
+    by_day(
+        [(scenario, shape) for scenario in SCENARIOS if scenario != "hybrid" for shape in SHAPES],
+        [(scenario, shape) for scenario in TELLING if scenario != "hybrid" for shape in SHAPES]
+        + [("turbo-drop", "cpus=1,smt=1"), ("license", "cpus=8,smt=8"), ("warmup", "cpus=2")],
+    ),
 )
-@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s != "hybrid"])
 def test_every_scenario_plays_on_every_machine(scenario: str, shape: str) -> None:
     if scenario == "guest":  # its CPUs have no siblings
         shape = shape.replace("smt=8", "smt=1")

@@ -1,0 +1,24 @@
+"""Which cases of a test run by day. The others prove the same once more, with `-m nightly`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+TELLING = ("hybrid", "hotplug", "throttle", "halts", "neighbour", "guest", "demo")
+"""Scenarios in which numbers are missing, CPUs go and come, or time is lost; in the others little
+happens, or what these have, too."""
+
+
+def by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:
+    """The cases, those that are not among `daily` marked for the night."""
+    cases = list(cases)
+    assert all(case in cases for case in daily), daily
+    return [case if case in daily else at_night(case) for case in cases]
+
+
+def at_night(case: Any) -> Any:
+    """One case; a tuple is its arguments."""
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)
