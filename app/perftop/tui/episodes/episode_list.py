@@ -18,6 +18,7 @@ from perftop.session import episode_navigation
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.episodes import lines
+from perftop.tui.panels.below import Below
 from perftop.tui.shared import canvas, episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
@@ -61,6 +62,7 @@ class Episodes(Cursor):
         """Sentence and evidence of ended episodes, which do not change, by id() of the episode."""
         self._led = False
         """A click on another view has selected the episode: a second one at once opens it."""
+        self._below = Below("happened")
         self._refused = False
         """The user asked for the selected episode, but it is older than the history."""
 
@@ -107,6 +109,11 @@ class Episodes(Cursor):
         self.count = self._starts[-1] + len(self._lines) - len(self._starts) + 1
         if not self._lines:
             self.count = len(self._nothing)
+        if not self.feet and not self.bare:
+            room = self.size.height - len(self.heads) - self.count
+            self.feet = self._below.lines(
+                session, self._interval, self.choice, self.size.width, room
+            )
         if before != bool(self._lines):
             self.redraw()
 
@@ -247,6 +254,9 @@ class Episodes(Cursor):
         return [(" ", "text"), (fit(why, min(len(why), max(1, self.width - 2))), "text")]
 
     # --- the cursor
+
+    def target(self, x: int, y: int) -> Episode | int | None:
+        return self._below.target(x, y)
 
     def select(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on what tells of it."""

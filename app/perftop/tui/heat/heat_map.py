@@ -17,10 +17,10 @@ from perftop.tui.heat import cells, layout
 from perftop.tui.heat.layout import HeatLayout, Part
 from perftop.tui.heat.lines import foot, heading, legend, title
 from perftop.tui.heat.values import Heat, HeatReader
-from perftop.tui.panels.panel import LEAST
-from perftop.tui.panels.row import PanelRow, below
+from perftop.tui.panels.below import Below
 from perftop.tui.shared import canvas
 from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import bindings
 
 HEADS, FOOT = 2, 1
@@ -36,7 +36,6 @@ class HeatMap(Canvas):
     _reader: HeatReader
     _heat: Heat | None = None
     _plan = _NOTHING
-    _panels: PanelRow | None = None
     _asked = False
     """The core that differs most was asked for, and there is none."""
     _packages: list[int | None]
@@ -46,6 +45,10 @@ class HeatMap(Canvas):
     """Row by position of the core in the session's lists."""
     _shades: cells.Shades
     _marks: cells.Marks
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._below = Below()
 
     # --- what there is to show
 
@@ -86,23 +89,15 @@ class HeatMap(Canvas):
             title(heat, self.width),
             legend(heat, places, cell, self.width, asked=self._asked, ascii_=ascii_),
         ]  # fmt: skip
-        self.feet = [*self._below(), (self._numbers(), "chosen")]
-
-    def _below(self) -> list[canvas.Line]:
-        """Panels between the map and the last line, where there is room."""
-        self._panels = None
-        room = self.size.height - len(self.heads) - FOOT - self.count
-        if self.bare or self._session is None or room < LEAST + 1:
-            return []
-        self._panels = below(self._session, self._interval, self.size.width, room - 1)
-        found = self._panels.lines(self._session, self._interval, self.choice)
-        return [([], "calm"), *((line, "calm") for line in found)]
+        room = 0 if self.bare else self.size.height - len(self.heads) - FOOT - self.count
+        assert self._session is not None
+        self.feet = [
+            *self._below.lines(self._session, self._interval, self.choice, self.size.width, room),
+            (self._numbers(), "chosen"),
+        ]
 
     def target(self, x: int, y: int) -> Episode | int | None:
-        row = self._panels
-        if row is None or self._session is None or not 0 < y - FOOT <= row.height:
-            return None
-        return row.target(self._session, self._interval, x, row.height + FOOT - y)
+        return self._below.target(x, y - FOOT)
 
     def _troubled(self, heat: Heat) -> dict[int, Run]:
         """Signs of episodes by row; what befalls a whole package has its sign in the heading."""

@@ -9,11 +9,13 @@ from perftop.base.format import clock_unit
 from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run
+from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.neighbours import lines as words
 from perftop.tui.neighbours.values import Neighbourhood, Runner, waits
 from perftop.tui.panels import losses
+from perftop.tui.panels.below import Below
 from perftop.tui.panels.pairs import Pair
 from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
@@ -40,6 +42,7 @@ class Neighbours(Cursor):
         """Identity of what is under the cursor, as its line may move."""
         self._pairs = losses.columns(79, since=True)
         self._runners = words.runner_columns(80)
+        self._below = Below("losses")
 
     def show(self, session: Session, interval: Interval) -> None:
         if self.settle(session) or self._session is None:
@@ -76,7 +79,14 @@ class Neighbours(Cursor):
             self._rows += [[], [(" over", "bright")], *over]
         self._rows += [[], *words.untold(here.untold(), self.width)]
         self.count = len(self._rows)
+        room = 0 if self.bare else self.size.height - len(self.heads) - self.count
+        self.feet = self._below.lines(
+            self._session, self._interval, self.choice, self.size.width, room
+        )
         self._follow()
+
+    def target(self, x: int, y: int) -> Episode | int | None:
+        return self._below.target(x, y)
 
     def _losers(self, here: Neighbourhood, pairs: list[Pair]) -> list[Row]:
         if not pairs:

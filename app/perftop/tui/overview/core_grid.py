@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual import events
 
 from perftop.base.format import GHZ, clock_unit
-from perftop.draw.strips import Run, text
+from perftop.draw.strips import text
 from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
@@ -19,9 +19,10 @@ from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.overview.recent import Recent
 from perftop.tui.overview.rule import rule
+from perftop.tui.panels.below import Below
 from perftop.tui.panels.panel import LEAST
-from perftop.tui.panels.row import PanelRow, below
 from perftop.tui.shared import canvas
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.placed_column import Placed
@@ -41,11 +42,14 @@ class CoreGrid(Cursor):
     _troubles: Troubles
     _session: Session | None = None
     _interval: Interval
-    _panels: PanelRow | None = None
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
     _top_ipc = 0.0
     """Top of the scale of IPC so far, so that columns change only by what they show."""
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._below = Below()
 
     # --- what there is to show
 
@@ -108,29 +112,15 @@ class CoreGrid(Cursor):
         self.feet = [(heading(picture, line, self.width), "calm") for line in plan.below]
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
-            self.feet += [(runs, "calm") for runs in self._below(room)]
-
-    def _below(self, room: int) -> list[list[Run]]:
-        """`room` lines directly below the rows."""
-        picture, session = self._picture, self._session
-        assert picture is not None
-        assert session is not None
-        found: list[list[Run]] = [rule(picture, session, self._interval)]
-        self._panels = None
-        if room >= LEAST + len(found):
-            # An empty axis is gap enough.
-            if room > LEAST + len(found) and text(found[0]).strip():
-                found.append([])
-            height = room - len(found)
-            self._panels = below(session, self._interval, self.size.width, height)
-            found += self._panels.lines(session, self._interval, self.choice)
-        return found + [[] for _ in range(room - len(found))]
+            axis = rule(picture, session, self._interval)
+            gap = int(room > LEAST + 1 and bool(text(axis).strip()))  # an empty axis is gap enough
+            below = self._below.lines(
+                session, self._interval, self.choice, self.size.width, room - 1, gap
+            )
+            self.feet += [(axis, "calm"), *below]
 
     def target(self, x: int, y: int) -> Episode | int | None:
-        row = self._panels
-        if row is None or self._session is None or y > row.height:
-            return None
-        return row.target(self._session, self._interval, x, row.height - y)
+        return self._below.target(x, y)
 
     # --- lines
 

@@ -80,9 +80,8 @@ class Overview(CoreGrid):
         self.count, self.heads = len(charts.lines), []
         room = self.size.height - self.count
         self.feet = [([], "calm")] if room > charts.below else []
-        self._panels = self._panel_row(room - len(self.feet))
-        found = self._panels.lines(session, interval, self.choice)
-        self.feet += [(line, "calm") for line in found]
+        row = self._panel_row(room - len(self.feet))
+        self.feet += self._below.drawn(row, session, interval, self.choice)
         return before != (self.count, len(self.feet))
 
     def _panel_row(self, height: int) -> PanelRow:

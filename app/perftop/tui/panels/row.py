@@ -10,14 +10,10 @@ from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import happened, losses, selected, who
-from perftop.tui.panels.panel import LEAST, beside, divided, panel_at
+from perftop.tui.panels.panel import beside, divided, panel_at
 from perftop.tui.shared.choice import Choice
 
 Kind = Literal["who", "happened", "selected", "losses"]
-
-
-THREE = 200
-"""Width from which there are three panels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +57,3 @@ class PanelRow:
                 return losses.cpus(session, interval, self.height)[y]
             case "selected":
                 return None
-
-
-def below(session: Session, interval: Interval, width: int, height: int) -> PanelRow:
-    """The panels below a view: who runs or who loses to whom, what happened, the selected core.
-    Where losses are, they take the place of the tasks on a low row."""
-    first: Kind = "losses" if height < 2 * LEAST and losses.any_pair(session, interval) else "who"
-    if width >= THREE:
-        return PanelRow((first, "happened", "selected"), (5, 6, 4), width, height)
-    return PanelRow((first, "happened"), (5, 4), width, height)

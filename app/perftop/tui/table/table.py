@@ -11,10 +11,12 @@ from textual.binding import BindingType
 
 from perftop.base.arrays import Ints
 from perftop.base.format import clock_unit
+from perftop.samples.episode import Episode
 from perftop.samples.metrics import Column
 from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.panels.below import Below
 from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
@@ -54,6 +56,7 @@ class Table(Cursor):
         """Position of the CPU of each line."""
         self._row = 0
         """Position of the CPU under the cursor."""
+        self._below = Below()
 
     # --- what there is to show
 
@@ -81,7 +84,7 @@ class Table(Cursor):
         rows = [row for group in groups for core in group for row in by_core[core]]
         self._rows = np.array([row for row in rows if row in wanted], np.intp)
         self._strays = [session.position[cpu] for cpu in self.places.strays]
-        self._lines, self.count = [], 0  # until it has a width, and is laid out
+        self._lines, self.count, self.feet = [], 0, []  # until it has a width, and is laid out
         self._made.clear()
         topology = session.topology
         self._page = layout.Page({
@@ -136,6 +139,13 @@ class Table(Cursor):
         if self._row not in self._lines or first[self._row] != self.choice.cpu:
             alike = (row for row in self._lines if first[row] == self.choice.cpu)
             self._row = next(alike, self._lines[0] if self._lines else 0)
+        room = 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
+        self.feet = self._below.lines(
+            self._session, self._interval, self.choice, self.size.width, room
+        )
+
+    def target(self, x: int, y: int) -> Episode | int | None:
+        return self._below.target(x, y)
 
     def _arranged(self, tabular: Tabular) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse

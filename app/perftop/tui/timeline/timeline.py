@@ -20,9 +20,9 @@ from perftop.samples.metrics import Column
 from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panel import LEAST
-from perftop.tui.panels.row import Kind, PanelRow
+from perftop.tui.panels.below import Below
 from perftop.tui.shared import canvas, time_axis
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import fields, unit_in
 from perftop.tui.shared.order import arranged
@@ -31,8 +31,6 @@ from perftop.tui.timeline.lanes import Lanes, marked
 from perftop.tui.timeline.layout import NUMBER, LaneLine, TimelineLayout, label, planned, titles
 
 HEADS = 2
-_TWO = 100
-"""Columns from which there are two panels below."""
 TALL = 24
 """Lines from which clock times have a line of their own, below the axis."""
 
@@ -56,7 +54,6 @@ class Past(Cursor):
     _right: int
     """`_left`: cells of labels, plus those that whole samples leave over; `_right`: of numbers."""
     _lanes: Lanes | None = None
-    _panels: PanelRow | None = None
     _now: list[float]
     """Values in the interval, by position of the CPU."""
     _doubted: list[bool]
@@ -64,6 +61,10 @@ class Past(Cursor):
     _of_package: dict[int | None, list[Episode]]
     _of_cpu: dict[int, list[Episode]]
     """Episodes in sight; one that affects most of a package appears once, in its heading."""
+
+    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(choice, id=id)
+        self._below = Below()
 
     # --- what there is to show
 
@@ -185,28 +186,18 @@ class Past(Cursor):
         left: Run = (" " * self._left, "text")
         now: Run = (f"{clock(shown.time):>{self._right - 1}}", "text")
         if inside:
-            return [([left, *rule, now], "calm"), *self._below(session, 1)]
+            return [([left, *rule, now], "calm"), *self._panels(session, 1)]
         times: Run = (time_axis.times(axis, session.unix), "dim")
         lines: list[canvas.Line] = [([left, *rule], "calm"), ([left, times, now], "calm")]
-        return lines + self._below(session, len(lines))
+        return lines + self._panels(session, len(lines))
 
-    def _below(self, session: Session, axis: int) -> list[canvas.Line]:
+    def _panels(self, session: Session, axis: int) -> list[canvas.Line]:
         """What fills the screen below the rows and the `axis` lines of the axis."""
         room = self.size.height - HEADS - axis - max(1, self.count)
-        self._panels = None
-        if room < 1 + LEAST:
-            return [([], "calm")] * room
-        kinds: tuple[Kind, ...] = ("happened", "who")
-        kinds = kinds[: 1 + (self.size.width >= _TWO)]
-        self._panels = PanelRow(kinds, (4, 5)[: len(kinds)], self.size.width, room - 1)
-        found = self._panels.lines(session, self._interval, self.choice)
-        return [([], "calm"), *((line, "calm") for line in found)]
+        return self._below.lines(session, self._interval, self.choice, self.size.width, room)
 
     def target(self, x: int, y: int) -> Episode | int | None:
-        row = self._panels
-        if row is None or self._session is None or y > row.height:
-            return None
-        return row.target(self._session, self._interval, x, row.height - y)
+        return self._below.target(x, y)
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None

@@ -115,7 +115,7 @@ def test_each_cpu_of_one_episode_has_lost_its_own_share() -> None:
         run.feed.machine.does |= {0: Does(0.7, steal=0.3), 1: Does(0.9, steal=0.1)}
         await run.intervals(10)
         await sees(run, "hypervisor")
-        shares = [line for line in lines(run) if "hypervisor" in line and "takes" in line]
+        shares = [line for line in lines(run) if "hypervisor" in line and " from " in line]
         assert ["takes 30 %" in row for row in shares] == [True, False]
         assert ["takes 10 %" in row for row in shares] == [False, True]
         assert all(row[1] == "╳" for row in shares), "a steal is no neighbour's sign"

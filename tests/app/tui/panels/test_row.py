@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes import Does, Machine, seen
 from playing import Run, play
 
@@ -105,3 +106,29 @@ def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
         assert any("what happened" in line for line in text)
 
     play(Machine(cores=17), act, (120, 30))
+
+
+@pytest.mark.parametrize(("key", "told", "own"), [
+    ("2", ["who runs", "what happened"], ""),
+    ("3", ["who runs", "what happened"], ""),
+    ("4", ["who runs", "what happened"], ""),
+    ("5", ["who runs", "selected"], "what happened"),
+    ("6", ["who runs", "what happened"], ""),
+])  # fmt: skip
+def test_panels_fill_what_a_view_leaves(key: str, told: list[str], own: str) -> None:
+    """They do not repeat what the view is about."""
+
+    async def act(run: Run) -> None:
+        await run.intervals(3, records=TASKS)
+        await run.pilot.press(key)
+        await run.intervals(1, records=TASKS)
+        monitor = run.app.screen_stack[0]
+        assert isinstance(monitor, Monitor)
+        view = monitor.view
+        lines = [view.render_line(y).text for y in range(view.size.height)]
+        (at,) = (y for y, line in enumerate(lines) if all(word in line for word in told))
+        assert not lines[at - 1].strip()
+        assert not own or not any(own in line for line in lines)
+        assert len(view.heads) + view.count + len(view.feet) == view.size.height
+
+    play(Machine(), act, (120, 50))
