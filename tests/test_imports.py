@@ -40,9 +40,10 @@ MAY_IMPORT = {
     "tui/frame": f"{SHOWN} process",
     **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
     "tui/fleet": SHOWN,
+    "tui/pair": SHOWN,
     "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
     "tui": "base process session recording output draw tui/shared tui/frame tui/screen tui/fleet"
-    " wire",
+    " tui/pair wire",
     "verbs/ramp": "base draw",
     "verbs/fleet": "base process session recording output wire",
     "verbs": "base docs process samples session recording output verbs/ramp wire"

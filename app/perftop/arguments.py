@@ -207,6 +207,24 @@ def repeats(options: argparse.Namespace) -> bool:
     return True
 
 
+def alignment(text: str) -> tuple[str, str]:
+    """The kind of moment at which two recordings are aligned, and the label of a mark."""
+    what, _, label = text.partition(":")
+    if text in {"start", "command"} or (what == "mark" and label):
+        return what, label
+    raise argparse.ArgumentTypeError(f"{text!r} is none of start, command and mark:LABEL")
+
+
+def check_replayed(options: argparse.Namespace) -> None:
+    """Raises Failed if there are more than two recordings, or nothing to align."""
+    if len(options.files) > 2:
+        raise Failed(
+            "one recording is replayed, or two on one axis; more: perftop fleet DIR", USAGE
+        )
+    if options.align is not None and len(options.files) < 2:
+        raise Failed("--align is for two recordings: perftop replay A B", USAGE)
+
+
 def two_sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
     """The files of both sides: two of them, or the groups of --a and --b. Raises Failed."""
     files, a, b = options.files, options.a, options.b

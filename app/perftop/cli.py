@@ -24,9 +24,11 @@ from perftop.arguments import (
     DefaultConfig,
     PrintCompletion,
     Version,
+    alignment,
     attached,
     check_command,
     check_hosts,
+    check_replayed,
     check_rest,
     check_verb,
     count,
@@ -142,7 +144,14 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     live.set_defaults(verb=_live, runs=True)
 
     replay = verbs.add_parser("replay", help="the terminal app on a recording")
-    replay.add_argument("file", type=Path, metavar="FILE", help="what record has written")
+    replay.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="what record has written; two are drawn on one axis",
+    )  # fmt: skip
+    replay.add_argument(
+        "--align", type=alignment, metavar="MOMENT",
+        help="of two: start (default) | command | mark:LABEL",
+    )  # fmt: skip
     _add_interval(replay, LIVE_INTERVAL_NS)
     replay.set_defaults(verb=_replay)
 
@@ -460,10 +469,18 @@ def _uncollected() -> Iterator[None]:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    check_replayed(options)
+    if len(options.files) == 2:
+        from perftop.tui import config, pair_app
+        from perftop.tui.pair.track import Alignment
+
+        files, settings = (options.files[0], options.files[1]), config.load(options.config)
+        moment = Alignment(*(options.align or ("start", "")))
+        return pair_app.run(files, moment, settings, mouse=not options.no_mouse)
     from perftop.tui import config, replay_app
 
     settings = config.load(options.config)
-    return replay_app.run(options.file, options.interval, settings, mouse=not options.no_mouse)
+    return replay_app.run(options.files[0], options.interval, settings, mouse=not options.no_mouse)
 
 
 def _fleet(options: argparse.Namespace) -> int:

@@ -89,6 +89,17 @@ class Course:
                 found["below_ceiling"] = estimate_of_course(low_s.tolist(), ran_s.tolist())
         return found
 
+    def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
+        """By key: raw ns of the start and of the ends of the slices, and what both parts of the
+        number had added up to at each of them."""
+        none, count = np.zeros((1, len(KEYS))), self._count
+        ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
+        amounts, sizes = (
+            np.cumsum(np.concatenate([none, table[:count]]), axis=0)
+            for table in (self._amounts, self._sizes)
+        )
+        return {key: (ends_ns, amounts[:, at], sizes[:, at]) for at, key in enumerate(KEYS)}
+
     def _low_s(self) -> Floats:
         """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]

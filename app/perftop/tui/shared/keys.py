@@ -169,6 +169,12 @@ FLEET = (
     "reverse", "theme", "back", "interrupt", "suspend",
 )  # fmt: skip
 """Ids of the keys of the fleet's screen."""
+PAIR = (
+    "step_back", "step_on", "leap_back", "leap_on", "begin", "finish", "next_episode",
+    "previous_episode", "narrower", "wider", "help", "back", "theme", "quit", "interrupt",
+    "suspend",
+)  # fmt: skip
+"""Ids of the keys of the screen of two recordings."""
 
 
 def bindings(*places: Place) -> list[Binding]:
@@ -178,6 +184,10 @@ def bindings(*places: Place) -> list[Binding]:
 
 def fleet_bindings() -> list[Binding]:
     return _bound(BY_ID[name] for name in FLEET)
+
+
+def pair_bindings() -> list[Binding]:
+    return _bound(BY_ID[name] for name in PAIR)
 
 
 def _bound(keys: Iterable[Key]) -> list[Binding]:

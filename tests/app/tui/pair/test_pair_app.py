@@ -1,0 +1,132 @@
+"""Two recordings on one axis: what stands where, how they are aligned, and what keys do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import exported
+import numpy as np
+import pytest
+from waiting import until
+
+from perfprobe import wire
+from perftop import cli
+from perftop.base.errors import USAGE
+from perftop.draw.strips import text, width
+from perftop.recording.file import Recording
+from perftop.tui.pair.look import Look
+from perftop.tui.pair.page import LEFT, cells, page
+from perftop.tui.pair.track import Alignment, Track
+from perftop.tui.pair_app import PairApp
+
+DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
+"""Its drop is from 8.0 to 12.1 s after the start."""
+BEGIN_S, END_S = 8.0, 12.1
+
+
+def track(name: str, seconds: float, **notes: float) -> Track:
+    """With marks of these names at these seconds; `command` is the start of one."""
+    found = exported.messages(DROP, seconds)
+    hello = exported.hello(found)
+    made = Track(name, hello)
+    for label, at_s in notes.items():
+        kind = "run-start" if label == "command" else "mark"
+        data = {"label": label, "argv": ["./job"]}
+        found.append(wire.Note(kind, hello.raw_ns + int(at_s * 1e9), data=data))
+    made.play(sorted(found[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
+    made.read = True
+    return made
+
+
+@pytest.fixture(scope="module")
+def tracks() -> tuple[Track, Track]:
+    return track("a", 14, solve=8.0, command=1.0), track("b", 15, solve=5.0, command=3.0)
+
+
+def look(tracks: tuple[Track, Track], alignment: Alignment, **more: object) -> Look:
+    return Look(tracks, alignment, **{"width": 120, "height": 40, **more})  # type: ignore[arg-type]
+
+
+def test_values_are_those_of_the_schedule(tracks: tuple[Track, Track]) -> None:
+    a, _ = tracks
+    edges_ns = a.ends_ns[0] + np.array([-2, -1, 1, 7, 8.5, 11.5, 20, 30]) * 1e9
+    before, _, full, _, low, _, after = a.values("busy_hz", edges_ns)
+    assert full - low == pytest.approx(620e6, rel=0.03)
+    assert np.isnan([before, after]).all(), "where there is no recording"
+
+
+@pytest.mark.parametrize(
+    ("alignment", "shift_s"),
+    [(Alignment(), 0.0), (Alignment("mark", "solve"), 3.0), (Alignment("command"), -2.0)],
+)
+def test_both_are_drawn_from_the_moment_they_are_aligned_at(
+    tracks: tuple[Track, Track], alignment: Alignment, shift_s: float
+) -> None:
+    """The same drop lies `shift_s` later in B."""
+    made = look(tracks, alignment)
+    lines = [text(runs) for runs, _ in page(made)]
+    at = next(i for i, line in enumerate(lines) if "episodes" in line)
+    cell_s = (made.window_s[1] - made.window_s[0]) / cells(made)
+    starts = [line.index("▼") for line in lines[at : at + 2]]
+    assert (starts[1] - starts[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
+    origin_s = (made.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9
+    drop = made.cell(BEGIN_S - origin_s, cells(made)) + LEFT
+    assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
+
+
+def test_a_mark_that_one_lacks_is_told(tracks: tuple[Track, Track]) -> None:
+    assert "not aligned" in text(page(look(tracks, Alignment("mark", "store")))[0][0])
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (240, 70)])
+@pytest.mark.parametrize("ascii_", [True, False])
+def test_every_size_is_filled_and_no_line_too_long(
+    tracks: tuple[Track, Track], size: tuple[int, int], ascii_: bool
+) -> None:
+    wide, tall = size
+    lines = page(look(tracks, Alignment(), width=wide, height=tall, ascii=ascii_))
+    assert len(lines) == tall
+    if wide >= 80:
+        assert max(width(runs) for runs, _ in lines) <= wide
+
+
+def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
+    paths = [exported.record(tmp_path / name, exported.messages(DROP, 14)) for name in "ab"]
+
+    async def scenario() -> None:
+        with Recording(paths[0]) as a, Recording(paths[1]) as b:
+            app = PairApp((a, b), Alignment())
+            async with app.run_test(size=(120, 40)) as pilot:
+                shown = app.page.look
+                await until(lambda: all(one.read for one in shown.tracks), "both are read")
+                await pilot.press("n")
+                assert shown.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
+                whole_s = shown.window_s[1] - shown.window_s[0]
+                await pilot.press("left_square_bracket")
+                first, last = shown.window_s
+                assert last - first == pytest.approx(whole_s / 2)
+                assert first <= shown.cursor_s <= last
+                await pilot.press("dollar_sign", "right")
+                assert shown.cursor_s == pytest.approx(shown.reach_s[1])
+                await pilot.press("0", "left")
+                assert shown.cursor_s == pytest.approx(shown.reach_s[0])
+                await pilot.press("question_mark")
+                assert any("less time" in line for line in map(_text, app.page._lines[4:12]))
+
+    asyncio.run(scenario())
+
+
+def _text(line: tuple[list[tuple[str, str]], object]) -> str:
+    return text(line[0])
+
+
+@pytest.mark.parametrize(
+    "words", [["a", "b", "c"], ["a", "--align", "command"], ["a", "b", "--align", "noon"]]
+)
+def test_what_makes_no_sense_is_usage(words: list[str]) -> None:
+    try:
+        status = cli.main(["replay", *words])
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    assert status == USAGE
