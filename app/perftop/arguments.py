@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.habits import meant
+from perftop.base.text import meant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +81,14 @@ def interval_ns(text: str) -> int:
 def place(text: str) -> int | str:
     """A time of day as it is, or a length of time in ns."""
     return text if ":" in text else span_ns(text)
+
+
+def size_bytes(text: str) -> int:
+    """A size such as `500M`, in bytes."""
+    match = re.fullmatch(r"([0-9]{1,6})([kMGT])B?", text)
+    if match is None or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 500M or 2G")
+    return int(match[1]) * (1000, 10**6, 10**9, 10**12)["kMGT".index(match[2])]
 
 
 def count(text: str) -> int:

@@ -37,6 +37,7 @@ from perftop.arguments import (
     interval_ns,
     place,
     repeats,
+    size_bytes,
     span_ns,
     split,
     two_sides,
@@ -55,6 +56,9 @@ STAT_INTERVAL_NS = 1_000_000_000
 RECORD_BATCH_NS = 200_000_000
 """What a recording may lack at its end if perftop or the probe is killed."""
 SAMPLE_NS = 100_000_000
+RING_NS = 600_000_000_000
+"""What a black box holds where only --on is given."""
+MOST_BYTES = 1_000_000_000
 EXPORTER_SAMPLE_NS = 1_000_000_000
 """It runs for ever, and nobody watches it."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
@@ -208,8 +212,26 @@ def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        required=True,
         help="a new one; a directory for several --host",
+    )
+    record.add_argument(
+        "--ring",
+        type=span_ns,
+        metavar="TIME",
+        help="keep only the last TIME, in a directory; USR1 or m keeps it for good",
+    )
+    record.add_argument(
+        "--on", metavar="KIND,KIND", help="keep 30 s around such episodes: turbo-drop,neighbour …"
+    )
+    record.add_argument(
+        "--max-size",
+        type=size_bytes,
+        default=MOST_BYTES,
+        metavar="SIZE",
+        help="of all that is kept with --ring or --on (default: 1G)",
+    )
+    record.add_argument(
+        "--print-unit", action="store_true", help="print the systemd service of a black box"
     )
     record.add_argument("--force", action="store_true", help="replace a file that is there")
     record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
@@ -603,16 +625,29 @@ def _shared(job: Job | None, each: list[tuple[str | None, list[str]]]) -> Start 
 
 
 def _record(options: argparse.Namespace) -> int:
+    if options.print_unit:
+        from perftop.verbs import exporter
+
+        return exporter.show("recorder")
+    if options.output is None:
+        raise Failed("-o FILE is needed: where to record to", USAGE)
     _, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         each = _machines(options, sample_ns, RECORD_BATCH_NS, job)
         from perftop.verbs import record, several
 
+        box = None
+        if options.ring is not None or options.on is not None:
+            kinds = record.kinds(options.on)
+            box = record.Box(options.ring or RING_NS, kinds, options.max_size)
+
         start = _shared(job, each)
         one = len(each) == 1
         paths = [options.output] if one else several.paths(options.output, options.hosts)
         wanted = [
-            record.Options(argv, path, sample_ns, options.duration, options.force, job, start, name)
+            record.Options(
+                argv, path, sample_ns, options.duration, options.force, job, start, name, box
+            )
             for (name, argv), path in zip(each, paths, strict=True)
         ]
         return record.run(wanted[0]) if one else record.run_all(wanted)

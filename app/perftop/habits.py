@@ -3,9 +3,8 @@ the same, else answered with the word that does it here."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from perftop.base.errors import USAGE, Failed
 
@@ -69,9 +68,3 @@ def _each(verb: str, rest: list[str]) -> Iterator[str]:
 def milliseconds(text: str) -> str:
     """A bare number as perf means it; other lengths of time as they are."""
     return f"{text}ms" if text.isdecimal() else text
-
-
-def meant(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
-    """Words to add to an answer; '' if nothing is like it."""
-    near = difflib.get_close_matches(word.partition("=")[0], list(known), 1, 0.6)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -144,3 +144,11 @@ def in_ascii(line: str) -> str:
     for sign, instead in _IN_LINES.items():
         line = line.replace(sign, instead)
     return plain(line)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Words to add to an answer; '' if nothing is like it."""
+    import difflib  # few ask
+
+    near = difflib.get_close_matches(word.partition("=")[0], list(known), 1, 0.6)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -22,7 +22,8 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording import index_cache
 from perftop.recording.episode_notes import KIND, episode, note
-from perftop.recording.file import Recording
+from perftop.recording.parts import AnyRecording
+from perftop.recording.parts import recording as opened
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.session import MOST_TOGETHER, Session
 
@@ -101,7 +102,7 @@ def take(decoder: wire.Decoder, data: bytes, found: FileEpisodes) -> None:
 # --- the pass
 
 
-def notes(recording: Recording) -> Iterator[wire.Note]:
+def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     """All episodes and marks in the order in which they were listed, those that run at the end
     last; in between how far it has come."""
     session, cursor = Session(recording.hello), 0
@@ -124,7 +125,7 @@ def notes(recording: Recording) -> Iterator[wire.Note]:
 
 def run(path: Path, out: BinaryIO) -> None:
     """Writes the notes, and keeps them for the next time if there is a place for them."""
-    with Recording(path) as recording, index_cache.Entry(path) as kept:
+    with opened(path) as recording, index_cache.Entry(path) as kept:
         for found in notes(recording):
             data = wire.encode(found)
             out.write(data)

@@ -48,6 +48,11 @@ class Recording:
             raise
 
     @property
+    def size(self) -> int:
+        """In bytes, when it was opened."""
+        return self._size
+
+    @property
     def at(self) -> int:
         """Up to where it was looked at."""
         return self._at

@@ -13,7 +13,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.recording.codec import BLOCK, Timed
-from perftop.recording.file import Recording
+from perftop.recording.parts import AnyRecording
 from perftop.samples.readings import unpack
 from perftop.session.file_episodes import FileEpisodes
 from perftop.session.history import BYTES, History
@@ -33,7 +33,7 @@ class Passage:
     disturb each other."""
 
     def __init__(
-        self, recording: Recording, time_ns: int, found: FileEpisodes | None = None,
+        self, recording: AnyRecording, time_ns: int, found: FileEpisodes | None = None,
         room: int = BYTES,
     ) -> None:  # fmt: skip
         """`found`: what is known of the whole file. `room`: bytes of its history."""
@@ -127,7 +127,7 @@ class Pace:
         self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
 
 
-def reach(recording: Recording) -> tuple[int, int]:
+def reach(recording: AnyRecording) -> tuple[int, int]:
     """Raw ns of the first frame and of the last message. Raises Failed where there is no sample to
     show."""
     first: list[int] = []

@@ -14,7 +14,7 @@ from perftop.session import episode_navigation
 from perftop.session.session import MOST_TOGETHER
 
 if TYPE_CHECKING:
-    from perftop.recording.file import Recording
+    from perftop.recording.parts import AnyRecording
     from perftop.session.file_episodes import FileEpisodes
     from perftop.session.interval import Interval
 
@@ -30,7 +30,7 @@ Found = tuple[Passage, int]
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    recording: Recording
+    recording: AnyRecording
     found: FileEpisodes
     clock: Callable[[], float]
     come: Callable[[int], None]

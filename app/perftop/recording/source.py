@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.recording.codec import Reader
-from perftop.recording.file import Recording
+from perftop.recording.parts import recording
 
 READ_BYTES = 1 << 18
 
@@ -40,7 +40,7 @@ def opened(path: Path | None) -> Source:
     if path is None:
         return _Pipe("stdin", _stdin())
     try:
-        return _File(path) if path.is_file() else _Pipe(str(path), path.open("rb"))
+        return _File(path) if path.is_file() or path.is_dir() else _Pipe(str(path), path.open("rb"))
     except OSError as error:
         raise Failed(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -49,9 +49,9 @@ class _File:
     """Damage costs a block of it."""
 
     def __init__(self, path: Path) -> None:
-        self._recording = Recording(path)
+        self._recording = recording(path)
         self.hello, self.checked = self._recording.hello, self._recording.checked
-        self.size: int | None = path.stat().st_size
+        self.size: int | None = self._recording.size
         self.damage: str | None = None
 
     def __enter__(self) -> Self:

@@ -62,6 +62,11 @@ class Tape:
             raise _cannot(path, error) from None
 
     @property
+    def now_ns(self) -> int:
+        """Raw time of the newest frame."""
+        return self._now_ns
+
+    @property
     def bytes(self) -> int:
         return self._recorder.bytes
 

@@ -373,7 +373,7 @@ class Session:
         if found is None:
             return
         row, online = found
-        self.topology[row] = _topology_row(note.data.get("row"), self.topology[row], online=online)
+        self.topology[row] = topology_row(note.data.get("row"), self.topology[row], online=online)
         cpu = self.topology[row].cpu
         if online and all(cpu not in core for core in self.cores):
             self.sieve.regroup(core_lists(self.topology))
@@ -413,7 +413,7 @@ class Session:
         return float(self.run.delta.tables[column.block].moved[0, column.first])
 
 
-def _topology_row(data: object, old: wire.Cpu, *, online: bool) -> wire.Cpu:
+def topology_row(data: object, old: wire.Cpu, *, online: bool) -> wire.Cpu:
     """The row a note brought, if it is one; else the old one with its new state."""
     if isinstance(data, dict) and online:
         with contextlib.suppress(wire.WireError):

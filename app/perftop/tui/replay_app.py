@@ -25,7 +25,9 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import utf8
 from perftop.base.times import when
 from perftop.recording import episode_index
-from perftop.recording.file import UNCHECKED, Recording
+from perftop.recording.file import UNCHECKED
+from perftop.recording.parts import AnyRecording
+from perftop.recording.parts import recording as opened
 from perftop.recording.player import END_NS, Pace, Passage, reach
 from perftop.recording.search import BATCH_S, BREATH_S, Search
 from perftop.session import marks
@@ -48,7 +50,7 @@ class ReplayApp(PerfTopApp):
 
     def __init__(
         self,
-        recording: Recording,
+        recording: AnyRecording,
         interval_ns: int,
         config: Config | None = None,
         *,
@@ -349,7 +351,7 @@ class ReplayApp(PerfTopApp):
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
-    with Recording(path) as recording:
+    with opened(path) as recording:
         app = ReplayApp(recording, interval_ns, config, ascii_=not utf8())
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # told after what the file lacks
             text = (

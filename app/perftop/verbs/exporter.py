@@ -131,8 +131,8 @@ def run(options: Options) -> int:
 
 
 SHIPPED = {
-    "unit": "perftop.service", "socket": "perftop.socket", "rules": "rules.yml",
-    "dashboard": "dashboard.json",
+    "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
+    "rules": "rules.yml", "dashboard": "dashboard.json",
 }  # fmt: skip
 """Files that go with the exporter, by the name of their option."""
 
@@ -150,7 +150,7 @@ def show(name: str) -> int:
     """Prints one of them. The service runs this installation."""
     own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(own or "/usr/bin/perftop").absolute()
-    if name == "unit" and any(program.is_relative_to(home) for home in HOMES):
+    if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
         complain(f"{program} lies in a home, which the service cannot see: install perftop "
                  "elsewhere, for instance in /opt")  # fmt: skip
     sys.stdout.write(shipped(name).replace("@PERFTOP@", str(program)))

@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
 from perfprobe import wire
-from perftop.base.errors import Failed
-from perftop.base.text import in_ascii, utf8
+from perftop.base.errors import USAGE, Failed
+from perftop.base.text import in_ascii, meant, utf8
 from perftop.output.live_measurement import Beside
+from perftop.output.sentences import CAUSES
 from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.process.run_notes import RunNotes
+from perftop.process.typed_keys import typed
+from perftop.recording import ring
+from perftop.recording.ring import Ring
+from perftop.recording.triggers import Triggers
 from perftop.recording.writer import Tape, refuse
+from perftop.samples.episode import KINDS
 from perftop.session import marks
 from perftop.session.session import Session
+from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs import several
 from perftop.verbs.run_headless import attend, attend_all
 
 TELL_S = 1.0
 _CLEAR = "\r\x1b[K"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A black box: only what is kept of it stays."""
+
+    length_ns: int
+    kinds: tuple[str, ...]
+    """Kinds or causes of episodes around which it keeps; empty: none."""
+    most_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,8 @@ class Options:
     """The job's one run, where several machines are recorded around it."""
     name: str | None = None
     """The machine, to be told with what is said of it; None: there is one only."""
+    box: Box | None = None
+    """None: all is recorded, into one file."""
 
 
 class Record:
@@ -50,7 +71,11 @@ class Record:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._tape: Tape | None = None
+        self._tape: Tape | Ring | None = None
+        self._session: Session | None = None
+        """Looks for episodes around which is kept; None: nobody wants that."""
+        box = options.box
+        self._triggers = None if box is None else Triggers(box.kinds, box.length_ns)
         self._first_ns: int | None = None
         self._now_ns = 0
         self._marks = self._wanted = 0
@@ -71,12 +96,20 @@ class Record:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
         telling = loop.create_task(self._tell())
+        keys = typed(self._typed) if self._box and self._command is None else nullcontext()
         try:
-            async for messages in stream:
-                if any(self._take(message) for message in messages):
-                    return
+            with keys:
+                async for messages in stream:
+                    if any(self._take(message) for message in messages):
+                        return
         finally:
             telling.cancel()
+
+    def _typed(self, key: str) -> None:
+        if key == "m":
+            self._mark_all()
+        elif key == "q":
+            os.kill(os.getpid(), signal.SIGTERM)
 
     @property
     def begun(self) -> bool:
@@ -108,11 +141,12 @@ class Record:
         if command is not None and command.early(message):
             return False
         if isinstance(message, wire.Hello):
-            self._tape = Tape(self._options.path, message, force=self._options.force)
+            self._tape = self._started(message)
             self._now_ns = message.raw_ns
         elif isinstance(message, wire.Frame | wire.Note):
             self._mark()
             self._write(message)
+            self._watch(message)
             last = isinstance(message, wire.Frame) and self._last(message)
             if command is None:
                 return last
@@ -121,6 +155,31 @@ class Record:
             self._tell_of_command(over=closed)
             return closed
         return False
+
+    @property
+    def _box(self) -> Box | None:
+        return self._options.box
+
+    def _started(self, hello: wire.Hello) -> Tape | Ring:
+        options, box = self._options, self._options.box
+        if box is None:
+            return Tape(options.path, hello, force=options.force)
+        if box.kinds:
+            self._session = Session(hello, summary_bytes=UNREAD_BYTES)
+        return Ring(options.path, hello, box.length_ns, box.most_bytes)
+
+    def _watch(self, message: wire.Frame | wire.Note) -> None:
+        """Keeps what lies around episodes, and tells what was kept."""
+        tape = self._tape
+        if not isinstance(tape, Ring) or not tape.open:
+            return
+        if self._session is not None and self._triggers is not None:
+            self._session.apply(message)
+            for wanted in self._triggers.take(self._session):
+                tape.keep_around(*wanted)
+        for text in tape.news:
+            self._say(f"perftop: {text}\n")
+        tape.news.clear()
 
     async def _tell(self) -> None:
         """Shows once a second, on a terminal, how much has been recorded."""
@@ -144,6 +203,8 @@ class Record:
             self._marks += 1
             data = {"label": f"mark {self._marks}"}
             self._write(wire.Note("mark", self._now_ns, "recorder", data))
+            if isinstance(self._tape, Ring) and self._tape.open:
+                self._tape.keep()
 
     def _tell_of_command(self, *, over: bool) -> None:
         if self._command is not None:
@@ -228,7 +289,7 @@ def run_all(each: Sequence[Options]) -> int:
     """Records several machines side by side, a file each. One that fails stops no other. Returns
     the exit status."""
     for options in each:
-        refuse(options.path, force=options.force)
+        _refuse(options)
     records = [Record(options) for options in each]
     for record in records:
         record.beside = records
@@ -239,13 +300,31 @@ def run_all(each: Sequence[Options]) -> int:
     return several.told(status or max(record.status for record in records), failed)
 
 
+def kinds(text: str | None) -> tuple[str, ...]:
+    """Kinds and causes of episodes in a list. Raises Failed."""
+    names = () if text is None else tuple(dict.fromkeys(text.split(",")))
+    known = [*KINDS, *CAUSES]
+    for name in names:
+        if name not in known:
+            near = meant(name, known)
+            raise Failed(f"--on: no episode is {name!r}{near}; there are {', '.join(KINDS)}", USAGE)
+    return names
+
+
+def _refuse(options: Options) -> None:
+    if options.box is None:
+        refuse(options.path, force=options.force)
+    else:
+        ring.refuse(options.path)
+
+
 def _most_s(options: Options) -> float:
     return inf if options.duration_ns is None else options.duration_ns / 1e9
 
 
 def run(options: Options) -> int:
     """Runs the verb; returns the exit status. Raises Failed."""
-    refuse(options.path, force=options.force)
+    _refuse(options)
     record = Record(options)
     status = asyncio.run(attend(record, options.argv, _most_s(options)))
     if not record.begun:

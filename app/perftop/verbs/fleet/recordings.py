@@ -11,7 +11,7 @@ from pathlib import Path
 from perftop.base.errors import USAGE, Failed
 from perftop.base.times import clock as time_of_day
 from perftop.recording.codec import Timed
-from perftop.recording.file import Recording
+from perftop.recording.parts import AnyRecording, has_parts, recording
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.live_machine import LiveMachine
 from perftop.session.fleet.machine import SPAN_S, Machine
@@ -36,13 +36,16 @@ class RecordingsSource:
         self, directory: Path, *, playing: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Raises Failed if there is no recording, or one that cannot be read."""
-        paths = sorted(directory.glob(ENDING))
+        found = (path for path in directory.glob(ENDING) if path.is_file() or has_parts(path))
+        paths = [directory] if has_parts(directory) else sorted(found)
         if not paths:
             raise Failed(f"{directory}: holds no recording (NAME.perftop)", USAGE)
         if len(paths) > MOST_FILES:
             raise Failed(f"{directory}: {len(paths)} recordings; {MOST_FILES} at most", USAGE)
         with ExitStack() as stack:
-            files = [stack.enter_context(Recording(path)) for path in paths]
+            files = [recording(path) for path in paths]
+            for file in files:
+                stack.enter_context(file)
             self._tracks = [_Track(path, file) for path, file in zip(paths, files, strict=True)]
             self._open = stack.pop_all()
         self.first = min(track.first for track in self._tracks)
@@ -113,7 +116,7 @@ class RecordingsSource:
 class _Track:
     """One recording, read up to a moment."""
 
-    def __init__(self, path: Path, recording: Recording, last: float | None = None) -> None:
+    def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
         self.path, self.recording = path, recording
         self.live = LiveMachine(Machine(path.stem, ("replay", str(path))))
         self.live.take([recording.hello], 0.0)

@@ -16,7 +16,9 @@ from command import argv
 from exported import messages
 from scraped import fed, shown
 
+from perftop import cli
 from perftop.output.exporter.page import DETAILS, Detail
+from perftop.verbs import record
 from perftop.verbs.exporter import SHIPPED, shipped
 
 WORDS = re.compile(r"\bperftop_[a-z_]+")
@@ -196,25 +198,43 @@ def test_the_board_is_whole() -> None:
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """A directory with both, as they are printed. The service runs a program that exists."""
-    for name in ("unit", "socket"):
-        text = run(*argv("exporter", f"--print-{name}"))
+    for name in ("unit", "socket", "recorder"):
+        text = run(*printing(name))
         path = tmp_path / SHIPPED[name]
-        start = re.compile(r"^ExecStart=\S+/perftop exporter$", re.MULTILINE)
-        assert start.search(text) or name != "unit"
-        path.write_text(start.sub("ExecStart=/bin/true exporter", text))
+        start = re.compile(r"^ExecStart=\S+/perftop (exporter|record .*)$", re.MULTILINE)
+        assert start.search(text) or name == "socket"
+        path.write_text(start.sub(r"ExecStart=/bin/true \1", text))
     return tmp_path
+
+
+def printing(name: str) -> list[str]:
+    """The command that prints a file."""
+    return (
+        argv("record", "--print-unit")
+        if name == "recorder"
+        else argv("exporter", f"--print-{name}")
+    )
 
 
 def test_systemd_takes_the_units(units: Path) -> None:
     tool = program("systemd-analyze")
-    assert run(tool, "verify", units / "perftop.service", units / "perftop.socket") == ""
+    names = "perftop.service", "perftop.socket", "perftop-record.service"
+    assert run(tool, "verify", *(units / name for name in names)) == ""
 
 
-def test_the_service_is_hardened(units: Path) -> None:
+@pytest.mark.parametrize("name", ["perftop.service", "perftop-record.service"])
+def test_the_services_are_hardened(units: Path, name: str) -> None:
     tool = program("systemd-analyze")
-    said = run(tool, "security", "--offline=true", units / "perftop.service")
-    (level,) = re.findall(r"Overall exposure level for perftop\.service: ([0-9.]+)", said)
+    said = run(tool, "security", "--offline=true", units / name)
+    (level,) = re.findall(rf"Overall exposure level for {re.escape(name)}: ([0-9.]+)", said)
     assert float(level) <= LIMIT
+
+
+def test_the_service_of_the_black_box_starts_what_the_parser_takes() -> None:
+    (line,) = re.findall(r"^ExecStart=@PERFTOP@ (.*)$", shipped("recorder"), re.MULTILINE)
+    options = cli._parsed(line.split())
+    assert (options.ring, options.max_size) == (600 * 10**9, 500 * 10**6)
+    assert record.kinds(options.on)
 
 
 def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
@@ -229,6 +249,6 @@ def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_is_printed_as_it_lies_in_the_package(name: str) -> None:
-    printed = run(*argv("exporter", f"--print-{name}"))
+    printed = run(*printing(name))
     ours = shipped(name).split("@PERFTOP@")
     assert all(part in printed for part in ours)

@@ -1,0 +1,205 @@
+"""The black box: what its directory holds at any time, whatever ends it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import made
+import pytest
+
+from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
+from perfprobe.sources.sim.truth import truth
+from perftop.base.errors import Failed
+from perftop.recording import triggers
+from perftop.recording.parts import Parts, recording
+from perftop.recording.ring import KEPT, Ring
+from perftop.recording.source import opened
+from perftop.samples.episode import Episode
+from perftop.session.session import Session
+
+S = 1_000_000_000
+SAMPLE = made.SAMPLE_NS
+LENGTH, PART = 60 * S, 2 * S
+HELLO = made.hello([made.REF])
+ROOM = 10**9
+
+
+def ring(path: Path, room: int = ROOM) -> Ring:
+    return Ring(path, HELLO, LENGTH, room)
+
+
+def feed(box: Ring, since: int, until: int) -> None:
+    """Frames of these seconds."""
+    for seq in range(since * S // SAMPLE, until * S // SAMPLE):
+        box.write(made.frame(HELLO, seq, {"ref": [seq, seq]}))
+
+
+def times(path: Path) -> list[int]:
+    with Parts(path) as parts:
+        return [message.time_ns for message in parts.messages()]
+
+
+def kept(path: Path) -> list[Path]:
+    return sorted((path / KEPT).glob("*"))
+
+
+def span(path: Path) -> tuple[float, float]:
+    """Seconds of the first and the last frame."""
+    found = times(path)
+    assert all(b - a == SAMPLE for a, b in pairwise(found)), "nothing is missing in between"
+    return found[0] / S, found[-1] / S
+
+
+def test_it_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
+    box = ring(tmp_path / "box")
+    for until in (30, 61, 200):
+        feed(box, {30: 0, 61: 30, 200: 61}[until], until)
+        first, last = span(tmp_path / "box")
+        assert last == until - SAMPLE / S
+        assert first == 0 or LENGTH / S <= round(last - first, 1) + 0.1 <= (LENGTH + PART) / S
+    box.end()
+    with recording(tmp_path / "box") as parts:
+        assert parts.damage is None
+        entered = next(parts.messages(170 * S)).time_ns
+        assert 170 * S - PART <= entered <= 170 * S
+        assert parts.hello.raw_ns == parts.first_ns, "30 s after the start are 30 s after this"
+        session = Session(parts.hello)
+        assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
+
+
+def test_what_is_kept_by_hand_stays(tmp_path: Path) -> None:
+    box = ring(tmp_path / "box")
+    feed(box, 0, 100)
+    before = span(tmp_path / "box")
+    box.keep()
+    feed(box, 100, 300)
+    (path,) = kept(tmp_path / "box")
+    first, last = span(path)
+    assert (first, last) == pytest.approx((before[0], 100), abs=PART / S)
+
+
+def test_what_lies_around_is_kept_to_a_part_and_overlapping_spans_are_one(tmp_path: Path) -> None:
+    box = ring(tmp_path / "box")
+    feed(box, 0, 90)
+    for until in (100, 110, 120):
+        box.keep_around("steal", 80 * S, until * S)
+        feed(box, until - 10, until)
+    feed(box, 120, 200)
+    box.keep_around("steal", 80 * S, 120 * S)  # that is over
+    (path,) = kept(tmp_path / "box")
+    assert path.stem.endswith("-steal")
+    first, last = span(path)
+    assert 80 - PART / S <= first <= 80
+    assert 120 <= last + SAMPLE / S <= 120 + PART / S
+
+
+def test_the_room_is_bounded_and_what_was_kept_by_hand_goes_last(tmp_path: Path) -> None:
+    path, room = tmp_path / "box", 4 * LENGTH // PART * 3200
+    box = ring(path, room)
+    for at in range(0, 480, 60):
+        if at == 60:
+            box.keep()
+        elif at:
+            box.keep_around("steal", at * S, (at + 50) * S)
+        feed(box, at, at + 60)
+        sizes = {part.stat().st_ino: part.stat().st_size for part in path.rglob("*.part")}
+        assert sum(sizes.values()) < room + 10_000, "a part more at most"
+    names = [one.stem.split("-", 2)[2] for one in kept(path)]
+    assert names[0] == "by-hand"
+    assert 1 < len(names) < 7, "some of six went, and by-hand did not"
+    assert any("--max-size" in text for text in box.news)
+
+
+def test_the_next_run_keeps_what_the_last_one_left(tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    box = ring(path)
+    feed(box, 0, 10)
+    with pytest.raises(Failed, match="in use"):
+        ring(path)
+    box.end()
+    again = ring(path)
+    feed(again, 50, 55)
+    assert span(path)[0] == 50
+    (left,) = kept(path)
+    assert left.stem.endswith("-before")
+    assert span(left) == (0, 10 - SAMPLE / S)
+
+
+def test_no_other_directory_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(Failed, match="a directory of its own"):
+        ring(tmp_path)
+    with pytest.raises(Failed, match="a directory of its own"):
+        ring(tmp_path / "a")
+    with pytest.raises(Failed, match="is no directory"):
+        ring(tmp_path / "b" / "c")
+
+
+@pytest.mark.parametrize("cut", [1, 30, 400])
+def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> None:
+    """As a kill -9 or a lost power leaves it."""
+    path = tmp_path / "box"
+    feed(ring(path), 0, 61)
+    *_, last = sorted(path.glob("*.part"))
+    data = last.read_bytes()
+    last.write_bytes(data[:-cut])
+    found = times(path)
+    assert 60 * S - PART <= found[-1] < 61 * S - SAMPLE
+    last.write_bytes(data[:3])  # not even its hello is there
+    assert times(path)[-1] == 60 * S - SAMPLE
+    with opened(path) as source:
+        assert len(list(source.messages(lambda _: None))) == 600
+        assert source.damage is not None
+
+
+def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:
+    box = ring(tmp_path / "box")
+    feed(box, 0, 3)
+    box.write(wire.Note("hotplug", 3 * S, data={"cpu": 1, "online": False, "row": None}))
+    feed(box, 3, 70)
+    box.end()
+    with Parts(tmp_path / "box") as parts:
+        assert [row.online for row in parts.hello.topology] == [True, False]
+
+
+def test_episodes_are_kept_with_some_time_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulated drop, from 8.0 to 12.1 s by its truth."""
+    assert triggers.AROUND_NS == 30 * S
+    monkeypatch.setattr(triggers, "AROUND_NS", 5 * S)
+    spec = "sim:turbo-drop,cpus=2"
+    (drop,) = (line for line in truth(spec, 20.0) if line.get("kind") == "turbo-drop")
+    source = open_sim(f"{spec},speed=max", 2 * SAMPLE)
+    hello = source.hello
+    box, session = Ring(tmp_path / "box", hello, LENGTH, ROOM), Session(hello)
+    wanted = triggers.Triggers(["power-pl1"], LENGTH)
+    while session.now_ns < hello.raw_ns + 25 * S:
+        for message in source.poll():
+            session.apply(message)
+            box.write(message)
+            for each in wanted.take(session):
+                box.keep_around(*each)
+    (path,) = kept(tmp_path / "box")
+    assert path.stem.endswith("-turbo-drop")
+    first, last = ((time_ns - hello.raw_ns) / S for time_ns in (times(path)[0], times(path)[-1]))
+    assert drop["start"] - 5 - PART / S - 0.5 <= first <= drop["start"] - 5 + 0.5
+    assert drop["end"] + 5 - 0.5 <= last <= drop["end"] + 5 + PART / S + 1.5
+
+
+def test_a_long_episode_is_kept_at_both_ends() -> None:
+    long = Episode("steal", [0], 100 * S, None, 0.5, "hypervisor")
+    session = SimpleNamespace(
+        episodes_since=lambda _: ([long] if long.end_ns else [], 0),
+        running=[] if long.end_ns else [long], now_ns=1000 * S,
+    )  # fmt: skip
+    watched = triggers.Triggers(["steal"], LENGTH)
+    assert [*watched.take(cast(Any, session))] == [("steal", 70 * S, 190 * S)]
+    long.end_ns = 900 * S
+    session.running = []
+    found = [*watched.take(cast(Any, session))]
+    assert found == [("steal", 70 * S, 190 * S), ("steal", 870 * S, 930 * S)]
