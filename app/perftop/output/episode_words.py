@@ -228,10 +228,12 @@ _NAMES = {
     "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",
     "as_if_clock_changes_of_8.5_us_per_s": "as if by clock changes of 8.5 us,",
     "error_share": "error up to", "error_of_idle_share": "of idle",
+    "memory_bytes_per_s": "traffic", "memory_of_best_share": "memory used, of the best seen:",
     "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
 }  # fmt: skip
 """Words for keys that are not clear by themselves."""
 _UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes_per_s": lambda value: f"{1e-9 * value:.1f} GB/s",
     "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
     "_w": lambda value: f"{value:.0f} W",
     "_c": lambda value: f"{value:.0f} °C",

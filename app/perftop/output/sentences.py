@@ -121,6 +121,13 @@ _NEIGHBOURS: dict[str, tuple[str, ...]] = {
         "Other tasks take|took {lost} of the clock of {where}",
         "Other tasks slow|slowed {where}",
     ),
+    "memory": (
+        "{who} presses|pressed the memory: {loser} loses|lost {lost} of its IPC on {where}",
+        "{who} presses|pressed the memory: {where} loses|lost {lost} of its IPC",
+        "Others press|pressed the memory: {loser} loses|lost {lost} of its IPC on {where}",
+        "Others press|pressed the memory: {where} loses|lost {lost} of its IPC",
+        "The memory is pressed: {where} loses|lost {lost}",
+    ),
     "hypervisor": _STOLEN,
 }
 """Phrases of kind neighbour, by cause."""

@@ -40,7 +40,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """By part, the kinds of episodes that name its cause, in this order."""
-_SHARED = frozenset({"sibling", "package"})
+_SHARED = frozenset({"sibling", "package", "memory"})
 LATE_NS = 6_000_000_000
 """The longest time until an episode is told that had begun; also from its end to its listing."""
 SPREAD_NS = 1_000_000_000

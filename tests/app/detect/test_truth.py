@@ -14,7 +14,7 @@ from perftop.samples.evidence import Ran
 NIGHTLY = pytest.mark.nightly
 SCENARIOS = [
     "steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup", "turbo-drop", "license",
-    "throttle", "halts", "neighbour", "guest", "demo",
+    "throttle", "halts", "neighbour", "memory", "guest", "demo",
 ]  # fmt: skip
 RUNS = [
     ("cpus=8,packages=1,seed=1", SECOND // 10, 37.0),
@@ -42,7 +42,8 @@ BY_CORE = {"turbo-drop", "license"}
 """Kinds that are told of whole cores."""
 LOOSE = {"turbo-drop": 0.05, "neighbour": 0.05}
 """How far a depth may be off; 2 % where it is not said."""
-INFERRED = {"involuntary-halt"}
+INFERRED = {"involuntary-halt", "memory"}
+"""Kinds, and causes of neighbours."""
 LATE = 1.01
 """Samples. One that is to end where something begins may end just after."""
 ELSEWHERE = {"ramp": {"warmup", "demo"}, "suspect": {"jitter"}}
@@ -56,7 +57,8 @@ def near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:
 
 def check(episode: Episode, true: dict[str, Any], raw_ns: int, sample_ns: int) -> None:
     assert episode.cause == (true["cause"] or episode.cause)
-    assert episode.confidence == ("inferred" if true["kind"] in INFERRED else "measured")
+    inferred = not INFERRED.isdisjoint({true["kind"], true["cause"]})
+    assert episode.confidence == ("inferred" if inferred else "measured")
     if true["depth"] is not None:
         assert episode.depth == pytest.approx(true["depth"], rel=LOOSE.get(true["kind"], 0.02))
     assert (episode.end_ns is None) == (true["end"] is None)

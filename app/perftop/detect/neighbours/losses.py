@@ -18,7 +18,7 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import PAUSE_NS, Patience, Spell, Whole, gap_ns
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Ran
-from perftop.samples.running_tasks import Task
+from perftop.samples.running_tasks import Company, Task
 
 KIND = "neighbour"
 LASTS = 2
@@ -161,6 +161,18 @@ class Losses:
                 ended.append(self._detector.end(loss.episode, end_ns))
         self.sure &= ~over
         return ended
+
+
+PRESENT = 0.25
+"""Minimum share of the time since a loss began that a task must have had to be still there."""
+
+
+def present(company: Company, tasks: Sequence[Task], start_ns: int) -> bool:
+    """Whether the tasks cannot have had all of their share before the loss began."""
+    since_ns = max(start_ns, company.since_ns)
+    had_ns = sum(one.share for one in tasks) * (company.time_ns - company.since_ns)
+    left_ns = had_ns - (since_ns - company.since_ns)
+    return left_ns >= PRESENT * (company.time_ns - since_ns) > 0
 
 
 def accused(found: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[Ran]]:

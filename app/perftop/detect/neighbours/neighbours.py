@@ -8,6 +8,7 @@ from perftop.base.arrays import Bools
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.hypervisor import Hypervisor
+from perftop.detect.neighbours.memory import Memory
 from perftop.detect.neighbours.run_queues import Scheduler
 from perftop.detect.neighbours.shared_power import Budget
 from perftop.detect.neighbours.siblings import Siblings
@@ -34,6 +35,7 @@ class Neighbours:
         groups = packages(hello)
         self.siblings = Siblings(sieve, detector, self.company, groups)
         self.hypervisor = Hypervisor(sieve, detector, groups)
+        self.memory = Memory(sieve, detector, self.company, groups)
         self.scheduler = Scheduler(sieve, detector, self.company, self.watching, groups)
         self.budget = Budget(sieve, detector, self.company)
 
@@ -49,12 +51,17 @@ class Neighbours:
         stolen = np.where(np.isnan(stolen), 0.0, stolen)
         if self.watching.name is None:
             busy = np.asarray(util + stolen >= BUSY)
-            return [*self.siblings.sample(seen, busy, set()), *self.hypervisor.sample(seen, busy)]
+            return [
+                *self.siblings.sample(seen, busy, set()),
+                *self.hypervisor.sample(seen, busy),
+                *self.memory.sample(seen, busy, set()),
+            ]
         mine, own = self._mine(), self.watching.pids()
         busy = mine & np.asarray(util + stolen >= JOB_BUSY)
         return [
             *self.siblings.sample(seen, busy, own),
             *self.hypervisor.sample(seen, busy),
+            *self.memory.sample(seen, busy, own),
             *self.scheduler.sample(seen, own),
             *self.budget.sample(seen, busy, own),
         ]
@@ -67,7 +74,8 @@ class Neighbours:
 
     def share(self, episode: Episode, cpu: int) -> float | None:
         """What this CPU has lost of late in an episode that runs, if it is told by CPU."""
-        for losses in (self.siblings.losses, self.hypervisor.losses, self.scheduler.losses):
+        mine = self.siblings, self.hypervisor, self.memory, self.scheduler
+        for losses in (each.losses for each in mine):
             at = self._position.get(cpu, -1)
             if any(loss.episode is episode for loss in losses.running):
                 return losses.share(at) if at >= 0 and losses.sure[at] else None

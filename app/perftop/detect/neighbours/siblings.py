@@ -13,10 +13,10 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Loss, Losses, accused
+from perftop.detect.neighbours.losses import Loss, Losses, accused, present
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
-from perftop.samples.running_tasks import Company, Task
+from perftop.samples.running_tasks import Company
 from perftop.samples.sample_reader import Sieve
 
 START, END = 0.1, 0.05
@@ -36,8 +36,6 @@ STABLE_S = 10.0
 do not tell who runs."""
 OLD_NS = 60_000_000_000
 """Age from which a baseline may be of another phase of the program."""
-PRESENT = 0.25
-"""Minimum share of the time since the loss began that a task must have had to be still there."""
 
 
 class Siblings:
@@ -164,16 +162,9 @@ class Siblings:
             if task != self._task[at]:
                 self._task[at] = task
                 self._base[:, at] = self._alone_s[at] = 0.0
-            elif losing[at] and self._present(self._company.on(cpu)[:1], at):
-                self._proven[at] = True
-
-    def _present(self, tasks: list[Task], at: int) -> bool:
-        """Whether the tasks cannot have had all of their share before the loss began."""
-        company = self._company
-        since_ns = max(self.losses.spells[at].start_ns, company.since_ns)
-        had_ns = sum(one.share for one in tasks) * (company.time_ns - company.since_ns)
-        left_ns = had_ns - (since_ns - company.since_ns)
-        return left_ns >= PRESENT * (company.time_ns - since_ns) > 0
+            elif losing[at]:
+                start_ns = self.losses.spells[at].start_ns
+                self._proven[at] |= present(self._company, self._company.on(cpu)[:1], start_ns)
 
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode

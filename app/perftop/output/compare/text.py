@@ -23,6 +23,7 @@ SHORT = {
     "prochot": "PROCHOT", "vr": "VR", "hwp": "HWP", "policy": "policy", "license": "SIMD",
     "level": "SIMD", "hypervisor": "steal", "sibling": "sibling", "scheduler": "waits",
     "smm": "SMI", "clock-change": "clock", "modulation": "duty", "package": "others",
+    "memory": "memory",
 }  # fmt: skip
 """Causes behind a verdict."""
 

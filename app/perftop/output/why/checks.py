@@ -12,6 +12,7 @@ import numpy as np
 from perftop.base.format import many, percent
 from perftop.output.why.phrases import OF_CYCLES
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.session.interval import Interval
 from perftop.session.losses import STEAL, WAIT, Sums
 from perftop.session.session import Session
@@ -53,6 +54,12 @@ def checks(session: Session, sums: Sums, episodes: Sequence[Episode]) -> list[Ch
         share = shares.get(("neighbour", "sibling"), 0.0)
         found.append(Check("sibling", "tasks slowed by a sibling",
                            "none ran slower than it ran alone", share, "siblings"))  # fmt: skip
+    if OF_BEST in whole.machine and chosen["ipc"]:
+        share = shares.get(("neighbour", "memory"), 0.0)
+        moved = sum(whole.machine[name] for name in MEMORY) / 1e9
+        told = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
+        found.append(Check("memory", "tasks slowed by the memory", told, share,
+                           f"memory bandwidth ({told})"))  # fmt: skip
     if chosen["steal"]:
         stolen = whole.values.over("steal", session.shown)
         told = f"{_small(stolen)} of all time" if session.hello.virtualisation else "no hypervisor"

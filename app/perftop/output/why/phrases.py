@@ -51,6 +51,9 @@ def hint(cause: Cause, worst: Episode | None) -> str:
     if cause[1] == "sibling":
         who = _first(worst)
         return f"keep {who.comm}[{who.pid}] off these cores: taskset" if who else ""
+    if cause == ("neighbour", "memory"):
+        who = _first(worst)
+        return f"run {who.comm}[{who.pid}] at another time or on another package" if who else ""
     return _TRY.get(cause[1], "")
 
 
@@ -65,7 +68,8 @@ def subject(cause: Cause, worst: Episode | None) -> str:
         return "wide SIMD code"
     if kind == "neighbour":
         who = _first(worst)
-        return who.comm if who else "others on its cores"
+        others = "others that press the memory" if name == "memory" else "others on its cores"
+        return who.comm if who else others
     if name == OTHER:
         return "halts" if kind == "involuntary-halt" else "a low clock"
     return _lower(CAUSES.get(name, UNKNOWN))
@@ -90,8 +94,8 @@ def said(
         return f"{what} {place}"
     if kind in {"turbo-drop", "license"} and (clocks := _clocks(episodes)):
         return f"{who} {'held' if over else 'holds'} {place} at {clocks}"
-    if name in {"sibling", "package"}:
-        what = "IPC" if name == "sibling" else "clock"
+    if name in {"sibling", "package", "memory"}:
+        what = "clock" if name == "package" else "IPC"
         whose = f"{loser}'s {what} on {place}" if loser else f"the {what} of {place}"
         depth = percent((worst.depth or 0.0) if worst else 0.0)
         return f"{who} {'took' if over else 'takes'} {depth} % of {whose}"

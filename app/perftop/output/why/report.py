@@ -17,6 +17,7 @@ from perftop.output.waits import queue
 from perftop.output.why import phrases
 from perftop.output.why.checks import Check, checks
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import OF_BEST
 from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
 from perftop.session.missing import by_reason, lasting
 from perftop.session.session import Session
@@ -101,14 +102,13 @@ def report(
         unseen.append(("waiting for a CPU", "known after 3 s, if this kernel tells it", None))
     return Report(
         job, sums, found, checks(session, sums, episodes),
-        [*unseen, ("memory bandwidth", "not counted by this source", None)],
-        _hides(session), span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
+        unseen, _hides(session), span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
     )  # fmt: skip
 
 
 _NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
-    "steal": "steal", "tasks": "who runs", "smt": "SMT states",
+    "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
 }  # fmt: skip
 """What a cause could hide behind if it is missing, by key."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from perftop.detect.neighbours.neighbours import BUSY, JOB_BUSY
 from perftop.draw.strips import foreign
 from perftop.samples.job_threads import KEPT_NS, Moved, Thread, Watching
+from perftop.samples.machine_totals import OF_BEST
 from perftop.samples.running_tasks import task
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
@@ -22,7 +23,7 @@ LEAST_NS = 1_000_000_000
 """Minimum span of the numbers of threads, as a thread runs in slices and sleeps between them."""
 _NEEDS = {
     "sibling": ("ipc", "IPC"), "hypervisor": ("steal", "steal"), "scheduler": ("wait", "waits"),
-    "package": ("busy_hz", "clock"), "who": ("tasks", "names"),
+    "package": ("busy_hz", "clock"), "memory": (OF_BEST, "its traffic"), "who": ("tasks", "names"),
 }  # fmt: skip
 """Key and name of what is needed to detect a cause, by cause."""
 
@@ -146,6 +147,8 @@ class Neighbourhood:
             told_of.append("siblings, by IPC alone and together")
         if "hypervisor" not in missing:
             told_of.append("the hypervisor, by steal")
+        if "memory" not in missing:
+            told_of.append("the memory, by traffic and IPC")
         if watched:
             told_of += ["the scheduler, by waits"] if "scheduler" not in missing else []
             told_of += ["the package, by turbo and power"] if "package" not in missing else []

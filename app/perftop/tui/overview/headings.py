@@ -27,6 +27,7 @@ LEAST = 16
 _LOSE = {
     "sibling": "to a sibling", "hypervisor": "to the hypervisor", "steal": "to the hypervisor",
     "package": "clock to their package", "scheduler": "time in the queue",
+    "memory": "to a pressed memory",
     "turbo-drop": "clock", "license": "clock", "throttle": "time to heat",
     "involuntary-halt": "time in halts", "smi": "time to firmware",
 }  # fmt: skip

@@ -94,6 +94,9 @@ class Pairs:
             row = session.position[cpu]
             ipc, alone = float(interval.values["ipc"][row]), ipc_alone(session, interval, row)
             alone = _number(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
+        elif episode.cause == "memory":
+            ipc = float(interval.values["ipc"][session.position[cpu]])
+            alone = _number(episode.evidence.get("ipc_alone"))
         return Pair(
             episode_style.sign(episode), self._taker(episode, cpu), Side(self._runs(cpu), cpu),
             cpu, lost, ipc, alone, episode.start_ns, episode.cause, _rest(episode.evidence),

@@ -25,6 +25,7 @@ LOST = {
     "turbo-drop": "busy_hz", "license": "busy_hz", "throttle": "involuntary",
     "involuntary-halt": "involuntary", "steal": "steal",
     "sibling": "ipc", "package": "busy_hz", "hypervisor": "steal", "scheduler": "runs",
+    "memory": "ipc",
 }  # fmt: skip
 """The number that an episode makes worse, by its kind, or by the cause of a neighbour."""
 OF_CPU = frozenset({"neighbour", "steal"})

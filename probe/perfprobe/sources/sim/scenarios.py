@@ -156,6 +156,23 @@ def neighbour(script: Script) -> None:
     script.stage(4, like=alone)
 
 
+def memory(script: Script) -> None:
+    """Others press the memory twice; a job that has its cores for itself is slower for it."""
+    machine = script.machine
+    victims = _every(machine, 0, 4)
+    others = [core for core in range(machine.cores) if core not in victims]
+    alone = script.stage(9)
+    alone.run(_thread(machine, 0, victims), LAMMPS)
+    for seconds in (10, 6):
+        loud = script.stage(seconds, like=alone)
+        if others:
+            loser = dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * 0.72))
+            loud.run(_thread(machine, 0, victims), loser)
+            loud.run(_thread(machine, 0, others), STREAM)
+            script.episode("neighbour", "memory", _thread(machine, 0, victims), 0.28)
+        script.stage(6, like=alone)
+
+
 def warmup(script: Script) -> None:
     machine = script.machine
     halves = [_every(machine, 0, 2), _every(machine, 1, 2)]
@@ -244,6 +261,7 @@ _SCRIPTS: dict[str, Callable[[Script], None]] = {
     "license": license_,
     "throttle": throttle,
     "neighbour": neighbour,
+    "memory": memory,
     "warmup": warmup,
     "halts": halts,
     "hotplug": hotplug,

@@ -13,6 +13,7 @@ SCENARIOS = (
     "license",
     "throttle",
     "neighbour",
+    "memory",
     "warmup",
     "halts",
     "hotplug",

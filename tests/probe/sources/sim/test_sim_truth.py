@@ -283,6 +283,7 @@ def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
         ("throttle", "involuntary-halt", "modulation", "involuntary", lambda a, b, d: b - a == d),
         ("neighbour", "neighbour", "sibling", "ipc", lambda a, b, d: 1 - b / a == d),
         ("neighbour", "steal", None, "steal", lambda a, b, d: b - a == d),
+        ("memory", "neighbour", "memory", "ipc", lambda a, b, d: 1 - b / a == d),
         ("halts", "involuntary-halt", "smm", "involuntary", lambda a, b, d: b - a == d),
     ],
 )

@@ -1,0 +1,229 @@
+"""What a CPU loses to others that press its package's memory: instructions per cycle before and
+since.
+
+Who moves the bytes is not counted by CPU, so three things must come together: the program runs
+slower than when there was less traffic, the memory moves nearly as much as it ever did in this run,
+and other programs of the package work more than before. A program that presses the memory by itself
+blames nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from perftop.base.arrays import Bools, Floats, Ints
+from perftop.detect.engine.detector_input import Seen
+from perftop.detect.engine.episode_log import Detector
+from perftop.detect.neighbours.losses import Loss, Losses, accused, present
+from perftop.samples import memory
+from perftop.samples.episode import Episode
+from perftop.samples.metrics import INDEX
+from perftop.samples.running_tasks import Company, Task
+from perftop.samples.sample_reader import Sieve
+
+START, END = 0.1, 0.05
+"""Shares of the IPC before, as for siblings: programs waver by some per cent."""
+SPREADS = 2.0
+"""Standard deviations of the IPC before. A smaller loss may be the program's own variation."""
+NEAR = 0.7
+"""Minimum share of the best traffic of this run. Latency rises steeply from there on, whatever the
+best may be."""
+MORE = 1.25
+"""Traffic that is so many times as much as before is more. Less than that changes no latency."""
+WORK = 0.5
+"""CPUs' worth of others' work that must have come: one that is busy for half of the time."""
+ALIKE = 0.1
+"""Shares of running time. With the sibling at work for so much more or less, the IPC is another."""
+KEPT_S = 10.0
+"""Running time in seconds after which older samples count for e times less."""
+STABLE_S = 10.0
+"""Seconds of quiet after which a program counts as the same one, in streams that do not tell who
+runs."""
+MOST_NAMED = 8
+"""Tasks that are kept as evidence."""
+_COUNTS, _CYCLES, _SQUARES, _BYTES, _WORK, _BOTH, _TIME = range(7)
+"""Rows of what was learned while it was quiet: instructions, cycles, cycles times the square of
+their ratio; and weighted by running time: bytes per second, others' work, share beside a running
+sibling, and that time itself."""
+
+
+class Memory:
+    """Begins and ends episodes of a detector."""
+
+    def __init__(self, sieve: Sieve, detector: Detector, company: Company, groups: Ints) -> None:
+        self._sieve, self._company, self._package = sieve, company, groups
+        self._names = [[row.cpu] for row in sieve.hello.topology]
+        n = len(groups)
+        self._known = memory.READ in sieve.counters.columns
+        self.losses = Losses(
+            detector, "memory", groups, sieve.hello.sample_ns, start=START, end=END
+        )
+        self._base: Floats = np.zeros((7, n))
+        self._sums: Floats = np.zeros((5, n))
+        """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
+        second times those."""
+        self._task: list[tuple[int, str] | None] = [None] * n
+        self._program: Ints = np.zeros(n, np.int64)
+        """A number for each name of a program that runs now; 0: not known."""
+        self._proven: Bools = np.zeros(n, bool)
+        self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in sieve.hello.packages]
+        """Tasks of each package when nobody there lost anything, by the last two records. The newer
+        one may have the first of those that came."""
+
+    def sample(self, seen: Seen, busy: Bools, own: set[int]) -> list[Episode]:
+        """`busy`: CPUs whose work matters; `own`: PIDs that are no strangers to each other."""
+        found = memory.moved(self._sieve.counters, seen.sample.delta) if self._known else None
+        if found is None or (not busy.any() and self.losses.quiet):
+            return []
+        with np.errstate(invalid="ignore", divide="ignore"):
+            by_package = found[0] / found[1]
+        rate = np.append(by_package, np.nan)[self._package]
+        values, at = seen.sample.values, INDEX["ipc"]
+        util = np.where(busy & np.isfinite(values["util"]), values["util"], 0.0)
+        run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
+        cycles = np.where(util > 0, values.bottom[at], 0.0)
+        counted = np.isfinite(values.top[at]) & (cycles > 0) & np.isfinite(rate)
+        cycles = np.where(counted, cycles, 0.0)
+        ipc = np.divide(values.top[at], cycles, out=np.full(len(util), np.nan), where=counted)
+        others, both = self._others(values["util"]), self._both(seen, util)
+        crowded = self._crowded(rate, others)
+        over = self._compare(seen, rate, ipc, cycles, run_s, both, crowded)
+        self._learn(counted & ~crowded & np.isfinite(both), rate, ipc, cycles, run_s, others, both)
+        self._end(seen, busy, own)
+        return over
+
+    # --- what a sample shows
+
+    def _others(self, util: Floats) -> Floats:
+        """By position: how many CPUs of the package's worth of work other programs do."""
+        work = np.where(np.isfinite(util), util, 0.0)
+        count = int(self._program.max()) + 1
+        key = self._package * count + self._program
+        inside = self._package >= 0
+        of = np.bincount(key[inside], work[inside], (self._package.max() + 1) * count)
+        whole = of.reshape(-1, count).sum(axis=1)
+        mine = np.where(self._program > 0, of[np.maximum(key, 0)], work)
+        return np.where(inside, whole[self._package] - mine, 0.0)
+
+    def _both(self, seen: Seen, util: Floats) -> Floats:
+        """By position: share of the running time in which the sibling ran; 0 without a sibling."""
+        cores = seen.cores
+        state = np.append(seen.sample.split.states[:, 3], np.nan)[cores.of_cpu]
+        alone = np.append((cores.rows >= 0).sum(axis=1) == 1, [True])[cores.of_cpu]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(alone, 0.0, np.minimum(state / util, 1.0))
+
+    def _mean(self, row: int) -> Floats:
+        """What was learned, by position; NaN where nothing was."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(self._base[row] / self._base[_TIME])
+
+    def _crowded(self, rate: Floats, others: Floats) -> Bools:
+        """There is more traffic than before, and more work of others."""
+        more = rate > MORE * self._mean(_BYTES)
+        return np.asarray(more & (others > self._mean(_WORK) + WORK))
+
+    # --- losses
+
+    def _compare(self, seen: Seen, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
+                 both: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
+        """The episodes that this sample ended, by what is lost against the IPC before."""
+        best = np.append(self._sieve.memory.rate, np.nan)[self._package]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            before, _, squares = self._base[:3] / self._base[_CYCLES]
+            spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
+            shares = np.maximum(1 - ipc / before, 0.0)
+            near = ~(rate < NEAR * best)
+        unread = np.isnan(seen.sample.values["util"]) | np.isnan(rate)
+        unlike = ~(np.abs(both - self._mean(_BOTH)) <= ALIKE)
+        shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
+        shares = np.where(unread | (unlike & crowded), np.nan, shares)
+        may_begin = crowded & near & (shares >= SPREADS * spread)
+        over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
+        self._sums[:, self.losses.fresh] = 0.0
+        self._proven[self.losses.fresh] = False
+        told = self.losses.open & crowded & np.isfinite(ipc * before)
+        parts = np.array([ipc * cycles, cycles, cycles * before, run_s, run_s * rate])
+        self._sums[:, told] += parts[:, told]
+        return over
+
+    def _learn(self, quiet: Bools, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
+               others: Floats, both: Floats) -> None:  # fmt: skip
+        """Take samples without a crowd. Where there is much less traffic than before, what was
+        learned is forgotten: quiet is what comes nearest to it."""
+        with np.errstate(invalid="ignore"):
+            self._base[:, quiet & (rate * MORE < self._mean(_BYTES))] = 0.0
+        fades = np.exp(-run_s[quiet] / KEPT_S)
+        parts = [ipc * cycles, cycles, ipc**2 * cycles]
+        parts += [run_s * each for each in (rate, others, both, np.ones(len(rate)))]
+        self._base[:, quiet] = self._base[:, quiet] * fades + np.array(parts)[:, quiet]
+
+    def _end(self, seen: Seen, busy: Bools, own: set[int]) -> None:
+        """Tell what was found; with a new record of who runs, look whether it is still the same."""
+        news = self._company.time_ns == seen.time_ns
+        if news:
+            self._identify(busy)
+        sound = self._proven if self._company.time_ns else self._base[_TIME] >= STABLE_S
+        begun = self.losses.begin(np.asarray(sound), self._names, seen.time_ns)
+        for loss in self.losses.running:
+            self._tell(loss, own, who=news or loss in begun)
+
+    def _identify(self, busy: Bools) -> None:
+        numbers: dict[str, int] = {}
+        tasks = self._ran(cpu for (cpu,) in self._names)
+        self._program[:] = [
+            numbers.setdefault(task[1], len(numbers) + 1) if task else 0 for task in tasks
+        ]
+        for at in np.flatnonzero(busy).tolist():
+            cpu = self._names[at][0]
+            if tasks[at] != self._task[at]:
+                self._task[at] = tasks[at]
+                self._base[:, at] = 0.0
+            elif self.losses.open[at] and not self.losses.sure[at]:
+                start_ns = self.losses.spells[at].start_ns
+                self._proven[at] |= present(self._company, self._company.on(cpu)[:1], start_ns)
+        lost = {*self._package[self.losses.open].tolist()}
+        for package, cpus in enumerate(self._sieve.hello.packages):
+            if package not in lost:
+                now = {task for task in self._ran(cpus) if task}
+                self._before[package] = [self._before[package][1], now]
+
+    def _ran(self, cpus: Iterable[int]) -> list[tuple[int, str] | None]:
+        """Pid and name of the task that ran most on each CPU; None: not known."""
+        return [
+            (task[0], task[1])
+            if task and isinstance(task[0], int) and isinstance(task[1], str)
+            else None
+            for task in self._company.firsts(cpus)
+        ]
+
+    def _tell(self, loss: Loss, own: set[int], *, who: bool) -> None:
+        episode, members = loss.episode, loss.members
+        instructions, cycles, expected, run_s, moved = self._sums[:, members].sum(axis=1)
+        best = float(self._sieve.memory.rate[loss.group])
+        episode.confidence = "inferred"
+        if cycles > 0:
+            episode.evidence["ipc"] = round(float(instructions / cycles), 2)
+            episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)
+        if run_s > 0:
+            rate = float(moved / run_s)
+            episode.evidence["memory_bytes_per_s"] = round(rate)
+            if best > 0:
+                episode.evidence["memory_of_best_share"] = round(min(1.0, rate / best), 3)
+        if who and "who" not in episode.evidence:
+            episode.evidence |= accused(self._suspects(loss, own), own)
+
+    def _suspects(self, loss: Loss, own: set[int]) -> list[tuple[Task, int]]:
+        """Tasks of other programs that have come to the package since it was quiet, the busiest
+        first."""
+        names = {task[1] for task in self._ran(loss.episode.cpus) if task}
+        found = [
+            (task, cpu)
+            for cpu in self._sieve.hello.packages[loss.group]
+            for task in self._company.on(cpu)[:1]
+            if task.comm not in names and task.pid not in own
+            and (task.pid, task.comm) not in self._before[loss.group][0]
+        ]  # fmt: skip
+        return sorted(found, key=lambda one: -one[0].share)[:MOST_NAMED]
