@@ -102,7 +102,8 @@ def report(
         unseen.append(("waiting for a CPU", "known after 3 s, if this kernel tells it", None))
     return Report(
         job, sums, found, checks(session, sums, episodes),
-        unseen, _hides(session), span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
+        unseen or [OWN_WAITS], _hides(session), span_ns / 1e9, max(0, session.frames - 1),
+        session.suspect_samples,
     )  # fmt: skip
 
 
@@ -111,6 +112,10 @@ _NAMES = {
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
 }  # fmt: skip
 """What a cause could hide behind if it is missing, by key."""
+
+
+OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
+"""What no counter shows; told where all else was seen."""
 
 
 def _hides(session: Session) -> str:
