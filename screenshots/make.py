@@ -2,6 +2,7 @@
 
 python screenshots/make.py            writes those that have changed
 python screenshots/make.py --check    says which would, and writes nothing
+python screenshots/make.py NAME…      looks at these alone
 python screenshots/make.py --png      also draws two of them by chromium, for places without SVG
 """
 
@@ -24,6 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
+from typing import Any
 
 import fleets
 
@@ -209,7 +211,7 @@ async def draw(picture: Picture) -> str:
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    link = picture.way and SimpleNamespace(way=lambda: picture.way)
+    link: Any = picture.way and SimpleNamespace(way=lambda: picture.way)
     app = PerfTopApp(
         opener, INTERVAL_NS, link=lambda: link, cpu_clock=lambda: 0.0, clock=lambda: 0.0
     )
@@ -292,7 +294,8 @@ def main() -> int:
     os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor"}
     time.tzset()
     changed = []
-    for picture in PICTURES:
+    names = {word for word in sys.argv[1:] if not word.startswith("-")}
+    for picture in [one for one in PICTURES if not names or one.name in names]:
         os.environ.pop("NO_COLOR", None)
         if picture.no_color:
             os.environ["NO_COLOR"] = "1"

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import runpy
 import shlex
 import sys
 from pathlib import Path
 
+import make
 import pytest
 import textual
+from nights import by_day
 from roots import ROOT
 
 from perfprobe.sources.sim.spec import SCENARIOS
@@ -25,6 +26,8 @@ TEXTS = {"README": ROOT / "README.md"} | {
 }
 README = TEXTS["README"].read_text(encoding="utf-8")
 ALL = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
+QUICK = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
+"""Pictures that are compared by day; the others are for the night."""
 PICTURED = "8.2.8"
 OTHERS = {"--from"}
 """Flags of other programs, or of perfprobe, that are named too."""
@@ -141,17 +144,17 @@ def test_help_has_no_verb_that_readme_keeps_silent_about() -> None:
         assert verb == "live" or f"perftop {verb}" in README, verb
 
 
+@pytest.mark.parametrize("name", by_day([one.name for one in make.PICTURES], QUICK))
 def test_pictures_are_current(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`python screenshots/make.py` would change none. They are pictures of one Textual."""
     if textual.__version__ != PICTURED:
         pytest.skip(f"drawn with Textual {PICTURED}, here is {textual.__version__}")
-    for name in ("COLORTERM", "NO_COLOR"):  # it sets them, and they are to be as before
-        monkeypatch.setenv(name, "")
-    monkeypatch.setattr(sys, "argv", ["make.py", "--check"])
-    make = runpy.run_path(str(ROOT / "screenshots/make.py"))
-    assert (make["main"](), capsys.readouterr().out) == (0, "")
+    for variable in ("COLORTERM", "NO_COLOR"):  # it sets them, and they are to be as before
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setattr(sys, "argv", ["make.py", "--check", name])
+    assert (make.main(), capsys.readouterr().out) == (0, "")
 
 
 def test_the_architecture_page_names_every_folder() -> None:

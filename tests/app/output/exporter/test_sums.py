@@ -9,6 +9,7 @@ import awkward
 import made
 import pytest
 from exported import messages
+from nights import by_day
 from scraped import LATE_S, Series, fed, named, shown
 from truths import scripted
 
@@ -80,13 +81,20 @@ def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
     assert reference == pytest.approx(total("util") * tsc_hz, rel=0.005)
 
 
-@pytest.mark.parametrize("sample_ns", SAMPLES_NS)
+EPISODES = [
+    (spec, kind, sample_ns)
+    for sample_ns in SAMPLES_NS
+    for spec, kind in (
+        ("turbo-drop,cpus=16", "turbo-drop"), ("license,cpus=12", "turbo-drop"),
+        ("throttle,cpus=8", "turbo-drop"), ("throttle,cpus=8", "throttle"),
+        ("neighbour,cpus=8", "steal"),
+    )
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("spec", "kind"),
-    [("turbo-drop,cpus=16", "turbo-drop"), ("license,cpus=12", "turbo-drop"),
-     ("throttle,cpus=8", "turbo-drop"), ("throttle,cpus=8", "throttle"),
-     ("neighbour,cpus=8", "steal")],
-)  # fmt: skip
+    ("spec", "kind", "sample_ns"), by_day(EPISODES, [EPISODES[i] for i in (0, 1, 3, 7, 9)])
+)
 def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: int) -> None:
     seconds = 33 if spec.startswith("license") else 37  # at neither an episode runs
     _, page = fed(messages(spec, seconds + LATE_S, sample_ns))

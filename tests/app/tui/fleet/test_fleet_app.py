@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
 from math import nan
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from perftop.tui.fleet_app import FleetApp
 from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
-SMALL, MANY = fleets.small(), fleets.racks(20, 20)
+small = cache(fleets.small)
+middle = cache(partial(fleets.racks, 8, 8))
+many = cache(partial(fleets.racks, 20, 20))
 """Shared by tests that only look."""
 Steps = Callable[[FleetApp, Pilot[None]], Awaitable[None]]
 
@@ -65,29 +68,32 @@ def test_who_is_silent_stands_first_without_numbers_then_who_loses_most() -> Non
 def test_a_shared_cause_is_told_once_above_the_rows() -> None:
     lines = seen(fleets.small(), (80, 24))
     assert "power limit PL1 on 4 of 12 since" in lines[2]
-    wide = seen(fleets.racks(20, 20))
+    wide = seen(many())
     assert "PL1 on 32 of 400" in wide[2]
     assert "k07 and k08" in wide[2]
     assert "4 of 400 do not answer" in wide[3]
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("view", ["1", "2", "3", "4", "question_mark"])
-def test_every_view_fits_every_size(size: tuple[int, int], view: str) -> None:
+@pytest.mark.parametrize("fleet", [small, middle, many])
+def test_every_view_fits_every_size(size: tuple[int, int], fleet: Callable[[], Fleet]) -> None:
     """No line is longer than the screen, and no view is empty."""
 
-    async def check(app: FleetApp, _: Pilot[None]) -> None:
-        for runs, _mood in app.page._lines:
-            assert sum(len(text) for text, _key in runs) <= size[0]
+    async def check(app: FleetApp, pilot: Pilot[None]) -> None:
+        for view in ("1", "2", "3", "4", "question_mark"):
+            await pilot.press(view)
+            await pilot.pause()
+            for runs, _mood in app.page._lines:
+                assert sum(len(text) for text, _key in runs) <= size[0], view
+            lines = [app.page.render_line(y).text.rstrip() for y in range(size[1])]
+            assert "quit" in lines[-1]
+            assert sum(bool(text) for text in lines) >= 8, view
 
-    for fleet in (SMALL, fleets.racks(8, 8), MANY):
-        lines = seen(fleet, size, [view], check)
-        assert "quit" in lines[-1]
-        assert sum(bool(text) for text in lines) >= 8
+    seen(fleet(), size, then=check)
 
 
 def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
-    lines = seen(fleets.racks(8, 8), (120, 30))
+    lines = seen(middle(), (120, 30))
     told = lines[line(lines, "more rows")]
     hidden = int(told.split()[0])
     assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
@@ -102,7 +108,7 @@ def test_the_selected_row_stays_in_sight() -> None:
         assert chosen == app.page.look.rows[60].name
         assert any(chosen in text for text in app.page.text())
 
-    seen(fleets.racks(8, 8), (120, 30), then=check)
+    seen(middle(), (120, 30), then=check)
 
 
 def test_a_filter_is_typed_and_taken_back() -> None:
@@ -135,15 +141,15 @@ def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
         await pilot.press("right", "down", "left", "left")
         assert app.page.look.chosen == "k06n04"
 
-    lines = seen(fleets.racks(20, 20), (160, 50), ["2"], check)
+    lines = seen(many(), (160, 50), ["2"], check)
     assert [text for text in lines if "k01" in text and "k20" in text]
     hot = next(text for text in lines if text.lstrip().startswith("03 "))
     assert "▼ 35" in hot
 
 
 def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
-    assert "another number" in "".join(seen(MANY, (160, 50)))
-    assert "another number" not in "".join(seen(SMALL, (160, 50)))
+    assert "another number" in "".join(seen(many(), (160, 50)))
+    assert "another number" not in "".join(seen(small(), (160, 50)))
 
 
 def test_next_goes_to_machines_with_an_episode() -> None:

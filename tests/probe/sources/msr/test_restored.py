@@ -19,9 +19,11 @@ import pytest
 from command import argv, lines, run
 from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
+from nights import by_day
 from started import children, some, started
 from waiting import wait
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
 CPUS = 8
@@ -63,7 +65,7 @@ def running(root: Path) -> list[str]:
 # --- ended by a signal ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", by_day(SIGNALS, [signal.SIGTERM]))
 def test_a_signal_ends_stat_with_its_summary_and_all_is_back(
     fake: FakeKernel, number: signal.Signals
 ) -> None:
@@ -104,7 +106,7 @@ def test_giving_back_takes_long(fake: FakeKernel, tmp_path: Path, verb: str) -> 
     assert left(fake.root) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", by_day([signal.SIGTERM, signal.SIGHUP], [signal.SIGHUP]))
 def test_a_signal_ends_the_app_before_it_is_painted(
     fake: FakeKernel, number: signal.Signals
 ) -> None:
@@ -144,7 +146,9 @@ sys.exit(cli.main(["selftest", "--source", "msr"]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", by_day([*SIGNALS, signal.SIGKILL], [signal.SIGINT, signal.SIGKILL])
+)
 def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal.Signals) -> None:
     """Below a directory it is refused, so its source is put in its place."""
     code = ASK.format(selftest=SELFTEST.format(root=str(fake.root)))
@@ -233,10 +237,9 @@ def test_what_a_session_left_is_found_without_it(
 
 # --- at any moment --------------------------------------------------------------------------------
 
-TIMES = [pytest.param(6, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
+TIMES = [pytest.param(4, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
 WITHIN_S = 1.0
 """Seconds after the start or the first write: imports, programming, frames, the end."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pytest.mark.timeout(3600)
