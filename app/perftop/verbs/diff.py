@@ -90,6 +90,10 @@ def _read(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
     except OSError as error:
         text = f"cannot read {path}: {error.strerror or error}; nothing was compared"
         raise Failed(text) from None
+    if begins != b"{" and begins and not path.is_file():
+        raise Failed(
+            f"{path} is a pipe: of what can be compared only JSON may come through one", USAGE
+        )
     if begins != b"{":
         return _recorded(path, options, damaged)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,36 @@ def test_a_recording_that_is_cut_is_compared_as_far_as_it_goes(
     said = capsys.readouterr()
     assert "within the noise" in said.out
     assert len(said.err.splitlines()) == 1
+
+
+def test_kinds_of_files_are_compared_by_what_they_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recording against its own summary: every rate agrees, and there is one run of each. What
+    grows with time is no number of either, as somebody just looked."""
+    path = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
+    assert cli.main(["summary", str(path), "--json"]) == 0
+    summary = tmp_path / "summary.json"
+    summary.write_text(capsys.readouterr().out)
+    assert compared(path, summary, "--json") == 0
+    (numbers,) = phases(capsys).values()
+    assert {"busy_hz", "ipc", "util", "both", "power_w"} <= numbers.keys()
+    assert not {"length_s", "energy_j", "instructions"} & numbers.keys()
+    assert {row["verdict"] for row in numbers.values()} == {"1 run"}
+    assert all(row["difference"] == pytest.approx(0, abs=1e-6 * abs(row["a"]))
+               for row in numbers.values())  # fmt: skip
+
+
+def test_a_recording_in_a_pipe_is_refused_and_json_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = runs(tmp_path / "a", *A)
+    for content, status in ((file.read_bytes(), 0), (b"\x00 recorded", USAGE)):
+        reader, writer = os.pipe()
+        os.write(writer, content)
+        os.close(writer)
+        assert compared(f"/dev/fd/{reader}", file) == status
+        os.close(reader)
 
 
 def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:

@@ -23,15 +23,15 @@ def pictures(one: Comparison, *, unicode: bool) -> list[str]:
     found: list[str] = []
     rows = [row for row in one.rows if row.sure or row.number.key == "run_s"]
     for row in rows:
-        sides = [_values(side, row.number.key) for side in (one.a, one.b)]
+        sides = [_values(side, row.number.key, one.blocks) for side in (one.a, one.b)]
         if min(map(len, sides)) >= FEWEST and len(found) < 2 * MOST:
             found += _drawn(row, *sides, unicode=unicode)
     return found
 
 
-def _values(readings: Sequence[Reading], key: str) -> list[float]:
-    """Of each run; of a single run, of its samples."""
-    if len(readings) == 1:
+def _values(readings: Sequence[Reading], key: str, samples: bool) -> list[float]:
+    """Of each run; `samples`: of the samples of a single run on each side."""
+    if samples:
         return readings[0].samples.get(key, [])
     return [one.numbers[key] for one in readings if key in one.numbers]
 

@@ -91,7 +91,8 @@ def _of(line: Line) -> Reading | None:
         return None if line.get("warmup") else reading(line)
     if kind == "phase":
         label = str(line["label"])
-        return reading(line, "" if label == WHOLE else label)
+        whole = label == WHOLE
+        return reading(line | {"type": "summary"} if whole else line, "" if whole else label)
     return reading(line) if kind == "summary" else None
 
 

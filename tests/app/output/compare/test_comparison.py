@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -120,6 +121,13 @@ def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
         assert a.rstrip().endswith("A")
         assert a.index(full) > b.rindex(full), "the clock of B is lower"
         assert b.isascii() != unicode
+
+
+def test_samples_and_runs_are_not_drawn_on_one_axis() -> None:
+    draw = random.Random(11)
+    (alone,) = side(draw, count=1)
+    sampled = dataclasses.replace(alone, samples={"busy_hz": [3e9, 3.1e9, 3.2e9]})
+    assert pictures(compared([sampled], side(draw, clock=0.5)), unicode=True) == []
 
 
 def test_runs_that_do_not_differ_are_called_different_in_at_most_one_of_twenty() -> None:
