@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from perftop.base.times import when
 from perftop.draw import theme
 from perftop.draw.strips import Run, fit, foreign, shed, width
+from perftop.output.episode_costs import told_once
 from perftop.samples import smt
 from perftop.samples.episode import Episode
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
@@ -132,7 +133,7 @@ def _episodes(scene: Scene) -> Iterable[list[Run]]:
     interval, place = scene.interval, scene.place
     worst = {"alarm": 0, "warn": 1}
     ordered = sorted(
-        scene.episodes, key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns)
+        told_once(scene.episodes), key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns)
     )
     yield from (_episode(scene, e) for e in ordered if going(e, interval.time_ns))
     for cpu, row in zip(place.cpus, place.rows, strict=True):

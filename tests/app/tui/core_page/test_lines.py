@@ -112,6 +112,16 @@ def test_what_is_wrong_is_told_with_its_evidence() -> None:
     ]
 
 
+def test_stolen_time_is_told_once() -> None:
+    session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
+    session.detector.running += [
+        Episode("steal", [0], SECOND, None, 0.2, "hypervisor"),
+        Episode("neighbour", [0], SECOND, None, 0.2, "hypervisor"),
+    ]
+    found = [strips.text(line) for line in runs(session, interval, size=(120, 45))]
+    assert [line.split()[1] for line in found if line.startswith(" ╳")] == ["neighbour"]
+
+
 def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu() -> None:
     session, interval = lived(busy(Machine(cores=1), 1.0, 1.0))
     session.detector.running[:] = [Episode("neighbour", [0], SECOND, None, 0.3, "sibling")]
