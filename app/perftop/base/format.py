@@ -40,6 +40,12 @@ def clock_unit(units: str, base_hz: float) -> ClockUnit:
     return ClockUnit("GHz", 1e-9, 2)
 
 
+def rate_unit(most: float) -> ClockUnit:
+    """The unit in which rates up to `most` a second have at most four digits."""
+    power, prefix = next(((p, n) for p, n in PREFIXES if most >= 10**p), (0, ""))
+    return ClockUnit(f"{prefix}/s", 10.0**-power, 1)
+
+
 GHZ = clock_unit("GHz", math.nan)
 
 
@@ -48,14 +54,23 @@ def plain(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else MISSING
 
 
+PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
+
+
 def prefixed(value: float) -> str:
     """A number of any size to 0.1 with k, M, G or T: 12.3k."""
     if not math.isfinite(value):
         return MISSING
-    for power, prefix in ((12, "T"), (9, "G"), (6, "M"), (3, "k")):
+    for power, prefix in PREFIXES:
         if abs(value) >= 0.99995 * 10**power:
             return f"{value / 10**power:.1f}{prefix}"
     return f"{value:.1f}"
+
+
+def brief(value: float) -> str:
+    """A round number without needless digits: 500k, 2.5."""
+    power, prefix = next(((p, n) for p, n in PREFIXES if abs(value) >= 10**p), (0, ""))
+    return f"{value / 10**power:g}{prefix}"
 
 
 def many(number: int, what: str) -> str:

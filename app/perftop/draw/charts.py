@@ -41,6 +41,9 @@ class Chart:
 RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 """Possible ends of the scale of instructions per cycle."""
 
+ANY = tuple(step * 10.0**power for power in range(-3, 13) for step in (1, 2, 5))
+"""Possible ends of the scale of a number of any size."""
+
 
 def lines_of(codes: Codes, keys: Ints, names: Sequence[str]) -> list[list[Run]]:
     """Cells as runs, line by line; neighbouring cells of one style form one run. `keys`: styles as

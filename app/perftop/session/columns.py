@@ -32,11 +32,17 @@ _SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.")
 _TASK = Column("task", "task", "", "Which task used the CPU most.")
 ALL: tuple[Column, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
 BY_KEY = {column.key: column for column in ALL}
+_FIRST = ("util", "busy_hz")
 
 
 def by_key(session: Session) -> dict[str, Column]:
-    """All columns of a stream: those that every stream may have, and its chosen events."""
-    return BY_KEY | session.evaluator.registry.events
+    """All columns of a stream. Its chosen events stand behind the first of those that every stream
+    may have: who asks for them wants to see them."""
+    events = session.evaluator.registry.events
+    if not events:
+        return BY_KEY
+    first = {key: BY_KEY[key] for key in _FIRST}
+    return first | events | BY_KEY
 
 
 def measured(column: Column, session: Session, interval: Interval) -> Floats:

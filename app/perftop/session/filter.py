@@ -18,8 +18,9 @@ from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.samples.metrics import METRICS
+from perftop.samples.registry import EVENT, PER_KI
 from perftop.samples.smt import STATES
-from perftop.session.columns import BY_KEY, shown
+from perftop.session.columns import BY_KEY, by_key, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -200,6 +201,7 @@ _UNITS = {
     "Hz": _Unit({"": 9, "ghz": 9, "mhz": 6}, 1e7, text_of.clock, "2.5GHz"),
     "1": _Unit({"": 0}, 1e-2, text_of.plain, "1.5"),
 }
+_RATE = _Unit({"": 0, "k": 3, "m": 6, "g": 9}, 1e-1, "{:.1f}".format, "10k")
 _NAMES = {metric.label.lower().replace(" ", "_"): key for key, metric in METRICS.items()}
 _NAMES |= {name: name for name in (*METRICS, *STATES)}
 _ORDER = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
@@ -210,18 +212,19 @@ _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
     name, operator, number = match.groups()
-    key = _NAMES.get(name.lower())
+    key = name if name.startswith(EVENT) else _NAMES.get(name.lower())
     if key is None:
         raise _no_metric(name, operator, at)
-    column = BY_KEY[key]
-    unit = _UNITS[column.unit]
+    unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # of an event
+    unit = _UNITS[BY_KEY[key].unit] if key in BY_KEY else unit
     if operator not in _ORDER.keys() | _EQUAL:
         raise FilterError(f"'{_cut(operator)}' is none of > >= < <= =", at + match.start(2))
     level = _level(number, unit, at + match.start(3), f"{name}{operator}{unit.example}")
     compare = partial(_as_shown, unit) if operator in _EQUAL else _ORDER[operator]
 
     def test(session: Session, interval: Interval | None) -> Bools:
-        if interval is None:
+        column = by_key(session).get(key)
+        if interval is None or column is None:
             return np.zeros(len(session.topology), bool)
         values = shown(column, session, interval)
         found: Bools = ~np.isnan(values) & (compare(values, level) != negated)

@@ -18,7 +18,7 @@ from perftop.base.times import duration
 from perftop.output.export.conversion import Conversion
 from perftop.output.export.cpu_selection import selected
 from perftop.output.export.csv_table import Delimited
-from perftop.output.export.fields import Field, chosen
+from perftop.output.export.fields import Field, chosen, with_events
 from perftop.output.export.form import Form, Out
 from perftop.output.export.json_lines import JsonLines
 from perftop.output.export.openmetrics import OpenMetrics
@@ -64,7 +64,8 @@ def run(options: Options) -> int:
         target = _target(options)
         try:
             with target as out:
-                form = FORMS[options.form](session, measures, out)
+                told = with_events(session, measures, options.metrics)
+                form = FORMS[options.form](session, told, out)
                 try:
                     _convert(source, Conversion(session, form, every_ns, cpus), out)
                 except BaseException:

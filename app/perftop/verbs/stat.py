@@ -19,7 +19,7 @@ from perftop.base import errors, new_file
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_columns, stat_json, stat_text
-from perftop.output.export.fields import chosen
+from perftop.output.export.fields import chosen, with_events
 from perftop.output.export.json_lines import only
 from perftop.output.live_measurement import Measurement
 from perftop.output.stat_table import SCREENFUL, StatTable
@@ -27,6 +27,7 @@ from perftop.process.command_window import Bracket, Start
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
+from perftop.samples.registry import EVENT
 from perftop.session.session import Session
 from perftop.verbs import several
 from perftop.verbs.run_headless import attend, attend_all
@@ -128,6 +129,7 @@ class Stat:
 
     def _begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
+        self._measures = with_events(self._session, self._measures, self._options.metrics)
         self._measurement.early(hello)
         if self._options.job is not None:
             self._session.account()
@@ -218,10 +220,11 @@ def run(each: Sequence[Options]) -> int:
 def _asked(names: Sequence[str]) -> list[str]:
     """Keys of the columns of a table. Raises Failed."""
     keys = [field.key for field in chosen(names)]
+    events = [name for name in names if name.startswith(EVENT)]
     for key in keys:
         if not stat_columns.known(key):
             raise Failed(f"--metrics: {key!r} has no column in a table; --json tells it", USAGE)
-    return keys
+    return keys + events
 
 
 def _height(out: TextIO) -> int:

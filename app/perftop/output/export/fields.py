@@ -16,7 +16,9 @@ from perftop.base.errors import USAGE, Failed
 from perftop.output.export.interval_rows import Look
 from perftop.samples import machine_totals
 from perftop.samples.metrics import COUNTS, METRICS, Metric
+from perftop.samples.registry import EVENT, PER_KI
 from perftop.samples.smt import STATES
+from perftop.session.session import Session
 
 Scope = Literal["cpu", "core", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]
@@ -178,14 +180,15 @@ MEASURES = (
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
-    """The measures with these column names or keys; None: all. Raises Failed."""
+    """The measures with these column names or keys; None: all. Those of chosen events, which only
+    a session knows, come by `with_events`. Raises Failed."""
     if names is None:
         return MEASURES
     counts = {field.key for field in MEASURES if field.kind == "count"}
     known = {field.name for field in MEASURES}
     known |= {field.key for field in MEASURES if field.kind != "count"}
     for name in names:
-        if name not in known:
+        if name not in known and not name.startswith(EVENT):
             near = difflib.get_close_matches(name, sorted(known | counts), 3, 0.5)
             there = near or [field.key for field in MEASURES if field.kind != "count"]
             text = f"--metrics: no {name!r}; there is {', '.join(dict.fromkeys(there))}"
@@ -195,3 +198,32 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
         for field in MEASURES
         if field.name in names or (field.key in names and field.kind != "count")
     )
+
+
+def with_events(
+    session: Session, measures: tuple[Field, ...], names: Sequence[str] | None
+) -> tuple[Field, ...]:
+    """The measures, and those of the chosen events of a stream that are asked for. Raises
+    Failed."""
+    events = [field for key in session.evaluator.registry.counters for field in _of_event(key)]
+    if names is None:
+        return (*measures, *events)
+    for name in names:
+        if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
+            there = ", ".join(session.evaluator.registry.counters) or "none: they come by -e"
+            raise Failed(f"--metrics: no event {name!r} here; there is {there}", USAGE)
+    asked = [f for f in events if f.name in names or (f.key in names and f.kind != "count")]
+    return (*measures, *asked)
+
+
+def _of_event(key: str) -> tuple[Field, ...]:
+    name, per_ki = key.removeprefix(EVENT), key + PER_KI
+    return (
+        Field(f"{key}_hz", f"Events {name} per second.",
+              lambda look: look.of_cpu(look.interval.values[key]), key),
+        Field(f"{key}_per_ki", f"Events {name} per thousand instructions.",
+              lambda look: look.of_cpu(look.interval.values[per_ki]), per_ki),
+        _count(key),
+        Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
+              lambda look: look.shares(key), key, explained=False),
+    )  # fmt: skip

@@ -38,6 +38,11 @@ class Look:
             return [None] * len(self.rows)
         return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
 
+    def shares(self, key: str) -> list[object]:
+        """For which share of the time a chosen event was counted."""
+        shares = self.interval.shares.get(key)
+        return [None] * len(self.rows) if shares is None else self.of_cpu(shares)
+
     def methods(self) -> list[object]:
         """The method that gave the SMT states of each row's core."""
         found: Sequence[object] = [*self.interval.split.method, None]

@@ -9,6 +9,7 @@ from perftop.output.export.fields import MEASURES, Field
 from perftop.output.export.form import Counted, Form, Out
 from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
+from perftop.samples.registry import EVENT
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -44,9 +45,11 @@ class JsonLines(Form):
 
 def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
     """An interval or a summary with the chosen measures only."""
-    if len(measures) == len(MEASURES):
+    if len(measures) >= len(MEASURES):
         return line
-    away = _KEYS - {field.key for field in measures if field.kind != "count"}
+    chosen = {field.key for field in measures if field.kind != "count"}
+    events = {key for row in line["cpus"] for key in row if key.startswith(EVENT)}
+    away = (_KEYS | events) - chosen
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):
         if line.get(part):

@@ -21,6 +21,7 @@ from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
 from perftop.output.export.interval_rows import Look
 from perftop.output.exposition import END, Heading, labels
+from perftop.samples.registry import EVENT
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -34,7 +35,8 @@ class OpenMetrics(Form):
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
-        told = (field for field in measures if field.kind != "text")
+        told = [field for field in measures if field.kind != "text"]
+        told.sort(key=_family)  # all samples of a family stand together
         self._fields = [ELAPSED, ONLINE, *told, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._waiting = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
@@ -76,7 +78,11 @@ class OpenMetrics(Form):
 
     def _family(self, i: int, field: Field, places: list[str]) -> None:
         heading = _heading(field)
-        self._text(heading.openmetrics)
+        if i == 0 or _heading(self._fields[i - 1]) != heading:
+            self._text(heading.openmetrics)
+        if field.key.startswith(EVENT):
+            event = labels(event=_event(field))[1:]
+            places = [place[:-1] + "," + event for place in places]
         for place, series in zip(places, self._series(i, len(places)), strict=bool(self._times)):
             self._samples(f"{heading.sample}{place}", series)
 
@@ -127,7 +133,33 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
     return {key: value for key, value in found.items() if value is not None}
 
 
+_EVENTS = {
+    "_count": Heading("perftop_event", "counter", "Chosen events, of samples that are believed."),
+    "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),
+    "_per_ki": Heading("perftop_event_per_thousand_instructions", "gauge",
+                       "Chosen events per thousand instructions."),
+    "_counted_ratio": Heading("perftop_event_counted_ratio", "gauge",
+                              "Share of the time for which a chosen event was counted."),
+}  # fmt: skip
+"""Families of chosen events, by the end of the field's name; the event is a label."""
+
+
+def _end(field: Field) -> str:
+    return next(end for end in _EVENTS if field.name.endswith(end))
+
+
+def _event(field: Field) -> str:
+    return field.name.removeprefix(EVENT).removesuffix(_end(field))
+
+
+def _family(field: Field) -> str:
+    """Puts fields of a family beside each other, those of no event first."""
+    return _end(field) if field.key.startswith(EVENT) else ""
+
+
 def _heading(field: Field) -> Heading:
+    if field.key.startswith(EVENT):
+        return _EVENTS[_end(field)]
     name = f"perftop_{field.name}".removesuffix("_count").removesuffix("_total")
     for suffix, unit in _UNITS.items():
         if name.endswith(suffix):

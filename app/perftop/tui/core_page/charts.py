@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
-from perftop.draw.strips import Run
-from perftop.samples.metrics import METRICS
+from perftop.draw.strips import Run, fit
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import LABEL, Panel
 from perftop.tui.core_page.numbers import Scene, beside
@@ -161,13 +161,15 @@ class Charts:
 
     def _strips(self, panel: Panel) -> Drawn:
         """A field over time, with a strip for each sibling or one for the core."""
-        key, tall, metric = panel.key, panel.tall, METRICS[panel.key]
+        key, tall, evaluator = panel.key, panel.tall, self.scene.session.evaluator
+        metric = evaluator.metrics[key]
         values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
-        if key in _ENDS:
+        ends = charts.ANY if key in evaluator.registry.events else _ENDS.get(key)
+        if ends is not None:
             held = self.scales.tops.get(key)
-            top = self.scales.tops[key] = charts.top(values, _ENDS[key], held)
-            scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{top:g}"
+            top = self.scales.tops[key] = charts.top(values, ends, held)
+            scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{brief(top)}"
         labels: list[str] = []
         cells: list[list[Run]] = []
         lost = np.full(self.time.bins, curves.AWAKE)
@@ -178,11 +180,13 @@ class Charts:
             cells += self._grounded(drawn, np.isfinite(each)).lines()[0]
             if tall > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
+                name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
                 labels += [name, scale, *[""] * tall][:tall]
             else:
                 label = f"{metric.label} {scale}".rstrip()
                 if len(label) > LABEL - 2:  # then the 0 of the scale is left out
-                    label = f"{metric.label} {scale.removeprefix('0-')}"
+                    end = scale.removeprefix("0-")
+                    label = f"{fit(metric.label, LABEL - 3 - len(end)).rstrip()} {end}"
                 labels.append(label)
         return labels, cells
 

@@ -130,4 +130,5 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
         states="util" in served,
         virtual=session.hello.virtualisation is not None,
         who=who,
+        events=tuple(key for key in evaluator.registry.events if key in served),
     )

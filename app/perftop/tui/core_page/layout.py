@@ -17,6 +17,8 @@ ORIGINS = 160
 LEAST_CHART = 90
 """Minimum cells of the charts beside such origins."""
 MOST_ORIGIN = 60
+MOST_EVENTS = 3
+"""Chosen events over time; of further ones the table has the numbers."""
 TALL = 36
 """Minimum lines for strips of each sibling, and for empty lines between groups of panels."""
 TALLER = 50
@@ -33,6 +35,8 @@ class Known:
     """Its SMT states are known, if only within bounds."""
     virtual: bool
     who: bool
+    events: tuple[str, ...] = ()
+    """Metrics of chosen events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,8 @@ def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
             each = tall and known.threads == 2 and key != "steal"
             panel = Panel(key, 2, 2) if each else Panel(key, 1, 1)
             found.append(_Wish(panel, 3, 1, ranks[key]))
+    for rank, key in enumerate(known.events[:MOST_EVENTS], 6):
+        found.append(_Wish(Panel(key, 1, 1), 3, 1, rank))
     if account and paired and taller:
         found.append(_Wish(Panel("account", 1, 4, gap=True), 6, 2, 9))
     return found

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
-from perftop.base.format import MISSING, ClockUnit, clock_unit
+from perftop.base.format import MISSING, ClockUnit, clock_unit, prefixed
 from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import METRICS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -111,7 +110,7 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
     origin = scene.session.evaluator.origin(key)
     if origin is None:
         return None
-    metric = METRICS[key]
+    metric = scene.session.evaluator.metrics[key]
     scale, digits = metric.scale(scene.unit, brief=True)
     cells = []
     for rows, value in _told(scene, *values.now(scene.interval, scene.place, key)):
@@ -119,10 +118,13 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
             cells.append([at_rest(VALUE - 1), (" ", "text")])
             continue
         style = "alarm" if scene.lost(key, rows) else _style(scene, key, value)
-        cells.append(_cell(scene, key, rows, value, f"{value * scale:.{digits}f}", style))
+        text = prefixed(value) if metric.rate else f"{value * scale:.{digits}f}"
+        cells.append(_cell(scene, key, rows, value, text, style))
         if key == "busy_hz" and _dropped(scene, value):
             cells[-1][-1] = (theme.DROPPED, style)
-    name: list[Run] = [(metric.label + (" %" if metric.unit == "ratio" else ""), "dim")]
+    label = metric.label + (" %" if metric.unit == "ratio" else "")
+    label = fit(label, NAME - 1) if len(label) >= NAME else label
+    name: list[Run] = [(label, "dim")]
     if metric.unit == "Hz":
         name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
     return _line(scene, name, cells, origin)
@@ -151,7 +153,7 @@ def _cell(
 
 
 def _style(scene: Scene, key: str, value: float) -> str:
-    metric = METRICS[key]
+    metric = scene.session.evaluator.metrics[key]
     if metric.unit == "Hz":
         return "text" if scene.awake else "dim"
     if metric.unit != "ratio":

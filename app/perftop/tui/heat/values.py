@@ -85,7 +85,7 @@ class HeatReader:
         return Heat(
             field=field,
             others=[other.words for other in known[at + 1 :] + known[:at]],
-            unit=unit_in(field, choice.units, self._base_hz),
+            unit=unit_in(field, choice.units, self._base_hz, fitted.high),
             clock=clock_unit(choice.units, self._base_hz),
             scale=fitted,
             values=values.tolist(),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import isnan, nan
 
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, rate
 from perftop.samples.episode import Episode
-from perftop.samples.metrics import METRICS
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -52,10 +52,16 @@ def lines(
     found = [title(_name(session, core), "selected", width), _heading(cpus, size)]
     found += [
         _row(session, interval, key, name, cpus, size, clock, signs)
-        for key, name in _ROWS
+        for key, name in (*_ROWS, *_events(session))
         if _known(session, key)
     ]
     return sized(found, width, height)
+
+
+def _events(session: Session) -> Iterator[tuple[str, str]]:
+    """Chosen events, and what they are called here."""
+    for key, metric in session.evaluator.registry.events.items():
+        yield key, fit(metric.label, _NAME - 1).rstrip()
 
 
 def _name(session: Session, core: list[int]) -> str:
@@ -107,7 +113,8 @@ def _row(
         ]
         return [sign, (name, "text"), *cells]
     cells = [_cell(session, interval, key, cpu, size, clock, lost=cpu in mine) for cpu in cpus]
-    unit = METRICS[key].unit_name(clock) if key in METRICS else ""
+    metric = session.evaluator.metrics.get(key)
+    unit = "" if metric is None else "/s" if metric.rate else metric.unit_name(clock)
     return [sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")]
 
 
@@ -128,19 +135,22 @@ def _cell(
     row = session.position[cpu]
     if not interval.online[row]:
         return f"{'off':>{size}}", "dim"
-    if key in METRICS and METRICS[key].of_running and interval.resting[row]:
+    metric = session.evaluator.metrics.get(key)
+    if metric is not None and metric.of_running and interval.resting[row]:
         return at_rest(size)
-    if key == "ipc_alone":
+    if metric is None:
         value, scale, digits = _alone(session, interval, cpu), 1.0, 2
     else:
         value = float(interval.values[key][row])
-        scale, digits = METRICS[key].scale(clock)
+        scale, digits = metric.scale(clock)
     if isnan(value):
         return f"{'–':>{size}}", "faint"
-    quiet = key in METRICS and METRICS[key].unit == "ratio" and value < QUIET
+    quiet = metric is not None and metric.unit == "ratio" and value < QUIET
     style = "alarm" if lost else "dim" if quiet else "text"
     told: Run = f"{value * scale:>{size}.{digits}f}", style
-    if key in METRICS and columns.doubted(key, session, interval)[row]:
+    if metric is not None and metric.rate:
+        told = rate(value, size, style)
+    if metric is not None and columns.doubted(key, session, interval)[row]:
         return doubted(told)
     return told
 

@@ -155,8 +155,8 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
 
 def full_name(column: Column, clock: ClockUnit) -> str:
     """The long name of a number, with its unit."""
-    if column.unit == "1/s":
-        return f"{column.words} per second"
+    if column.rate:
+        return f"{column.words} {column.unit.removesuffix('/s').removeprefix('1')} per second"
     unit = column.unit_name(clock)
     return f"{column.words}, {unit}" if unit else column.words
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import ClockUnit, clock_unit
+from perftop.base.format import ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
-from perftop.samples.metrics import METRICS, Column
-from perftop.session.columns import BY_KEY
+from perftop.samples.metrics import Column
+from perftop.samples.registry import PER_KI
+from perftop.session.columns import by_key
 from perftop.session.session import Session
 
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
@@ -26,8 +27,10 @@ _SLACK = 2.5
 """A scale is replaced once it is more than this many times as wide as needed."""
 
 
-def unit_in(field: Column, units: str, base_hz: float) -> ClockUnit:
-    """The unit of a field's values, with clocks in `units`."""
+def unit_in(field: Column, units: str, base_hz: float, most: float = 0.0) -> ClockUnit:
+    """The unit of a field's values, with clocks in `units`; rates go up to `most`."""
+    if field.rate:
+        return rate_unit(most)
     if field.unit == "Hz":
         return clock_unit(units, base_hz)
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
@@ -55,12 +58,19 @@ class Scale:
 
 def fields(session: Session) -> list[Column]:
     """The fields that this stream has, in the order in which a key goes through them."""
-    known = [key for key in METRICS if session.evaluator.chosen[key]]
+    known = [key for key, chosen in session.evaluator.chosen.items() if chosen]
     if any(len(core) == 2 for core in session.cores):
         known += ["both", "neither"]
     first = [key for key in _FIRST if key in known]
     keys = first + [key for key in known if key not in first]
-    return [BY_KEY[key] for key in keys]
+    columns = by_key(session)
+    return [columns[key] for key in keys]
+
+
+def _end(top: float) -> float:
+    """The end of the scale of a number of any size: 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(max(top, 1e-3)))
+    return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
 
 
 def scale(field: Column, values: Floats, before: Scale | None = None) -> Scale:
@@ -71,6 +81,8 @@ def scale(field: Column, values: Floats, before: Scale | None = None) -> Scale:
     if field.unit == "ratio":
         high = next((end for end in _TOPS if top <= end), 1.0) if field.small else 1.0
         fresh = Scale(0.0, high)
+    elif field.rate or field.key.endswith(PER_KI):
+        fresh = Scale(0.0, _end(top))
     else:
         step = _STEP[field.unit]
         high = max(step * math.ceil(top / step), 1.0)

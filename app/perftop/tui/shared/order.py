@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import inf, isnan, nan
 
 from perftop.base.format import clock_unit
-from perftop.session.columns import ALL, Tabular
+from perftop.samples.registry import EVENT
+from perftop.session.columns import BY_KEY, Tabular, by_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice
@@ -38,13 +39,14 @@ def called(order: str) -> str:
     """The name of the order, as headings have it."""
     if order in ORDERS:
         return order
-    return next((column.label for column in ALL if column.key == order), order)
+    label = BY_KEY[order].label if order in BY_KEY else order
+    return label.removeprefix(EVENT)
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
     """The number that each row has of its CPUs, as shown; of numbers that rows do not have, the
     highest."""
-    column = next((column for column in ALL if column.key == key), None)
+    column = by_key(session).get(key)
     if column is None:
         return [nan] * len(places.places)
     scale, digits = column.scale(clock_unit("GHz", nan))

@@ -131,6 +131,8 @@ class Past(Cursor):
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
         now = shown(self._field, session, interval)
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
+        if self._field.rate:
+            self._unit = unit_in(self._field, choice.units, nan, lanes.scale.high)
         self._lanes, self._now = lanes, now.tolist()
         self._doubted = doubted(self._field.key, session, interval).tolist()
         self._share_out(time_axis.episodes(self._axis, session))
