@@ -8,6 +8,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.samples.metrics import METRICS, Column
+from perftop.samples.registry import EVENT
 from perftop.samples.smt import COUNTED, STATES, TRACED
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -32,6 +33,13 @@ _SMI = Column("smi", "SMI", "1/s", "System management interrupts per second.")
 _TASK = Column("task", "task", "", "Which task used the CPU most.")
 ALL: tuple[Column, ...] = (*METRICS.values(), *_STATES, _CEILING, _SMI, _TASK)
 BY_KEY = {column.key: column for column in ALL}
+
+
+def possible(key: str) -> bool:
+    """Whether some stream can have this column."""
+    return key in BY_KEY or key.startswith(EVENT)
+
+
 _FIRST = ("util", "busy_hz")
 
 
