@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from textual import events
 from textual.message import Message
-from textual.strip import Strip
-from textual.widget import Widget
 
-from perftop.draw.ansi_strip import ink, line
 from perftop.session.fleet.fleet import ORDERS, Sight
 from perftop.session.fleet.machine import TRACED
 from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import rows
 from perftop.tui.fleet.look import Line, Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
-from perftop.tui.shared.direct import repaint
+from perftop.tui.shared.page_widget import PageWidget
 
 MOST_FILTER = 60
 """Characters of a filter."""
@@ -24,7 +21,7 @@ CROWDED = 4
 """Machines a line of the screen beyond which it begins with the heat map."""
 
 
-class FleetScreen(Widget, can_focus=True):
+class FleetScreen(PageWidget):
     class Pressed(Message):
         """A key of the last line was clicked."""
 
@@ -37,7 +34,7 @@ class FleetScreen(Widget, can_focus=True):
     ) -> None:
         """`fill`: puts what is newest into the look before it is drawn. `captions`: of keys, by
         id."""
-        super().__init__(id="fleet")
+        super().__init__(id="fleet", ascii_=ascii_)
         self.look = look
         self._fill = fill
         look.ascii = ascii_
@@ -46,15 +43,10 @@ class FleetScreen(Widget, can_focus=True):
         """The user has selected a machine; before that it is the worst that answers."""
         self._met = False
         """Machines were there to draw."""
-        self._lines: list[Line] = []
-        self._strips: dict[int, Strip] = {}
 
-    def update(self) -> None:
-        """Draw what is new."""
+    def page(self, width: int, height: int) -> list[Line]:
         look = self.look
-        look.width, look.height = self.size
-        if look.width < 1 or look.height < 1:
-            return
+        look.width, look.height = width, height
         self._fill(look)
         look.theme = self.app.current_theme.name
         look.rows = look.fleet.rows(look.sight, look.now)
@@ -65,36 +57,7 @@ class FleetScreen(Widget, can_focus=True):
             self._met = True
             look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
         look.mouse.clear()
-        fresh = page(look)
-        held = self._lines
-        same = len(held) == len(fresh)
-        changed = [y for y in range(len(fresh)) if not same or fresh[y] != held[y]]
-        self._lines = fresh
-        for y in changed:
-            self._strips.pop(y, None)
-        repaint(self, changed, look.width)
-
-    def text(self) -> list[str]:
-        return ["".join(text for text, _ in runs).rstrip() for runs, _ in self._lines]
-
-    def render_line(self, y: int) -> Strip:
-        if y not in self._strips:
-            runs, mood = self._lines[y] if y < len(self._lines) else ([], "calm")
-            wide = self.size.width
-            self._strips[y] = line(runs, ink(self.app, mood), wide, ascii_=self.look.ascii)
-        return self._strips[y]
-
-    def on_resize(self) -> None:
-        self.anew()
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        if self.is_mounted:
-            self.anew()
-
-    def anew(self) -> None:
-        self._lines, self._strips = [], {}
-        self.update()
+        return page(look)
 
     # --- what keys do
 

@@ -74,7 +74,6 @@ class Moment:
     ) -> None:  # fmt: skip
         self._session, self._interval, self._places = session, interval, places
         self._sheet, self._clock = sheet, clock
-        self._several = places.packages > 1
         self._going = sorted(episode_style.during(session, interval), key=episode_style.rank)
         self._wide = [e for e in self._going if self._is_wide(e, units)]
         self._tasks = self._by_cpu()
