@@ -110,9 +110,10 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="perftop",
-        description="Live counters of this machine: busy time, true clock, halts, SMT states.",
-        epilog="Without a verb: live. `perftop VERB --help` tells a verb's options, "
-        "`perftop live --help` how to make its own cost less.",
+        description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
+        "what takes the time: power, heat, a neighbour, the hypervisor, a queue.",
+        epilog="Without a verb perftop opens the screen. To begin with: perftop demo, perftop why, "
+        "perftop doctor. `perftop VERB --help` tells a verb's options, `perftop help` the rest.",
     )
     parser.add_argument("--version", action=Version, nargs=0, help="print the version")
     parser.add_argument(
@@ -143,26 +144,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
-    text = "the terminal app (default)"
+    text = "the screen: what each core does, and what takes its time (the default)"
     live = verbs.add_parser("live", parents=[watch], help=text, epilog=COST + PANE)
     live.set_defaults(verb=_live, runs=True)
 
-    replay = verbs.add_parser("replay", help="the terminal app on a recording")
+    replay = verbs.add_parser("replay", help="the screen on a recording")
     replay.add_argument(
         "files", nargs="+", type=Path, metavar="FILE",
-        help="what record has written; two are drawn on one axis",
+        help="a recording; two of them are drawn on one axis",
     )  # fmt: skip
     replay.add_argument(
         "--align", type=alignment, metavar="MOMENT",
-        help="of two: start (default) | command | mark:LABEL",
+        help="where two recordings are laid together: start (default) | command | mark:LABEL",
     )  # fmt: skip
     _add_interval(replay, LIVE_INTERVAL_NS)
     replay.set_defaults(verb=_replay)
 
-    text = "the terminal app on a simulated machine: two minutes in which each view shows something"
-    demo = verbs.add_parser(
-        "demo", help="the terminal app on a simulated machine", description=text
-    )
+    text = "the screen on a simulated machine: two minutes in which each view shows something"
+    demo = verbs.add_parser("demo", help="the screen on a simulated machine", description=text)
     demo.add_argument(
         "scenario", nargs="?", default="demo", metavar="SCENARIO[,KEY=VALUE…]",
         help="another machine or story: guest | neighbour,cpus=64 | turbo-drop | throttle …",
@@ -173,46 +172,63 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     )
     demo.set_defaults(verb=_demo)
 
-    text = "the terminal app on what `perftop serve` hands out on this machine"
+    text = "the screen on what `perftop serve` hands out on this machine"
     attach = verbs.add_parser("attach", help=text)
     attach.add_argument("attach", metavar="unix:PATH", help="where serve listens")
     _add_interval(attach)
     attach.set_defaults(verb=_attach)
     for screen in (live, replay, demo, attach):
-        screen.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
+        screen.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
         screen.add_argument(
-            "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
+            "--config",
+            type=Path,
+            metavar="FILE",
+            help="instead of ~/.config/perftop/config.toml",
         )
 
 
 def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
-    text = "the same numbers as text or JSON"
+    text = "the numbers as text or JSON, without a screen"
     stat = verbs.add_parser("stat", parents=[watch], help=text, epilog=COMMAND)
     stat.add_argument("-n", "--count", type=count, metavar="N", help="stop after N intervals")
     stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
-    stat.add_argument("-r", "--repeat", type=count, metavar="N", help="run CMD so many times")
     stat.add_argument(
-        "--warmup", type=count, default=0, metavar="K", help="with -r: runs before, not counted"
+        "-r",
+        "--repeat",
+        type=count,
+        metavar="N",
+        help="run CMD N times, and tell how far the means can be believed",
+    )
+    stat.add_argument(
+        "--warmup",
+        type=count,
+        default=0,
+        metavar="K",
+        help="with -r: run CMD K times before that, uncounted",
     )
     shown = stat.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="one JSON object a line")
-    shown.add_argument("--brief", action="store_true", help="only the machine, a line an interval")
+    shown.add_argument(
+        "--brief", action="store_true", help="one line an interval, of the whole machine"
+    )
     stat.add_argument("--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …")
-    stat.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, - is stdout")
+    stat.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write to this file; - is stdout"
+    )
     stat.add_argument("--force", action="store_true", help="replace a file that is there")
     _add_attach(stat)
     stat.set_defaults(verb=_stat, runs=True, several=True)
 
 
 def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
-    text = "into a file, no screen"
+    text = "write what is measured to a file, without a screen"
     record = verbs.add_parser("record", parents=[watch], help=text, epilog=RECORDED)
     record.add_argument(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
-        help="a new one; a directory for several --host",
+        help="the file to write; a directory for several --host",
     )
     record.add_argument(
         "--ring",
@@ -221,14 +237,16 @@ def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
         help="keep only the last TIME, in a directory; USR1 or m keeps it for good",
     )
     record.add_argument(
-        "--on", metavar="KIND,KIND", help="keep 30 s around such episodes: turbo-drop,neighbour …"
+        "--on",
+        metavar="KIND,KIND",
+        help="keep 30 s around episodes of these kinds: turbo-drop,neighbour …",
     )
     record.add_argument(
         "--max-size",
         type=size_bytes,
         default=MOST_BYTES,
         metavar="SIZE",
-        help="of all that is kept with --ring or --on (default: 1G)",
+        help="limit for all that --ring or --on keep (default: 1G)",
     )
     record.add_argument(
         "--print-unit", action="store_true", help="print the systemd service of a black box"
@@ -240,7 +258,7 @@ def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
 
 
 def _add_attach(parser: argparse.ArgumentParser) -> None:
-    text = "read what `perftop serve` hands out there, instead of starting a probe"
+    text = "read from `perftop serve`, which listens there, and start no probe"
     parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 
@@ -250,7 +268,7 @@ def _add_serve(verbs: Any, watch: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--socket", type=Path, metavar="PATH", help="listen there; systemd may hand over a socket"
     )
-    serve.add_argument("--group", metavar="NAME", help="its members may read, too")
+    serve.add_argument("--group", metavar="NAME", help="let members of this group read, too")
     serve.set_defaults(verb=_serve)
 
 
@@ -261,22 +279,33 @@ def _add_fleet(verbs: Any) -> None:
         "hosts",
         nargs="*",
         metavar="[USER@]HOST|DIR",
-        help="over ssh, at most 64; sim:… simulates one; DIR is what record --host … -o DIR wrote",
+        help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
+        "record --host … -o DIR wrote",
     )
     fleet.add_argument(
-        "--hosts", type=Path, dest="hosts_file", metavar="FILE", help="a name a line"
+        "--hosts",
+        type=Path,
+        dest="hosts_file",
+        metavar="FILE",
+        help="read names of machines from it, one a line",
     )
     fleet.add_argument("--remote", metavar="PATH", help=machine_verbs.REMOTE)
     fleet.add_argument(
-        "--prometheus", metavar="URL", help="from the series of perftop exporter that it keeps"
+        "--prometheus",
+        metavar="URL",
+        help="read what this server has scraped from perftop exporter",
     )
-    fleet.add_argument("--match", metavar="SELECTOR", help='only these: {job="perftop"}')
+    fleet.add_argument(
+        "--match", metavar="SELECTOR", help='with --prometheus, only these series: {job="perftop"}'
+    )
     _add_interval(fleet)
     fleet.add_argument("--json", action="store_true", help="one JSON object a line, no screen")
-    fleet.add_argument("-n", "--count", type=count, metavar="N", help="with --json: so many spans")
-    fleet.add_argument("--no-mouse", action="store_true", help="leave it to the terminal")
     fleet.add_argument(
-        "--config", type=Path, metavar="FILE", help="not ~/.config/perftop/config.toml"
+        "-n", "--count", type=count, metavar="N", help="with --json: stop after N intervals"
+    )
+    fleet.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
+    fleet.add_argument(
+        "--config", type=Path, metavar="FILE", help="instead of ~/.config/perftop/config.toml"
     )
     fleet.set_defaults(verb=_fleet)
 
@@ -285,19 +314,30 @@ def _add_export(verbs: Any) -> None:
     export = verbs.add_parser("export", help="a recording as CSV, JSON lines, Parquet, OpenMetrics")
     export.add_argument("file", metavar="FILE", help="a recording, or - for stdin")
     export.add_argument(
-        "-o", "--output", metavar="OUT", default="-", help="write there, not stdout"
+        "-o",
+        "--output",
+        metavar="OUT",
+        default="-",
+        help="write to this file; - is stdout (default)",
     )
     export.add_argument("--force", action="store_true", help="replace a file that is there")
-    export.add_argument("--format", choices=FORMS, help="default: by the ending of OUT, else csv")
+    export.add_argument(
+        "--format",
+        choices=FORMS,
+        help="form of the output (default: by the ending of OUT, else csv)",
+    )
     export.add_argument(
         "--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …"
     )
     export.add_argument(
-        "-c", "--cpus", metavar="LIST", help="0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
+        "-c",
+        "--cpus",
+        metavar="LIST",
+        help="only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P",
     )
     export.add_argument(
         "--every", type=span_ns, metavar="TIME",
-        help="what a line covers (default: 1s, or a sample where samples are longer)",
+        help="time that a line covers (default: 1s, or a sample where samples are longer)",
     )  # fmt: skip
     export.set_defaults(verb=_export)
 
@@ -308,7 +348,7 @@ def _add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
     stream_options.add(exporter, span_ns)
     exporter.add_argument(
         "--listen", metavar="HOST:PORT|unix:PATH",
-        help="default: what systemd hands over, else 127.0.0.1:9917",
+        help="where to listen (default: what systemd hands over, else 127.0.0.1:9917)",
     )  # fmt: skip
     exporter.add_argument(
         "--detail", choices=("package", "core", "cpu"), default="package",
@@ -331,7 +371,9 @@ def _add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
 
 
 def _add_summary(verbs: Any) -> None:
-    summary = verbs.add_parser("summary", help="a recording summed up, whole or phase by phase")
+    summary = verbs.add_parser(
+        "summary", help="a recording summed up, as a whole or phase by phase"
+    )
     summary.add_argument("file", type=Path, metavar="FILE", help="what record has written")
     summary.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
     for name, text in (("from", "where it begins"), ("to", "where it ends")):
@@ -344,19 +386,23 @@ def _add_summary(verbs: Any) -> None:
 
 
 def _add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
-    text = "what cost most of the time that could have been had, with evidence"
+    text = "what costs most time here, with evidence"
     why = verbs.add_parser("why", parents=[watch], help=text, epilog=EXPLAINED)
     why.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="a recording, or - for stdin"
     )
-    why.add_argument("--duration", type=span_ns, metavar="TIME", help="how long; default: 10s")
+    why.add_argument(
+        "--duration", type=span_ns, metavar="TIME", help="how long to look (default: 10s)"
+    )
     why.add_argument("--json", action="store_true", help="one JSON object")
     why.set_defaults(verb=_why, runs=True)
 
 
 def _add_help(verbs: Any) -> None:
-    pages = verbs.add_parser("help", help="pages on all of this, and the options of a verb")
-    pages.add_argument("topic", nargs="?", metavar="TOPIC", help="default: what there is")
+    pages = verbs.add_parser("help", help="pages that explain perftop; options of a verb")
+    pages.add_argument(
+        "topic", nargs="?", metavar="TOPIC", help="a page or a verb (default: list the pages)"
+    )
 
     def show(options: argparse.Namespace) -> int:
         from perftop.verbs import help as help_pages
@@ -369,13 +415,15 @@ def _add_help(verbs: Any) -> None:
 def _add_diff(verbs: Any) -> None:
     text = "two runs, or groups of runs, held against each other"
     diff = verbs.add_parser("diff", help=text, epilog=COMPARED)
-    diff.add_argument("files", nargs="*", type=Path, metavar="FILE", help="A and B")
+    diff.add_argument("files", nargs="*", type=Path, metavar="FILE", help="two files, A and B")
     for side in "ab":
         diff.add_argument(
             f"--{side}", nargs="+", type=Path, default=[], metavar="FILE",
-            help=f"the runs of {side.upper()}, instead of one file",
+            help=f"the runs of {side.upper()}, where there are several",
         )  # fmt: skip
-    diff.add_argument("--by", choices=("mark",), help="phases from mark to mark, by their labels")
+    diff.add_argument(
+        "--by", choices=("mark",), help="compare phases from mark to mark, by their labels"
+    )
     diff.add_argument("--metrics", metavar="A,B", help="only these: run_s, busy_hz, ipc …")
     diff.add_argument("--json", action="store_true", help="one JSON object")
     diff.set_defaults(verb=_diff)
@@ -392,7 +440,7 @@ def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
     parser.add_argument(
         "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
-        help="what the numbers cover: 100ms, 1s, 2",
+        help="length of time that each number covers: 100ms, 1s, 2",
     )  # fmt: skip
 
 

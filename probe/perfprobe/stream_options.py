@@ -12,10 +12,10 @@ METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 """Ways to tell the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
-     "auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),
+     "read auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),
     (("--sample",), "TIME", "how often the probe reads (default: 100ms at most, exporter 1s)"),
-    (("-c", "--cpus"), "LIST", "0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
-    (("--smt-method",), "NAME", f"only this one: {', '.join(METHODS)}"),
+    (("-c", "--cpus"), "LIST", "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
+    (("--smt-method",), "NAME", f"find the SMT states only this way: {', '.join(METHODS)}"),
     (("-e", "--events"), "LIST",
      "count these, too: NAME, cpu/event=0xd1,umask=1,name=NAME/, rUUEE, {a,b}; NAME:u, NAME:k"),
 )  # fmt: skip

@@ -42,7 +42,7 @@ def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
     """Adds these verbs to those of a parser."""
     looks: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
         ("topology", _topology, "packages, caches, cores, CPUs"),
-        ("doctor", _doctor, "what can be read here, and why not"),
+        ("doctor", _doctor, "what can be read here, what not, why, and how to see more"),
     )
     for name, verb, text in looks:
         look = verbs.add_parser(name, parents=[machine], help=text)
@@ -79,25 +79,44 @@ def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 def _add_timers(verbs: Any) -> None:
     timers = _instrument(verbs, "timers", "what it costs to ask for the time, and how fine it is")
-    timers.add_argument("--cpu", type=int, metavar="N", help="measure there (default: anywhere)")
+    timers.add_argument("--cpu", type=int, metavar="N", help="measure on this CPU (default: any)")
     timers.set_defaults(verb=_timers)
 
 
 def _add_ramp(verbs: Any) -> None:
     ramp = _instrument(verbs, "ramp", "from idle to a steady clock: how long to warm up")
-    ramp.add_argument("--cpu", metavar="N|all", help="default: the last perftop may run on")
+    ramp.add_argument(
+        "--cpu", metavar="N|all", help="CPU to wake (default: the last that perftop may use)"
+    )
     ramp.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar")
     ramp.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="for each CPU, all runs: 1 to 60"
+        "--seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="time for all runs on a CPU: 1 to 60 (default: 5)",
     )
-    ramp.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help="a picture as well")
+    ramp.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE.svg",
+        help="draw a picture into this file as well",
+    )
     ramp.add_argument("--force", action="store_true", help="replace a file that is there")
     ramp.set_defaults(verb=_ramp)
 
 
 def _add_selftest(verbs: Any) -> None:
-    selftest = _instrument(verbs, "selftest", "every counter against code of known counts")
-    selftest.add_argument("--source", default="auto", metavar="NAME", help="auto, perf, msr, os")
+    selftest = _instrument(
+        verbs, "selftest", "hold every counter against code whose counts are known"
+    )
+    selftest.add_argument(
+        "--source",
+        default="auto",
+        metavar="NAME",
+        help="source of the counters: auto, perf, msr, os",
+    )
     selftest.set_defaults(verb=_selftest)
 
 
