@@ -20,7 +20,7 @@ from played import played
 
 from perfprobe import wire
 from perfprobe.sources.msr import parts as msr
-from perfprobe.sources.os import cpufreq, hsmp, powercap, throttle
+from perfprobe.sources.os import cpufreq, hsmp, limit_status, powercap, throttle
 from perfprobe.sources.perf import parts as perf
 from perfprobe.sources.perf import plan
 from perfprobe.sources.sim.source import open_sim
@@ -115,6 +115,7 @@ def test_sources_send_what_the_table_says() -> None:
             for c in block.counters:
                 sent[c.key].add((block.scope, c.kind, c.unit))
     loose = [*plan.CORE, *plan.MSR, *perf.TIMES, *hsmp.COUNTERS[hsmp.PROCHOT], hsmp.LIMITS]
+    loose.append(limit_status.COUNTER)
     loose += [*cpufreq.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
     loose += [c for scope in ("core", "package") for c in throttle._files(scope).values()]
     for c in loose:

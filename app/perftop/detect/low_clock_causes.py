@@ -39,6 +39,16 @@ class Clue(NamedTuple):
     least: float = ACTS  # 0: events, of which one is enough, and that go after all shares
 
 
+PLR = {
+    **{f"POWER_{of}_PL{n}_{by}": f"power-pl{n}" for of in ("PKG", "PLATFORM") for n in (1, 2)
+       for by in ("MSR_TPMI", "MMIO", "PCS")},
+    "PLATFORM_PROCHOT": "prochot", "PLATFORM_HOT_VR": "vr", "CURRENT_MTPMAX": "current",
+    "THERMAL_PER_CORE": "thermal", "MISC_PCS_PSTATE": "policy", "POWER_FAST_RAPL": POWER,
+    "CURRENT": "current", "POWER": POWER, "THERMAL": "thermal",
+}  # fmt: skip
+"""Cause by the name of TPMI's limit reason, the finer ones first. They are sticky: each is seen
+only when it comes on."""
+
 CLUES = (
     *(Clue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
     Clue(POWER, "pcu_power"),
@@ -56,6 +66,7 @@ CLUES = (
     Clue("prochot", "hsmp_prochot"),
     Clue("vr", "pcu_vr"),
     Clue("policy", "pcu_os"),
+    *(Clue(cause, "plr_reasons", part, 0.0) for part, cause in PLR.items()),
     *(Clue(POWER, f"{scope}_power_limits", least=0.0) for scope in ("package", "core")),
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
@@ -68,7 +79,7 @@ PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_p
 FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
 COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
            "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
-           "hwp_max", "hwp_highest", "stat_steal_s")  # fmt: skip
+           "hwp_max", "hwp_highest", "pstate_limit", "stat_steal_s")  # fmt: skip
 """All counters that rules and evidence ask for."""
 
 
@@ -163,9 +174,11 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
     told: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     told |= dict(_simd(facts))
     told["limit_reasons"] = _reasons(facts)
-    told |= dict(_flags(facts)) | dict(_shares(facts))
+    told |= dict(_flags(facts)) | dict(_came_on(facts)) | dict(_shares(facts))
     if cause == "hwp":
         told |= dict(_asked(facts))
+    if (held := facts.mean("pstate_limit")) > 0:  # how far it is held down, not why
+        told["pstate_limit"] = round(held, 1)
     if cause == "hypervisor":
         told["steal_share"] = round(facts.mean("stat_steal_s"), 3)
     levels = {"power_w": facts.watts, "power_limit_w": facts.mean("power_limit_w")}
@@ -195,6 +208,12 @@ def _flags(facts: Facts) -> Iterator[tuple[str, Polled]]:
     for key in FLAGS:
         if seen := facts.seen(key, ACTS):
             yield key, Polled(tuple(seen), facts.polls(key))
+
+
+def _came_on(facts: Facts) -> Iterator[tuple[str, Polled]]:
+    """Sticky reasons that came on meanwhile."""
+    if seen := facts.seen("plr_reasons"):
+        yield "plr_reasons", Polled(tuple(seen), facts.polls("plr_reasons"))
 
 
 def _shares(facts: Facts) -> Iterator[tuple[str, float]]:

@@ -126,6 +126,10 @@ def _status(seen: Polled) -> str:
     return _polled(seen, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
+def _came_on(seen: Polled) -> str:
+    return ", ".join(bit.part or f"bit {bit.number}" for bit in seen.bits)
+
+
 def _names(found: Host | Sequence[Ran | Crowd]) -> str:
     if isinstance(found, Host):
         return f"another guest of {found.name or 'the hypervisor'}, or a cap on this one"
@@ -157,6 +161,8 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "package_thermal": ("package status", _status),
     "core_thermal": ("core status", _status),
     "hsmp_limits": ("HSMP limit", _status),
+    "pstate_limit": ("P-state limit", None),
+    "plr_reasons": ("came on (PLR)", _came_on),
     "pcu_power": ("power limit", _PCU),
     "pcu_current": ("current limit", _PCU),
     "pcu_thermal": ("thermal limit", _PCU),

@@ -111,6 +111,7 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | package_throttles, package_power_limits | package | counter | 1 | thermal_throttle: its events |
 | package_throttled_s | package | counter | s | thermal_throttle: its time |
 | limit_reasons | package | flags | 1 | what limits the clock |
+| plr_reasons | package | flags | 1 | what came on of what limits the clock: sticky bits |
 | power_throttled_s | package | counter | s | held back by power limits |
 | energy_j | package | counter | J | energy of the package |
 | memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
@@ -118,6 +119,7 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | temperature_c | package | gauge | °C | temperature |
 | ceiling_hz, e_ceiling_hz | package | gauge | Hz | highest clock of P and E cores now |
 | turbo_disabled | package | gauge | 1 | 1: firmware has switched turbo off |
+| pstate_limit | package | gauge | 1 | fastest P-state that firmware allows now (AMD) |
 | tdp_base_hz | package | gauge | Hz | base clock of the config-TDP level in use |
 | hsmp_limits | package | flags | 1 | sources of the clock limit (AMD) |
 | hsmp_prochot | package | gauge | 1 | 1: PROCHOT is asserted (AMD) |

@@ -31,11 +31,12 @@ CPU = [
 CORE = [counted.flags("core_thermal", STATUS), counted.seconds("core_throttled_s")]
 PACKAGE = [
     counted.flags("limit_reasons", PARTS, bits=10), counted.flags("package_thermal", STATUS),
+    counted.flags("plr_reasons", ["POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"]),
     counted.flags("hsmp_limits", [], bits=4), Counter("energy_j", "energy", "J", "made"),
     *(counted.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
     *(counted.seconds(key) for key in ("package_throttled_s", "power_throttled_s")),
     *(counted.seconds(f"package_{what}") for what in ("throttles", "power_limits")),
-    counted.gauge("hsmp_prochot"), *PCU,
+    counted.gauge("hsmp_prochot"), counted.gauge("pstate_limit"), *PCU,
 ]  # fmt: skip
 
 
@@ -91,6 +92,10 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("vr", "measured", PCU_1 | {"pcu_vr": 2e8}),
     ("policy", "measured", PCU_1 | {"pcu_os": 2e8}),
     ("prochot", "measured", {"hsmp_prochot": 1.0}),
+    ("power-pl2", "measured",
+     {"plr_reasons": {"polls": 100.0, "POWER_PKG_PL2_PCS": 1, "POWER": 1}}),
+    ("vr", "measured", {"plr_reasons": {"polls": 100.0, "PLATFORM_HOT_VR": 1}}),
+    ("power-pl1", "inferred", {"plr_reasons": {"polls": 100.0, "POWER": 1}}),
     ("power-pl1", "inferred", AT_PL1),
     ("power-pl2", "inferred", AT_PL1 | {"energy_j": 179.0}),
     ("power-pl1", "inferred", {"package_thermal": polled(power_limit=9)}),
@@ -115,6 +120,7 @@ def test_each_cause_by_what_is_counted(cause: str, confidence: str, moved: Any) 
     PCU_1 | {"pcu_thermal": 0.5e8, "pcu_power": 0.9e8},
     {"limit_reasons": polled(bit_2=10, max_turbo_limit=10)},
     {"package_thermal": polled(thermal=0.5)},
+    {"plr_reasons": {"polls": 100.0, "FREQUENCY": 1}},
     AT_PL1 | {"energy_j": 147.0},
     {"hwp_max": 35.0, "hwp_highest": 35.0, "hwp_epp": 127.0} | NONE,
     {"stat_steal_s": 0.3},
@@ -248,3 +254,10 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
     assert evidence(Case(Facts(tally, sums[0]), None, False), "unknown") == {
         "limit_reasons": Polled((), 0)
     }
+
+
+def test_the_p_state_limit_of_amd_is_evidence_and_no_cause() -> None:
+    found = case(pstate_limit=1.0)
+    assert verdict(found) == ("unknown", "unknown")
+    assert evidence(found, "unknown")["pstate_limit"] == 1.0
+    assert "pstate_limit" not in evidence(case(pstate_limit=0.0), "unknown")

@@ -42,6 +42,11 @@ THRESHOLDS = {6, 8}
 CORE_ONLY = {12, 14}
 """Status bits that the package's register lacks."""
 
+PSTATE_LIMIT = 0xC0010061
+"""AMD: P-state current limit, from family 10h on."""
+TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids"}
+"""Models whose limit reasons are in no MSR."""
+
 Found = list[Reading | Absent]
 
 
@@ -63,6 +68,7 @@ def of_package(kind: Kind, device: Registers) -> Found:
         *_power(kind.uarch, device),
         *_turbo_disabled(kind.uarch),
         *_configured_base(kind.uarch, device),
+        *_pstate_limit(kind.uarch),
     ]
 
 
@@ -127,10 +133,20 @@ def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Found:
 
 
 def _limit_reasons(uarch: Uarch) -> Found:
+    if uarch.limits is None and uarch.name in TPMI:
+        why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
+        return [Absent("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.parts))
     return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
+
+
+def _pstate_limit(uarch: Uarch) -> Found:
+    """How far AMD's firmware holds the clock down, not why: 0 is the fastest P-state."""
+    if uarch.vendor == INTEL or not uarch.events:
+        return []
+    return [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
 
 
 def _temperature(uarch: Uarch, device: Registers) -> Found:

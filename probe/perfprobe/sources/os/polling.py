@@ -8,6 +8,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.native import frame_layout
 from perfprobe.sources.os.hsmp import Hsmp
+from perfprobe.sources.os.limit_status import LimitStatus
 from perfprobe.sources.os.machine_counts import Machine
 from perfprobe.sources.os.polled import Polled
 from perfprobe.sources.os.powercap import Powercap
@@ -21,6 +22,7 @@ class Polling:
             Machine(root, len(rows)),
             Powercap(root, rows, served),
             Hsmp(root, rows),
+            LimitStatus(root, rows),
         ]
         self._sent = [each for each in self._polled if each.block.counters]
 

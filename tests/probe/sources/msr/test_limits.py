@@ -17,8 +17,10 @@ from read_rows import whole
 from waiting import whenever_due
 
 from perfprobe import wire
+from perfprobe.cpu import model
 from perfprobe.native.sampler import Flags
-from perfprobe.sources.msr import parts
+from perfprobe.sources.msr import limits, parts
+from perfprobe.sources.msr.parts import Absent, Reading
 from perfprobe.sources.msr.source import Msr, open_msr
 from perfprobe.wire import Counter, Frame, Hello, Turbo
 
@@ -390,3 +392,19 @@ def test_tables_of_other_models(
     table = table_of(hello)
     ends = [(step.cores, step.hz) for step in (table.steps[0], table.steps[-1])]
     assert ends == [first, last]
+
+
+def test_amd_tells_how_far_the_clock_is_held_down() -> None:
+    """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
+    (found,) = limits._pstate_limit(model.find("AuthenticAMD", 0x19, 0x01, 1))
+    assert isinstance(found, Reading)
+    assert (found.counter.key, found.register) == ("pstate_limit", 0xC0010061)
+    assert found.counter.origin.endswith("bits 2:0")
+    assert limits._pstate_limit(model.find("GenuineIntel", 6, 0x55, 4)) == []
+
+
+@pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
+def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
+    (absent,) = limits._limit_reasons(model.find("GenuineIntel", 6, number, 1))
+    assert isinstance(absent, Absent)
+    assert "TPMI" in absent.why
