@@ -67,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, what not, why")
     doctor.set_defaults(verb=_doctor)
 
+    events = verbs.add_parser("events", parents=[root], help="what stream --events can count here")
+    events.add_argument("--word", metavar="WORD", help="only names or words with this")
+    events.set_defaults(verb=_events)
+
     timers = verbs.add_parser("timers", help="what it costs to ask for the time, and how fine")
     timers.add_argument("--cpu", type=int, metavar="N", help="where (default: where it is)")
     timers.set_defaults(verb=_timers)
@@ -81,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     selftest.add_argument("--source", default="auto", metavar="NAME")
     selftest.set_defaults(verb=_selftest)
 
-    for answers in (topology, doctor, timers, ramp, selftest):
+    for answers in (topology, doctor, events, timers, ramp, selftest):
         answers.add_argument("--json", action="store_true", help="the default, and the only form")
 
     truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
@@ -253,6 +257,13 @@ def _doctor(options: argparse.Namespace) -> int:
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     _print(answer)
+    return 0
+
+
+def _events(options: argparse.Namespace) -> int:
+    from perfprobe.instruments import event_list
+
+    _print(event_list.answer(options.sysroot, options.word))
     return 0
 
 

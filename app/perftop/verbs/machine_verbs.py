@@ -48,6 +48,7 @@ def add(verbs: Any, machine: argparse.ArgumentParser) -> None:
         look = verbs.add_parser(name, parents=[machine], help=text)
         look.set_defaults(verb=verb)
         look.add_argument("--json", action="store_true", help="as one JSON object")
+    _add_events(verbs, machine)
     _add_timers(verbs)
     _add_ramp(verbs)
     _add_selftest(verbs)
@@ -75,6 +76,13 @@ def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
     add_machine(instrument)
     instrument.set_defaults(sysroot=None)
     return instrument
+
+
+def _add_events(verbs: Any, machine: argparse.ArgumentParser) -> None:
+    events = verbs.add_parser("events", parents=[machine], help="what -e can count here")
+    events.add_argument("word", nargs="?", metavar="WORD", help="only names or words with this")
+    events.add_argument("--json", action="store_true", help="as one JSON object")
+    events.set_defaults(verb=_events)
 
 
 def _add_timers(verbs: Any) -> None:
@@ -135,6 +143,13 @@ def _doctor(options: argparse.Namespace) -> int:
     where = "" if options.host is None else f" --host {options.host}"
     where += "" if options.remote is None else f" --remote {options.remote}"
     return _drawn(options, "doctor", functools.partial(doctor.draw, where=where))
+
+
+def _events(options: argparse.Namespace) -> int:
+    from perftop.verbs import events
+
+    word = () if options.word is None else (f"--word={options.word}",)
+    return _drawn(options, "events", events.draw, *word)
 
 
 def _timers(options: argparse.Namespace) -> int:

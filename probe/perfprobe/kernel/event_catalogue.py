@@ -168,7 +168,7 @@ class Catalogue:
             code = None if name is None else perf_pmus.code(pmu, name)
             if name is not None and code is not None:
                 found[pmu.name] = _event(asked, pmu, code)
-                unit, scale = _measure(pmu, name)
+                unit, scale = measure(pmu, name)
         if not found:
             raise ValueError(self._unknown(asked))
         return Chosen(asked, word, unit, scale, found)
@@ -185,7 +185,7 @@ class Catalogue:
             code = event_terms.code(pmu.path, self._terms(pmu, asked.terms))
         except TermError as error:
             raise ValueError(f"-e {asked.name}: {error}") from None
-        unit, scale = _measure(pmu, asked.terms) if core else ("1", 1.0)
+        unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
         event = _event(asked, pmu, code, core=core)
         where = pmu.name if core else None
         return Chosen(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
@@ -232,7 +232,7 @@ def pmus(root: Path) -> list[str]:
         return []
 
 
-def _measure(pmu: Pmu, name: str) -> tuple[str, float]:
+def measure(pmu: Pmu, name: str) -> tuple[str, float]:
     """Unit and scale of an event that the PMU lists."""
     unit = perf_pmus.unit(pmu, name)
     return (EVENTS if unit == "1" else unit), perf_pmus.scale(pmu, name)

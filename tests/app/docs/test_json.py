@@ -152,7 +152,7 @@ def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     assert check("fleet", lines) == {"machine"}
 
 
-@pytest.mark.parametrize("verb", ["topology", "doctor"])
+@pytest.mark.parametrize("verb", ["topology", "doctor", "events"])
 def test_looks_at_this_machine(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(verb, printed([verb, "--json"], capsys)) == {verb}
 
