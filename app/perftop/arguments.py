@@ -83,6 +83,14 @@ def place(text: str) -> int | str:
     return text if ":" in text else span_ns(text)
 
 
+def label(text: str) -> tuple[str, str]:
+    """Name and value of a label. Names are such as other programs take."""
+    match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,39})=(.{1,200})", text)
+    if match is None or not match[2].isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is no label such as run=17")
+    return match[1], match[2]
+
+
 def size_bytes(text: str) -> int:
     """A size such as `500M`, in bytes."""
     match = re.fullmatch(r"([0-9]{1,6})([kMGT])B?", text)

@@ -35,6 +35,7 @@ from perftop.arguments import (
     following,
     held,
     interval_ns,
+    label,
     place,
     repeats,
     size_bytes,
@@ -49,6 +50,7 @@ from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
     from perftop.process.command_window import Start
+    from perftop.process.identity import Identity
     from perftop.process.job import Job
 
 LIVE_INTERVAL_NS = 500_000_000
@@ -216,6 +218,7 @@ def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="write to this file; - is stdout"
     )
     stat.add_argument("--force", action="store_true", help="replace a file that is there")
+    _add_label(stat)
     _add_attach(stat)
     stat.set_defaults(verb=_stat, runs=True, several=True)
 
@@ -253,6 +256,7 @@ def _add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
     )
     record.add_argument("--force", action="store_true", help="replace a file that is there")
     record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    _add_label(record)
     _add_attach(record)
     record.set_defaults(verb=_record, runs=True, several=True)
 
@@ -337,7 +341,7 @@ def _add_export(verbs: Any) -> None:
     )
     export.add_argument(
         "--every", type=span_ns, metavar="TIME",
-        help="time that a line covers (default: 1s, or a sample where samples are longer)",
+        help="time that a line covers (default: -i of the recording, else 1s)",
     )  # fmt: skip
     export.set_defaults(verb=_export)
 
@@ -435,6 +439,19 @@ def _watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
     _add_interval(options)
     stream_options.add(options, span_ns)
     return options
+
+
+def _add_label(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--label", action="append", type=label, metavar="KEY=VALUE",
+        help="what this run is called, in all that is made of it; may be repeated",
+    )  # fmt: skip
+
+
+def _identity(options: argparse.Namespace) -> Identity:
+    from perftop.process.identity import Identity
+
+    return Identity(dict(options.label or ()), options.command or (), options.interval)
 
 
 def _add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
@@ -582,7 +599,10 @@ def _stat(options: argparse.Namespace) -> int:
 
         def one(job: Job) -> stat.Options:
             argv = _stream(options, sample_ns, sample_ns, job)
-            return stat.Options(argv, interval_ns, sample_ns, json=True, job=job, intervals=False)
+            return stat.Options(
+                argv, interval_ns, sample_ns, json=True, job=job, intervals=False,
+                identity=_identity(options),
+            )  # fmt: skip
 
         return repeat.run(
             repeat.Plan(
@@ -597,7 +617,7 @@ def _stat(options: argparse.Namespace) -> int:
         each = _machines(options, sample_ns, batch_ns, job)
         from perftop.verbs import stat
 
-        start = _shared(job, each)
+        start, identity = _shared(job, each), _identity(options)
         return stat.run(
             [
                 stat.Options(
@@ -615,6 +635,7 @@ def _stat(options: argparse.Namespace) -> int:
                     name=name,
                     metrics=options.metrics and options.metrics.split(","),
                     brief=options.brief,
+                    identity=identity,
                 )
                 for name, argv in each
             ]
@@ -694,7 +715,16 @@ def _record(options: argparse.Namespace) -> int:
         paths = [options.output] if one else several.paths(options.output, options.hosts)
         wanted = [
             record.Options(
-                argv, path, sample_ns, options.duration, options.force, job, start, name, box
+                argv,
+                path,
+                sample_ns,
+                options.duration,
+                options.force,
+                job,
+                start,
+                name,
+                box,
+                _identity(options),
             )
             for (name, argv), path in zip(each, paths, strict=True)
         ]

@@ -13,6 +13,7 @@ from taped import written
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
+from perftop.output.export.csv_table import ALL_THERE
 from perftop.verbs.export import Options, run
 
 SAMPLE_NS = 100_000_000
@@ -69,7 +70,14 @@ def export(path: Path, form: str = "csv", status: int = 0, **options: object) ->
 
 
 def rows(data: bytes) -> list[Row]:
-    return list(csv.DictReader(io.StringIO(data.decode())))
+    """Rows of CSV, each with its reasons: they are written where they change."""
+    found = list(csv.DictReader(io.StringIO(data.decode())))
+    last: dict[str, str] = {}
+    for row in found:
+        told = row["why"] or last.get(row["cpu"], "")
+        last[row["cpu"]] = told
+        row["why"] = "" if told == ALL_THERE else told
+    return found
 
 
 def golden(name: str, found: bytes) -> bytes:

@@ -56,6 +56,9 @@ def hello_line(session: Session) -> Line:
         "kernel": hello.kernel,
         "virtualisation": hello.virtualisation,
         "sample_s": hello.sample_ns / 1e9,
+        "start": session.unix(hello.raw_ns),
+        "labels": hello.labels,
+        "command": hello.command,
     }
 
 

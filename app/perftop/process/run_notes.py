@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perfprobe import wire
 from perftop.process.command_window import Bracket
@@ -26,7 +26,7 @@ class RunNotes:
         job, bracket = self._job, self._bracket
         if job.start_ns > 0 and not self._begun:
             self._begun = True
-            data = {"pid": job.pid, "argv": _spoken(job.argv)}
+            data = {"pid": job.pid, "argv": spoken(job.argv)}
             self._start_ns = job.start_ns if bracket.ours else now_ns
             yield wire.Note("run-start", self._start_ns, "recorder", data)
         if over and self._begun and not self._over and (run := bracket.run) is not None:
@@ -36,7 +36,7 @@ class RunNotes:
             yield wire.Note("run-end", at_ns, "recorder", _ended(run, bracket))
 
 
-def _spoken(argv: list[str]) -> list[str]:
+def spoken(argv: Sequence[str]) -> list[str]:
     """The command line as valid text, cut to MOST_ARGV characters."""
     words: list[str] = []
     left = MOST_ARGV

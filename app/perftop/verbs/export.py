@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Self, TextIO
 
+from perfprobe import wire
 from perftop.base import new_file
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
 from perftop.base.times import duration
@@ -56,7 +57,7 @@ def run(options: Options) -> int:
     if options.form == "parquet":
         pyarrow()
     with opened(options.source) as source:
-        every_ns = _every_ns(options.every_ns, source.hello.sample_ns)
+        every_ns = _every_ns(options.every_ns, source.hello)
         session = Session(source.hello)
         cpus = None if options.cpus is None else selected(session, options.cpus)
         if cpus is not None:
@@ -99,11 +100,13 @@ def _convert(source: Source, conversion: Conversion, out: BinaryIO) -> None:
     out.flush()
 
 
-def _every_ns(asked_ns: int | None, sample_ns: int) -> int:
-    """Length of the interval that a line covers, in ns: a whole number of samples. Raises Failed
-    if the one asked for is not."""
+def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
+    """Length of the interval that a line covers, in ns: a whole number of samples. By default that
+    of the recording. Raises Failed if the one asked for is no such number."""
+    sample_ns = hello.sample_ns
     if asked_ns is None:
-        return -(-EVERY_NS // sample_ns) * sample_ns
+        length_ns = hello.interval_ns or EVERY_NS
+        return -(-max(length_ns, sample_ns) // sample_ns) * sample_ns
     steps = asked_ns / sample_ns
     if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:
         sample = duration(sample_ns / 1e9)

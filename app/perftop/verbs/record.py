@@ -19,6 +19,7 @@ from perftop.base.text import in_ascii, meant, utf8
 from perftop.output.live_measurement import Beside
 from perftop.output.sentences import CAUSES
 from perftop.process.command_window import Bracket, Start
+from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.process.run_notes import RunNotes
@@ -64,6 +65,7 @@ class Options:
     """The machine, to be told with what is said of it; None: there is one only."""
     box: Box | None = None
     """None: all is recorded, into one file."""
+    identity: Identity = UNNAMED
 
 
 class Record:
@@ -162,6 +164,7 @@ class Record:
 
     def _started(self, hello: wire.Hello) -> Tape | Ring:
         options, box = self._options, self._options.box
+        hello = options.identity.on(hello)
         if box is None:
             return Tape(options.path, hello, force=options.force)
         if box.kinds:

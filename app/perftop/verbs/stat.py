@@ -24,6 +24,7 @@ from perftop.output.export.json_lines import only
 from perftop.output.live_measurement import Measurement
 from perftop.output.stat_table import SCREENFUL, StatTable
 from perftop.process.command_window import Bracket, Start
+from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
@@ -57,6 +58,7 @@ class Options:
     """Which numbers, by key or by column of an export; None: the usual ones."""
     brief: bool = False
     """Only the machine, a line an interval."""
+    identity: Identity = UNNAMED
 
 
 class Stat:
@@ -128,7 +130,7 @@ class Stat:
         self._print(lines + end)
 
     def _begin(self, hello: wire.Hello) -> None:
-        self._session = Session(hello)
+        self._session = Session(self._options.identity.on(hello))
         self._measures = with_events(self._session, self._measures, self._options.metrics)
         self._measurement.early(hello)
         if self._options.job is not None:

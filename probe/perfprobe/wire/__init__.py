@@ -34,6 +34,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | selected? | the CPUs that the user asked for; null: all |
 | identity?, virtualisation?, boot_id? | which CPU, which hypervisor (null: none), which boot |
 | watch? | the job that is watched: a PID or a name |
+| labels?, command?, interval_ns? | of the run: names, its command, what a line is to cover |
 | settings? | how the system is set when it begins: a map of names to text, such as governor |
 
 | topology row | value |

@@ -149,6 +149,12 @@ class Hello:
     turbo: list[Turbo] = field(default_factory=list)
     watch: str | None = None
     """The job the user wants watched: a PID or a name."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """What the user calls this run."""
+    command: list[str] = field(default_factory=list)
+    """The command that the run is around; empty: none."""
+    interval_ns: int | None = None
+    """What the user wants a line of a report to cover."""
     settings: dict[str, str] = field(default_factory=dict)
     """How the system is set, by name, in words of its kernel."""
 

@@ -86,7 +86,7 @@ def test_metrics_by_key_or_by_column(path: Path) -> None:
     assert list(first) == [
         "time_unix_s", "elapsed_s", "package", "core", "cpu", "online", "util_ratio", "ipc",
         *states, "cycles_count", "lost_frames_total", "late_frames_total", "suspect_counters",
-        "suspect", "why",
+        "host", "suspect", "why",
     ]  # fmt: skip
     with pytest.raises(Failed, match="no 'busy'; there is busy_hz") as refused:
         export(path, metrics=["busy"])

@@ -13,16 +13,21 @@ from perftop.output.export.table import ExportTable
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
+ALL_THERE = "-"
+"""Stands in `why` where no value is missing any more."""
 _TRUTHS = {True: "true", False: "false"}
 
 
 class Delimited(Form):
-    """A heading, then a row for each CPU and interval. Unknown values are empty."""
+    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` stands in
+    the first row of a CPU, and again where it has changed: else it would be most of the bytes."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._out, self._table = out, ExportTable(session, measures)
         self._truths = [i for i, f in enumerate(self._table.fields) if f.kind == "truth"]
         self._texts = [i for i, f in enumerate(self._table.fields) if f.kind == "text"]
+        self._why = next(i for i, f in enumerate(self._table.fields) if f.name == "why")
+        self._told: list[object] = []
         self._write([[field.name for field in self._table.fields]])
 
     def interval(self, interval: Interval) -> None:
@@ -31,9 +36,19 @@ class Delimited(Form):
             columns[i] = [_TRUTHS[bool(value)] for value in columns[i]]
         for i in self._texts:
             columns[i] = [value and escaped(str(value)) for value in columns[i]]
+        whys = list(columns[self._why])
+        if len(self._told) == len(whys):
+            pairs = zip(whys, self._told, strict=True)
+            columns[self._why] = [_changed(now, before) for now, before in pairs]
+        self._told = whys
         self._write(list(zip(*columns, strict=True)))
 
     def _write(self, rows: Sequence[Sequence[object]]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         self._out.write(text.getvalue().encode())
+
+
+def _changed(now: object, before: object) -> object:
+    """The reasons, if they are others than before."""
+    return "" if now == before else now or ALL_THERE

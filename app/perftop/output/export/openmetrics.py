@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -66,7 +67,8 @@ class OpenMetrics(Form):
     def finish(self) -> None:
         self._info()
         cpus = [labels(**_of_cpu(self._session, row)) for row in self._session.shown]
-        places = {"machine": [""], "cpu": cpus, "core": self._core_labels()}
+        machine = labels(host=self._session.hello.host)
+        places = {"machine": [machine], "cpu": cpus, "core": self._core_labels()}
         with self._waiting:
             for i, field in enumerate(self._fields):
                 self._family(i, field, places[field.scope])
@@ -105,6 +107,8 @@ class OpenMetrics(Form):
         told = labels(
             version=hello.perftop, host=hello.host, source=hello.source,
             model=hello.identity.name, kernel=hello.kernel,
+            start=f"{self._session.unix(hello.raw_ns):.3f}", command=shlex.join(hello.command),
+            **{f"label_{name}": value for name, value in hello.labels.items()},
         )  # fmt: skip
         heading = Heading("perftop", "info", "What was recorded, and by what.")
         self._text(heading.openmetrics)
@@ -129,7 +133,8 @@ class OpenMetrics(Form):
 
 def _of_cpu(session: Session, row: int) -> dict[str, object]:
     place = session.topology[row]
-    found = {"cpu": place.cpu, "core": place.core, "package": place.package}
+    host = session.hello.host
+    found = {"host": host, "cpu": place.cpu, "core": place.core, "package": place.package}
     return {key: value for key, value in found.items() if value is not None}
 
 

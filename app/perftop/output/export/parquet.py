@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +40,8 @@ class Parquet(Form):
             [
                 (field.name, getattr(self._arrow, types.get(field.kind, "int64"))())
                 for field in self._table.fields
-            ]
+            ],
+            metadata=_metadata(session),
         )
         self._writer = self._arrow.parquet.ParquetWriter(out, self._schema, compression="zstd")
         self._batches: list[Any] = []
@@ -63,3 +66,14 @@ class Parquet(Form):
         if self._batches:
             self._writer.write_table(self._arrow.Table.from_batches(self._batches, self._schema))
         self._batches, self._rows = [], 0
+
+
+def _metadata(session: Session) -> dict[str, str]:
+    """What was recorded, as keys of the file's schema."""
+    hello = session.hello
+    return {
+        "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
+        "model": hello.identity.name, "kernel": hello.kernel, "source": hello.source,
+        "perftop": hello.perftop, "command": shlex.join(hello.command),
+        "labels": json.dumps(hello.labels),
+    }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, PLACES, TIME, Field
+from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, PLACES, TIME, Field, Values
 from perftop.output.export.interval_rows import Look
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
@@ -18,6 +18,7 @@ class ExportTable:
         self._session, self._reasons = session, Reasons(session)
         self.fields = (
             TIME, ELAPSED, *PLACES, ONLINE, *measures, *BELIEF,
+            *_named(session),
             Field("suspect", "Why samples were left out.", _suspect, "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._told(), "why", "text"),
         )  # fmt: skip
@@ -38,12 +39,24 @@ class ExportTable:
         return values
 
     def _told(self) -> list[object]:
-        """Reasons for missing values by CPU, each after the names that share it. This must be the
-        last column, because the others fill `_missing`."""
+        """Reasons for missing values by CPU, each after the names that share it. This column must
+        stand behind those that fill `_missing`."""
         return [
             "; ".join(f"{','.join(names)}={reason}" for reason, names in found.items())
             for found in self._missing
         ]
+
+
+def _named(session: Session) -> list[Field]:
+    """Whose row it is, so that tables of several machines and runs can be put together."""
+    hello = session.hello
+    told = {"host": hello.host, **{f"label_{key}": text for key, text in hello.labels.items()}}
+    return [Field(name, f"The {name.replace('_', ' ')}.", _always(text), name, "text")
+            for name, text in told.items()]  # fmt: skip
+
+
+def _always(text: str) -> Values:
+    return lambda look: [text] * len(look.rows)
 
 
 def _suspect(look: Look) -> list[object]:

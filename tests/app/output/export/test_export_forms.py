@@ -4,6 +4,7 @@ prints, and against readers that others have written."""
 from __future__ import annotations
 
 import asyncio
+import csv
 import io
 import json
 import math
@@ -25,6 +26,7 @@ from taped import written
 
 from perfprobe import wire
 from perftop.output.export.recorded_command import Command
+from perftop.process.identity import Identity
 from perftop.session.session import Session
 from perftop.verbs import stat
 
@@ -216,7 +218,9 @@ def test_what_is_doubted_late_and_lost_stands_in_all_formats(tmp_path: Path) -> 
     table = parquet.read_table(path.with_name("exported")).to_pylist()
     assert [tuple(str(row[name]) for name in names) for row in table] == wanted
     series = _series(export(path, "openmetrics", metrics=["util"]))
-    late, lost = (series[f"perftop_{key}_frames_total"][()] for key in ("late", "lost"))
+    late, lost = (
+        series[f"perftop_{key}_frames_total"][(("host", "h"),)] for key in ("late", "lost")
+    )
     assert ([s.value for s in late], [s.value for s in lost]) == ([2, 4], [1, 2])
     by_cpu = {dict(key)["cpu"]: v for key, v in series["perftop_suspect_counters"].items()}
     assert {cpu: [s.value for s in v] for cpu, v in by_cpu.items()} == {"0": [0, 0], "1": [2, 0]}
@@ -310,6 +314,53 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def test_empty_columns_keep_their_type(tmp_path: Path) -> None:
+    path = record(tmp_path / "recording", _made())
+    export(path, "parquet")
+    types = {
+        field.name: str(field.type) for field in parquet.read_schema(path.with_name("exported"))
+    }
+    empty = {name for name, text in rows(export(path))[0].items() if text == ""}
+    assert {"busy_hz", "smi_count", "smt_method", "cycles_count"} <= empty | {"smt_method"}
+    assert types["busy_hz"] == "double"
+    assert types["smi_count"] == types["cycles_count"] == "int64"
+    assert types["smt_method"] == types["suspect"] == "string"
+
+
+# --- whose it is
+
+
+def test_every_form_tells_host_labels_command_and_start(tmp_path: Path) -> None:
+    greeting, *frames = _made()
+    assert isinstance(greeting, wire.Hello)
+    named = Identity({"run": "17", "who": "a b"}, ["make", "-j 2"], 500_000_000).on(greeting)
+    path = record(tmp_path / "recording", [named, *frames])
+    start = named.wall_ns / 1e9
+    told = json.loads(export(path, "jsonl").splitlines()[0])
+    assert told["labels"] == {"run": "17", "who": "a b"}
+    assert (told["command"], told["start"]) == (["make", "-j 2"], start)
+    (row, *_) = found = rows(export(path))
+    assert (row["host"], row["label_run"], row["label_who"]) == ("h", "17", "a b")
+    spans = [round(float(row["elapsed_s"]), 6) for row in found[::2]]
+    assert spans[:2] == [0.5, 0.5], "what was asked for when it was recorded"
+    export(path, "parquet")
+    known = parquet.read_schema(path.with_name("exported")).metadata
+    assert (known[b"host"], known[b"command"]) == (b"h", b"make '-j 2'")
+    assert json.loads(known[b"labels"]) == told["labels"]
+    assert known[b"start_unix_s"] == f"{start:.3f}".encode()
+    series = _series(export(path, "openmetrics"))
+    (info,) = series["perftop_info"]
+    assert {("host", "h"), ("label_run", "17"), ("command", "make '-j 2'")} <= {*info}
+    assert all(("host", "h") in key for keys in series.values() for key in keys)
+
+
+def test_reasons_are_not_most_of_the_bytes_of_csv(recording: Path) -> None:
+    table = export(recording)
+    whys = [line["why"] for line in csv.DictReader(io.StringIO(table.decode()))]
+    assert sum(map(len, whys)) < len(table) / 3
+    assert sum(map(len, whys)) < sum(len(row["why"]) for row in rows(table)) / 3
+
+
 # --- OpenMetrics
 
 
@@ -337,11 +388,11 @@ def test_openmetrics_says_what_json_lines_say(recording: Path) -> None:
     series = _series(export(recording, "openmetrics"))
     lines = [json.loads(line) for line in export(recording, "jsonl").splitlines()]
     intervals = [line for line in lines if line["type"] == "interval"]
-    place = {"core": "1", "cpu": "3", "package": "0"}
+    place = {"core": "1", "cpu": "3", "package": "0", "host": "sim"}
     util = series["perftop_util_ratio"][tuple(sorted(place.items()))]
     wanted = [(i["time"], i["cpus"][3]["util"]) for i in intervals]
     assert [(_unix(s), s.value) for s in util] == [w for w in wanted if w[1] is not None]
-    power = series["perftop_machine_power_watts"][()]
+    power = series["perftop_machine_power_watts"][(("host", "sim"),)]
     assert [s.value for s in power] == [i["machine"]["power_w"] for i in intervals]
     cycles = series["perftop_cycles_total"][tuple(sorted(place.items()))]
     moved = [i["cpus"][3]["counts"]["cycles"] for i in intervals]
