@@ -166,6 +166,16 @@ def test_a_ratio_of_sums_weighs_its_parts() -> None:
     assert found.error < 0.001
 
 
+def test_what_is_left_of_likeness_makes_the_error_larger() -> None:
+    """Sixteen blocks of which each two are alike, and opposite to the next two: the correlation of
+    neighbours is 0 over all, 1/16 less than of noise in the mean, so that 14.1 count."""
+    parts = [1.0, 1.0, -1.0, -1.0] * 8
+    found = statistics.estimate_of_course(parts, [1.0] * 32)
+    r = 1 / 32 + 1 / 32
+    assert found.count == pytest.approx(32 * (1 - r) / (1 + r))
+    assert found.error == pytest.approx(math.sqrt(32 / 31 / found.count))
+
+
 def test_what_drifts_has_no_interval() -> None:
     found = statistics.estimate_of_course([float(i) for i in range(400)], [1.0] * 400)
     assert found.mean == pytest.approx(199.5)

@@ -176,13 +176,16 @@ def test_kinds_of_files_are_compared_by_what_they_share(
 ) -> None:
     """A recording against its own summary: every rate agrees, and there is one run of each. What
     grows with time is no number of either, as somebody just looked."""
-    path = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
+    path = exported.record(tmp_path / "whole", exported.messages(DROP, 11))
     assert cli.main(["summary", str(path), "--json"]) == 0
     summary = tmp_path / "summary.json"
     summary.write_text(capsys.readouterr().out)
     assert compared(path, summary, "--json") == 0
     (numbers,) = phases(capsys).values()
     assert {"busy_hz", "ipc", "util", "both", "power_w"} <= numbers.keys()
+    below = numbers.pop("below_ceiling")
+    assert below["a"] == pytest.approx(3 / 11, abs=0.04), "of 11 s the drop has the last 3"
+    assert below["difference"] == pytest.approx(0, abs=0.01)
     assert not {"length_s", "energy_j", "instructions"} & numbers.keys()
     assert {row["verdict"] for row in numbers.values()} == {"1 run"}
     assert all(row["difference"] == pytest.approx(0, abs=1e-6 * abs(row["a"]))

@@ -72,6 +72,24 @@ def test_a_limit_that_no_episode_names_explains_nothing() -> None:
     assert any("power limit PL1" in left for left in not_told([found]))
 
 
+def test_a_cause_that_took_little_or_from_the_other_side_explains_nothing() -> None:
+    draw = random.Random(12)
+    state = {"power_limit_w": 205.0}
+    little = compared(side(draw), side(draw, clock=0.78, state=state, lost=0.004))
+    other = compared(side(draw, lost=0.22), side(draw, clock=0.78, state=state))
+    for found in (little, other):
+        assert all(row.cause is None for row in found.rows if row.number.key == "busy_hz")
+        clock = [key for one in found.differing for key in one.explains if key == "busy_hz"]
+        assert not clock, "the clock is lower in B"
+
+
+def test_a_state_explains_no_number_that_is_within_the_noise() -> None:
+    draw = random.Random(13)
+    b = side(draw, state={"power_limit_w": 205.0}, lost=0.02, noise=0.3)
+    (state,) = compared(side(draw, noise=0.3), b).differing
+    assert "busy_hz" not in state.explains
+
+
 def test_two_states_that_one_cause_can_be_behind_are_not_told_apart() -> None:
     causes = [{"kind": "turbo-drop", "cause": "policy", "lost_ratio": 0.22}]
     draw = random.Random(3)

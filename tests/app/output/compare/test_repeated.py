@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from summaries import line
 
+from perftop.output.compare.numbers import numbers
 from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
 
 TIMES = [42.06, 41.02, 40.97, 41.05, 40.90]
@@ -42,6 +43,21 @@ def test_what_is_too_small_or_common_to_all_explains_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
     common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
     assert [one.why for found in (small, common) for one in found.apart] == ["", ""]
+
+
+def test_a_faster_run_has_not_waited_and_a_wait_is_told_once() -> None:
+    faster = runs(line(39.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
+    assert [one.why for one in faster.apart] == [""]
+    behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
+    waits = runs(line(TIMES[0], job={"waited_s": 1.2}, causes=behind), *map(line, TIMES[1:]))
+    assert [one.why for one in waits.apart] == ["waited 1.20 s for a CPU"]
+
+
+def test_cpus_of_others_are_those_that_the_command_did_not_use() -> None:
+    """Half of four CPUs for 10.1 s, of which the command used 12 s."""
+    busy = line(10.0, run={"user_s": 10.0, "sys_s": 2.0}, cpus=[{}] * 4)
+    busy["machine"]["util"] = {"mean": 0.5}
+    assert numbers(busy)["others_cpus"] == pytest.approx(2 - 12 / 10.1)
 
 
 def test_both_means_are_told_and_no_run_is_left_out() -> None:
