@@ -225,7 +225,7 @@ def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_recordings_of_one_noisy_load_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(noisy(tmp_path, 20, range(1, 4)), capsys) == []
+    assert called(noisy(tmp_path, 12, range(1, 4)), capsys) == []
 
 
 @pytest.mark.nightly
