@@ -385,7 +385,7 @@ def test_a_method_can_be_forced(method: str, expected: str) -> None:
         (["stat", "-i", "100us"], 2, "less than 1 ms"),
         (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
         (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
-        (["stats"], 2, "there are live, replay, demo, attach, stat, "),
+        (["stats"], 2, "there is no verb 'stats'; did you mean stat?"),
         (["topology", "--jsno"], 2, "not understood: --jsno"),
         (["record", "-o", "-"], 2, "a recording is a file"),
     ],

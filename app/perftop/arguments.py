@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -166,8 +167,11 @@ def check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
     verb = arguments[0]
     if verb.startswith("-") or verb in verbs:
         return
-    text = f"there is no verb {verb!r}; there are {', '.join(verbs)}"
-    text += meant(verb, verbs) or f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
+    text = f"there is no verb {verb!r}"
+    near = "" if shutil.which(verb) else meant(verb, verbs)
+    text += near or f"; there are {', '.join(verbs)}"
+    if not near:
+        text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
     raise Failed(text, USAGE)
 
 
@@ -179,7 +183,9 @@ def check_rest(verb: str, left: list[str], verbs: Mapping[str, argparse.Argument
     text = f"not understood: {shlex.join(left)}; `perftop {verb} --help` tells what is"
     if left[0].startswith("--") and verb in verbs:
         text += meant(left[0], re.findall(r"--[a-z-]+", verbs[verb].format_help()))
-    if not left[0].startswith("-") and verb in RUN:
+    if left[0] in verbs:
+        text = f"the verb comes first: perftop {left[0]} [OPTIONS]"
+    elif not left[0].startswith("-") and verb in RUN:
         text += f"; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(left)}"
     raise Failed(text, USAGE)
 

@@ -47,6 +47,11 @@ def read(topic: str) -> Page:
     return Page(topic, first.lines[0], tuple(rest))
 
 
+def names_word(page: Page, word: str) -> bool:
+    text = "\n".join(line for block in page.blocks for line in block.lines).lower()
+    return re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
+
+
 def blocks(text: str) -> Iterator[Block]:
     lines = text.splitlines()
     at = 0

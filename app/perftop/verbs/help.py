@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pydoc
 import shutil
@@ -11,7 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import colours, full_terminal, in_ascii, utf8
+from perftop.base.text import colours, full_terminal, in_ascii, meant, utf8
 from perftop.docs import page, terminal
 
 BEGINNING = """perftop              the screen: what each core does, and what takes its time
@@ -46,10 +45,11 @@ def _topics() -> list[str]:
 
 
 def _unknown(topic: str, verbs: Mapping[str, ArgumentParser]) -> str:
-    known = [*page.topics(), *verbs]
-    near = difflib.get_close_matches(topic, known, 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"there is no page {topic!r}{meant}; there are {', '.join(page.topics())}"
+    text = f"there is no page {topic!r}"
+    if named := [each for each in page.topics() if page.names_word(page.read(each), topic)]:
+        return f"{text}; {', '.join(named)} tell of it" if named[1:] else f"{text}; see {named[0]}"
+    near = meant(topic, [*page.topics(), *verbs])
+    return text + (near or f"; there are {', '.join(page.topics())}")
 
 
 def _paged(text: str) -> None:

@@ -92,3 +92,5 @@ def test_help_lists_pages_and_knows_verbs(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith("usage: perftop stat")
     assert cli.main(["help", "glosary"]) == 2
     assert "did you mean glossary?" in capsys.readouterr().err
+    assert cli.main(["help", "PROCHOT"]) == 2
+    assert "no page 'PROCHOT'; episodes, glossary tell of it" in capsys.readouterr().err

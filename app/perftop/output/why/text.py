@@ -130,6 +130,8 @@ def _works(session: Session, report: Report) -> str:
     if len(known) and any(len(core) > 1 for core in session.cores):
         parts.append(f"both threads of a core {rough(float(known.mean()))}")
     works = "It works" if isfinite(report.sums.lost_ratio) else "It rests"
+    if report.job is not None and works == "It rests":
+        works = "The machine"  # the job rests; others may work
     told = f"{works}: {', '.join(parts)}."
     return told if len(told) <= WIDTH else told.replace(" of a core", "")
 
