@@ -14,6 +14,9 @@ from perftop.draw import theme
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the key of its style."""
+Line = tuple[list[Run], theme.Mood]
+"""A line of the screen; its mood chooses the background."""
+BLANK: Line = ([], "calm")
 
 _GROUNDED = frozenset({"badge", "paused", "lost"})
 """Styles with a background of their own; every `upper/lower` has one too."""

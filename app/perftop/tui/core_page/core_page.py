@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from perftop.base.times import duration
+from perftop.draw import strips
 from perftop.draw.strips import Run
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -17,7 +18,7 @@ from perftop.tui.core_page.charts import Charts, Scales
 from perftop.tui.core_page.layout import Known, Page, page
 from perftop.tui.core_page.lines import above, notes
 from perftop.tui.core_page.values import Track
-from perftop.tui.shared import canvas, time_axis
+from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings, caption
 from perftop.tui.shared.order import arranged
@@ -50,7 +51,7 @@ class CorePage(Canvas):
         self._draw()
         self.paint()
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         return self._lines[y], "calm"
 
     # --- lines

@@ -9,7 +9,7 @@ from textual import events
 from textual.message import Message
 
 from perftop.base.times import when
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.strips import Run, fit
 from perftop.output.episode_costs import told_once
 from perftop.output.sentences import Part, losers
@@ -19,7 +19,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.episodes import lines
 from perftop.tui.panels.below import Below
-from perftop.tui.shared import canvas, episode_style
+from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
 
@@ -195,7 +195,7 @@ class Episodes(Cursor):
         spread = len(self._starts) - 1
         return self._starts[at] if at < spread else self._starts[-1] + at - spread
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         if not self._lines:
             return self._nothing[y], "calm"
         assert self._session is not None

@@ -8,11 +8,11 @@ import numpy as np
 
 from perftop.base.times import clock
 from perftop.draw import braille, theme
-from perftop.draw.strips import Run, fit, foreign, shed
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed
 from perftop.session.fleet.machine import PAST_S, Machine
 from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import BLANK, TOLD, UNITS, Line, Look, amount
+from perftop.tui.fleet.look import TOLD, UNITS, Look, amount
 
 _SHOWN = (("lost", "lost"), ("busy", "busy"), ("clock_hz", ""), ("below", "below"),
           ("both", "both"), ("involuntary", "inv"), ("steal", "steal"),

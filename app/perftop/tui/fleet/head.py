@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from math import isfinite
 
 from perftop.base.times import clock
-from perftop.draw.strips import Run, fit, foreign, shed, spread, width
+from perftop.draw.strips import Line, Run, fit, foreign, shed, spread, width
 from perftop.session.fleet.fleet import Happening, racks
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import TOLD, UNITS, Line, Look, amount
+from perftop.tui.fleet.look import TOLD, UNITS, Look, amount
 
 _TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
            ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign, number, spread
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, number, spread
 from perftop.session.fleet.fleet import natural, racks
 from perftop.session.fleet.machine import Machine
 from perftop.session.fleet.numbers import FIELDS, mean
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import BLANK, TOLD, Line, Look, amount
+from perftop.tui.fleet.look import TOLD, Look, amount
 
 SIZES = (6, 4, 3, 2, 1)
 """Cells of a machine in width, the widest that fits; numbers need 4."""

@@ -25,8 +25,6 @@ OLD_S = 3.0
 """Age of numbers, beyond two spans of the source, from which it is marked."""
 UNITS = {"ratio": "%", "Hz": "GHz", "W": "W"}
 _SCALES = {"ratio": 100.0, "Hz": 1e-9, "W": 1.0}
-Line = tuple[list[Run], theme.Mood]
-BLANK: Line = ([], "calm")
 
 
 @dataclass(slots=True)

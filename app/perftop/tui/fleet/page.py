@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from perftop.draw.strips import Run, fit, width
+from perftop.draw.strips import BLANK, Line, Run, fit, width
 from perftop.session.fleet.fleet import Fleet
 from perftop.tui.fleet import detail, head, heat, rows, side, timeline
 from perftop.tui.fleet.fleet_keys import helped, labelled
-from perftop.tui.fleet.look import BLANK, Line, Look
+from perftop.tui.fleet.look import Look
 
 WIDE = 150
 """Columns from which the right side has room."""

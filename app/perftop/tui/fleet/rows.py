@@ -8,12 +8,12 @@ from math import isfinite
 from typing import NamedTuple
 
 from perftop.draw import theme
-from perftop.draw.strips import Run, fit, foreign, width
+from perftop.draw.strips import Line, Run, fit, foreign, width
 from perftop.session.fleet.fleet import racks
 from perftop.session.fleet.machine import Machine
 from perftop.tui.fleet import head
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import OLD_S, TOLD, Line, Look, cell
+from perftop.tui.fleet.look import OLD_S, TOLD, Look, cell
 
 NAME = 7, 24
 """Cells of a name: at least, at most."""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from textual import events
 from textual.message import Message
 
+from perftop.draw.strips import Line
 from perftop.session.fleet.fleet import ORDERS, Sight
 from perftop.session.fleet.machine import TRACED
 from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import rows
-from perftop.tui.fleet.look import Line, Look
+from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.shared.page_widget import PageWidget
 

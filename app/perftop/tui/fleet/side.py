@@ -7,11 +7,11 @@ from math import isfinite
 
 from perftop.base.times import clock
 from perftop.draw import bars, theme
-from perftop.draw.strips import Run, fit, foreign, spread
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.session.fleet.fleet import Happening
 from perftop.session.fleet.machine import Machine
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import BLANK, Line, Look
+from perftop.tui.fleet.look import Look
 
 WIDTH = 33
 SPAN_S = 1800.0

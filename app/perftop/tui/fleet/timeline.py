@@ -6,11 +6,11 @@ from math import isfinite
 
 from perftop.base.times import clock
 from perftop.draw import heat_ramp, theme
-from perftop.draw.strips import Run, fit, foreign, spread
+from perftop.draw.strips import Line, Run, fit, foreign, spread
 from perftop.session.fleet.machine import PAST_S, TRACED, Machine
 from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import Line, Look, cell
+from perftop.tui.fleet.look import Look, cell
 
 NAME, WIDE = 16, 120
 """Cells of a name; columns from which the number is told in a sentence."""

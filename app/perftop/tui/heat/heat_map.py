@@ -8,7 +8,7 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.text import ranges
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
@@ -18,7 +18,6 @@ from perftop.tui.heat.layout import HeatLayout, Part
 from perftop.tui.heat.lines import foot, heading, legend, title
 from perftop.tui.heat.values import Heat, HeatReader
 from perftop.tui.panels.below import Below
-from perftop.tui.shared import canvas
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import bindings
@@ -141,7 +140,7 @@ class HeatMap(Canvas):
         self.redraw()
         self.show_cursor()
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         runs: list[Run] = []
         x = 0
         for part in self._plan.lines[y]:

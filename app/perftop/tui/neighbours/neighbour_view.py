@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from perftop.base.format import clock_unit
 from perftop.base.times import clock
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
@@ -17,7 +17,6 @@ from perftop.tui.neighbours.values import Neighbourhood, Runner, waits
 from perftop.tui.panels import losses
 from perftop.tui.panels.below import Below
 from perftop.tui.panels.pairs import Pair
-from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 
@@ -101,7 +100,7 @@ class Neighbours(Cursor):
             runners.sort(key=lambda one: -waits(one.moved))
         return runners[::-1] if self.choice.reverse else runners
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         row, chosen = self._rows[y], y == self._line
         if isinstance(row, list):
             return row, "calm"

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import events
 
 from perftop.base.format import GHZ, clock_unit
+from perftop.draw import strips
 from perftop.draw.strips import text
 from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
@@ -21,7 +22,6 @@ from perftop.tui.overview.recent import Recent
 from perftop.tui.overview.rule import rule
 from perftop.tui.panels.below import Below
 from perftop.tui.panels.panel import LEAST
-from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
@@ -150,7 +150,7 @@ class CoreGrid(Cursor):
         picture.order = choice.order if self._plan.grouped else "every package"
         self.count = len(self._plan.lines)
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         picture, line = self._picture, self._plan.lines[y]
         assert picture is not None
         if line.kind == "row":

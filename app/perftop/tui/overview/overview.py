@@ -6,12 +6,12 @@ from __future__ import annotations
 from math import isnan, nan
 
 from perftop.base.format import GHZ, clock_unit
+from perftop.draw import strips
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.charts import Charts, Wishes
 from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.panels.row import PanelRow
-from perftop.tui.shared import canvas
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.sheet import Reader
@@ -96,7 +96,7 @@ class Overview(CoreGrid):
 
     # --- lines and the cursor
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         if self._fits and self._charts is not None:
             return self._charts.lines[y], "calm"
         return super().line(y)

@@ -9,13 +9,9 @@ from functools import partial
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.draw import theme
-from perftop.draw.strips import Run
 from perftop.tui.pair.track import Alignment, Track
 from perftop.tui.shared.keys import captions
 
-Line = tuple[list[Run], theme.Mood]
-BLANK: Line = ([], "calm")
 SHORTEST_S = 1.0
 """Least time on the axis."""
 

@@ -10,10 +10,10 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.times import when
 from perftop.draw import charts, theme
-from perftop.draw.strips import Run, fit, foreign, spread
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown
-from perftop.tui.pair.look import BLANK, Line, Look
+from perftop.tui.pair.look import Look
 from perftop.tui.shared import episode_style
 
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from perftop.tui.pair.look import Line, Look
+from perftop.draw.strips import Line
+from perftop.tui.pair.look import Look
 from perftop.tui.pair.page import page
 from perftop.tui.shared.page_widget import PageWidget
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from perftop.draw.strips import Line
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import losses
 from perftop.tui.panels.panel import LEAST
 from perftop.tui.panels.row import Kind, PanelRow
-from perftop.tui.shared.canvas import Line
 from perftop.tui.shared.choice import Choice
 
 THREE = 200

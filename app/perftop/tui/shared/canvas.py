@@ -19,7 +19,7 @@ from textual.strip import Strip
 
 from perftop.draw import theme
 from perftop.draw.ansi_strip import Ink, Ready, ink, line
-from perftop.draw.strips import Run, foreign
+from perftop.draw.strips import Line, Run, foreign
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -29,8 +29,6 @@ from perftop.tui.shared.places import ORDERS, Places
 
 if TYPE_CHECKING:
     from perftop.draw.areas import Look
-
-Line = tuple[list[Run], theme.Mood]
 
 
 class Abstract(_MessagePumpMeta, ABCMeta):

@@ -8,7 +8,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop.draw.ansi_strip import ink, line
-from perftop.tui.shared.canvas import Abstract, Line
+from perftop.draw.strips import Line
+from perftop.tui.shared.canvas import Abstract
 from perftop.tui.shared.direct import repaint
 
 

@@ -11,13 +11,13 @@ from textual.binding import BindingType
 
 from perftop.base.arrays import Ints
 from perftop.base.format import clock_unit
+from perftop.draw import strips
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import Column
 from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.below import Below
-from perftop.tui.shared import canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
@@ -169,7 +169,7 @@ class Table(Cursor):
         scores, places = self._reader.read(self._interval).scores(), self.places.places
         return {row: scores[i] for i, place in enumerate(places) for row in place.rows}
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         assert self._tabular is not None
         row = self._lines[y]
         chosen = row == self._row

@@ -21,7 +21,7 @@ from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels.below import Below
-from perftop.tui.shared import canvas, time_axis
+from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import fields, unit_in
@@ -176,7 +176,7 @@ class Past(Cursor):
             ],
         ]
 
-    def _feet(self, session: Session) -> list[canvas.Line]:
+    def _feet(self, session: Session) -> list[strips.Line]:
         """The time axis, which stays in sight below the rows."""
         axis, history, shown = self._axis, session.history, self._interval
         first_ns = None if history is None else history.first_ns
@@ -190,10 +190,10 @@ class Past(Cursor):
         if inside:
             return [([left, *rule, now], "calm"), *self._panels(session, 1)]
         times: Run = (time_axis.times(axis, session.unix), "dim")
-        lines: list[canvas.Line] = [([left, *rule], "calm"), ([left, times, now], "calm")]
+        lines: list[strips.Line] = [([left, *rule], "calm"), ([left, times, now], "calm")]
         return lines + self._panels(session, len(lines))
 
-    def _panels(self, session: Session, axis: int) -> list[canvas.Line]:
+    def _panels(self, session: Session, axis: int) -> list[strips.Line]:
         """What fills the screen below the rows and the `axis` lines of the axis."""
         room = self.size.height - HEADS - axis - max(1, self.count)
         return self._below.lines(session, self._interval, self.choice, self.size.width, room)
@@ -238,7 +238,7 @@ class Past(Cursor):
             last += 1
         self.reveal(first, last)
 
-    def line(self, y: int) -> canvas.Line:
+    def line(self, y: int) -> strips.Line:
         slot = self._plan.slots[y]
         if slot.line.kind == "off":
             return [(f" off   CPUs {ranges(self.places.strays)}", "dim")], "calm"

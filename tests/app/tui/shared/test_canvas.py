@@ -6,7 +6,7 @@ from fakes import Machine
 from playing import Run, play
 from textual.strip import Strip
 
-from perftop.tui.shared import canvas
+from perftop.draw import strips
 
 
 def test_below_the_last_line_there_is_none() -> None:
@@ -24,7 +24,7 @@ def test_below_the_last_line_there_is_none() -> None:
     play(Machine(cores=2), act)
 
 
-def feet(*texts: str) -> list[canvas.Line]:
+def feet(*texts: str) -> list[strips.Line]:
     return [([(text, "text")], "calm") for text in texts]
 
 
