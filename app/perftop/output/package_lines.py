@@ -1,4 +1,4 @@
-"""A line for each package, above the table of its CPUs."""
+"""Lines of packages and of their L3s, above the table of CPUs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from perftop.base.format import percent
 from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+
+MOST_CACHES = 8
+"""L3s that are told, those that move most."""
 
 
 def lines(session: Session, interval: Interval) -> list[str]:
@@ -37,3 +40,19 @@ def _memory(values: Mapping[str, float]) -> str:
     text = "memory {:.1f} GB/s read, {:.1f} written".format(*(rate / 1e9 for rate in rates))
     share = values.get(OF_BEST, math.nan)
     return text if math.isnan(share) else f"{text}, {percent(share)} % of the best seen"
+
+
+def caches(session: Session, interval: Interval) -> list[str]:
+    """The L3s that move most, and how much of each is in use."""
+    traffic, held = (
+        interval.caches.get(name) for name in ("memory_bytes_per_s", "occupancy_bytes")
+    )
+    if traffic is None:
+        return []
+    known = [at for at, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
+    known.sort(key=lambda at: -float(traffic[at]))
+    found = []
+    for at in sorted(known[:MOST_CACHES]):
+        used = "" if held is None or math.isnan(held[at]) else f", {held[at] / 1e6:.1f} MB in use"
+        found.append(f"L3 {session.topology[at].l3}: {traffic[at] / 1e9:.1f} GB/s{used}")
+    return found

@@ -100,6 +100,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
             name: number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
         },
         "packages": [_package(session, interval, at) for at in range(len(session.hello.packages))],
+        **_caches(session, interval),
         "cpus": [_cpu(session, interval, row, shares.get(row)) for row in session.shown],
         "cores": [_core(session, interval, core) for core in session.shown_cores()],
         "multipliers": {key: _multiplier(session, key) for key in session.calibrations},
@@ -118,6 +119,18 @@ def _package(session: Session, interval: Interval, at: int) -> Line:
         values = interval.packages.get(name)
         line[name] = None if values is None or at >= len(values) else number(float(values[at]))
     return line
+
+
+def _caches(session: Session, interval: Interval) -> Line:
+    """A row for each L3, where the stream tells of them."""
+    columns = [session.counters.columns.get(key) for key in machine_totals.OF_L3.values()]
+    cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
+    rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
+    lines: list[Line] = [{"l3": session.topology[row].l3} for row in rows]
+    for line, row in zip(lines, rows, strict=True):
+        for name, rates in interval.caches.items():
+            line[name] = number(float(rates[row]))
+    return {"l3": lines} if lines else {}
 
 
 def _multiplier(session: Session, key: str) -> Line:

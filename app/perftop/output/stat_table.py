@@ -60,7 +60,7 @@ class StatTable:
         session, shown = self._session, self.columns
         length = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
         head = ["", length + _suspects(interval) + _turns(interval)]
-        head += package_lines.lines(session, interval)
+        head += package_lines.lines(session, interval) + package_lines.caches(session, interval)
         rows = [self._row("all", self._of_all(interval))]
         first = {session.cores[i][0]: i for i in session.shown_cores()}
         each = [column.of_cpus(session, interval) for column in shown]

@@ -22,6 +22,11 @@ RATES = {"interrupts_hz": "interrupts", "context_switches_hz": "context_switches
 LOADS = {name: name for name in ("load_1", "load_5", "load_15")}
 """Load averages of so many minutes, with the counter of each."""
 
+OF_L3 = {"memory_bytes_per_s": "l3_memory_bytes", "local_bytes_per_s": "l3_local_bytes",
+         "occupancy_bytes": "l3_occupancy_bytes"}  # fmt: skip
+"""Names of the numbers that each L3 has, with the counter of each."""
+WORKS = 0.5
+"""Share of the time for which a CPU works that cannot but miss its caches."""
 TRACED = *SHARES, "load_1", *RATES
 """Names of the numbers whose past is kept sample by sample."""
 NAMES = SUMS | {OF_BEST: KEYS[0]} | HIGHEST | SHARES | RATES | LOADS
@@ -54,6 +59,23 @@ def by_package(counters: Counters, delta: Delta, best: Best) -> dict[str, Floats
     found = {name: rates for name, rates in told if rates is not None}
     if {*MEMORY} <= found.keys():
         found[OF_BEST] = best.share(np.sum([found[name] for name in MEMORY], axis=0))
+    return found
+
+
+def by_l3(counters: Counters, delta: Delta, util: Floats) -> dict[str, Floats]:
+    """Traffic of each L3 and how much of it is in use, by position of the CPU that has it. Traffic
+    that stands still beside a CPU that works is unknown: such monitors are known to be dead."""
+    hello = counters.hello
+    found = {}
+    for name, key in OF_L3.items():
+        rates = _rates(counters, delta, key)
+        if rates is None or len(rates) != len(hello.topology):
+            continue
+        for at in np.flatnonzero(rates == 0).tolist():
+            l3 = hello.topology[at].l3
+            mine = [i for i, row in enumerate(hello.topology) if row.l3 == l3]
+            rates[at] = np.nan if (util[mine] >= WORKS).any() else 0.0
+        found[name] = rates
     return found
 
 

@@ -55,6 +55,8 @@ class Interval:
     """Who ran where, as of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+    caches: dict[str, Floats]
+    """Traffic and occupancy of each L3, by position of the CPU that has them; NaN elsewhere."""
     packages: dict[str, Floats]
     """Power, temperature, traffic to memory by package, in the order of hello's packages."""
 
@@ -154,6 +156,7 @@ class Span:
             counts=counts,
             ceilings=ceilings,
             machine=machine_totals.numbers(counters, self.delta, sieve.memory),
+            caches=machine_totals.by_l3(counters, self.delta, values["util"]),
             packages=machine_totals.by_package(counters, self.delta, sieve.memory),
             counted=counters.counted(self.delta),
             shares=self._shares(counters, events),

@@ -66,6 +66,7 @@ are raw and cumulative:
 - kind `gauge`: the value now. Signed gauges are two's complement.
 - kind `flags`: columns are the number of polls, then for each bit the polls that saw it set;
   `parts` names the bits.
+There is no scope for an L3: what is counted for each stands on the row of one CPU of it, alone.
 `cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
 block. Rates, shares and verdicts are never on the wire.
 
@@ -98,6 +99,9 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | stat_user_s, stat_nice_s, stat_system_s | cpu | counter | s | /proc/stat |
 | stat_idle_s, stat_iowait_s | cpu | counter | s | /proc/stat |
 | stat_irq_s, stat_softirq_s, stat_steal_s | cpu | counter | s | /proc/stat |
+| l3_memory_bytes | cpu | counter | B | between its L3 and memory, on one CPU of each L3 |
+| l3_local_bytes | cpu | counter | B | the part of it with memory of its own node |
+| l3_occupancy_bytes | cpu | gauge | B | how much of that L3 is in use |
 | base_hz | cpu | gauge | Hz | base clock, of hybrids and Speed Select |
 | max_hz | cpu | gauge | Hz | highest clock that policy allows now |
 | modulation | cpu | gauge | 1 | register 19AH bits 4:0: clock modulation |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from math import isnan
 
 import made
@@ -13,7 +14,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.samples.counters import Counters
-from perftop.samples.machine_totals import MEMORY, OF_BEST, by_package
+from perftop.samples.machine_totals import MEMORY, OF_BEST, by_l3, by_package
 from perftop.samples.memory import KEYS, Best
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -91,3 +92,27 @@ def test_a_burst_is_no_best() -> None:
         best.learn(counters, delta[i])
     assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)
     assert best.share(np.array([1e9])).tolist() == [1.0]
+
+
+def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
+    """Four CPUs, two to an L3; the second CPU of the first L3 works."""
+    counter = wire.Counter("l3_memory_bytes", "traffic", "B", "made", cpus=[0, 2])
+    hello = made.hello([made.counter("ref")], cores=4, threads=1)
+    rows = [dataclasses.replace(row, l3=row.cpu // 2) for row in hello.topology]
+    hello = dataclasses.replace(hello, topology=rows)
+    hello.blocks.append(wire.Block("l3", "cpu", [counter]))
+    frames = []
+    for seq, values in enumerate(([5, 0, 100, 0], [5, 0, 2_000_100, 0])):
+        ticks = int(seq * made.TSC_HZ / 10)
+        head = np.array([[ticks, ticks, 0, 0, cpu % 2 == 0] for cpu in range(4)], np.uint64)
+        valid, cells = np.array([1, 0, 1, 0], np.uint64), np.array(values, np.uint64)
+        read = wire.Rows(head.tobytes(), valid.tobytes(), cells.tobytes())
+        frames.append(wire.Frame(seq, seq * 100_000_000, {"l3": read}))
+    counters = Counters(hello)
+    delta = counters.steps(frames)[1]
+    idle = by_l3(counters, delta, np.array([0.1, 0.1, 1.0, 1.0]))["memory_bytes_per_s"]
+    assert idle[[0, 2]].tolist() == pytest.approx([0.0, 20e6])
+    assert np.isnan(idle[[1, 3]]).all()
+    works = by_l3(counters, delta, np.array([0.1, 0.9, 1.0, 1.0]))["memory_bytes_per_s"]
+    assert isnan(works[0])
+    assert works[2] == pytest.approx(20e6)

@@ -12,6 +12,7 @@ from perfprobe.sources.os.limit_status import LimitStatus
 from perfprobe.sources.os.machine_counts import Machine
 from perfprobe.sources.os.polled import Polled
 from perfprobe.sources.os.powercap import Powercap
+from perfprobe.sources.os.resctrl import Resctrl
 from perfprobe.wire import Cpu, Missing
 
 
@@ -23,6 +24,7 @@ class Polling:
             Powercap(root, rows, served),
             Hsmp(root, rows),
             LimitStatus(root, rows),
+            Resctrl(root, rows),
         ]
         self._sent = [each for each in self._polled if each.block.counters]
 

@@ -1,0 +1,153 @@
+"""Traffic and occupancy of each L3, by resctrl where somebody has mounted it. It is never mounted
+here.
+
+Each control group has a monitor of its own, which counts its monitoring groups, too; the traffic of
+an L3 is the sum over control groups. Groups come and go, and their counters begin anew when the
+kernel gives them another monitor. So differences are added up here, and a look in which a counter
+stepped back, or a group had none, is not valid.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.cpu import files
+from perfprobe.native import frame_layout
+from perfprobe.sources.os.polled import put
+from perfprobe.wire import Counter, Cpu, Missing
+
+PLACE = "sys/fs/resctrl"
+OWN = {"info", "mon_groups", "mon_data"}
+"""Directories that are no control groups."""
+FILES = {
+    "mbm_total_bytes": Counter("l3_memory_bytes", "traffic of the L3", "B", "resctrl"),
+    "mbm_local_bytes": Counter("l3_local_bytes", "traffic to its own node", "B", "resctrl"),
+    "llc_occupancy": Counter("l3_occupancy_bytes", "occupancy", "B", "resctrl", "gauge"),
+}
+WORDS = {
+    "Unavailable": "the kernel has no value now: Unavailable",
+    "Unassigned": "no hardware counter is assigned to it: Unassigned",
+    "Error": "the hardware reports an error",
+}
+MOST_GROUPS = 64
+"""Control groups; hardware has 16 classes of service at most."""
+COST = 100
+"""A look is followed by a pause of at least so many times its length: each file asks a CPU of that
+L3."""
+NOTHING = "resctrl is not mounted, and is not mounted here"
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Sum:
+    """What one L3 has moved, by one kind of file."""
+
+    total: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    """By control group, as last read."""
+
+    def take(self, now: dict[str, int]) -> bool:
+        """Add what groups moved that were there before; False: one of them stepped back."""
+        steps = [value - self.last[group] for group, value in now.items() if group in self.last]
+        self.last = now
+        if any(step < 0 for step in steps):
+            return False
+        self.total += sum(steps)
+        return True
+
+
+class Resctrl:
+    def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
+        self.missing: list[Missing] = []
+        self._at, self._clock = f"{root}/{PLACE}", clock
+        self.rows = len(rows)
+        self._row: dict[int, int] = {}
+        """The row of each L3: that of its first CPU that is on."""
+        for at, row in enumerate(rows):
+            if row.online and row.l3 is not None:
+                self._row.setdefault(row.l3, at)
+        self._domains = [n for n in self._numbers() if n in self._row]
+        counters = [name for name in FILES if self._domains and self._works(name)]
+        self._names = counters
+        cpus = sorted(rows[self._row[n]].cpu for n in self._domains)
+        chosen = [replace(FILES[name], cpus=cpus) for name in counters]
+        self.block = wire.Block("l3", "cpu", chosen)
+        self._sums = {(n, name): Sum() for n in self._domains for name in counters}
+        self._values: dict[int, list[int | None]] = {}
+        self._next_s = clock()
+        if not self._domains:
+            self._lacks(root)
+
+    def fill(self, frame: memoryview, place: frame_layout.Place, stamp: Callable[[], int]) -> None:
+        """Rows of L3s are read again once their time has come; until then the block has none, so
+        that the next difference covers all of the time."""
+        start_s = self._clock()
+        if start_s < self._next_s:
+            return
+        groups = list(self._groups())
+        for number in self._domains:
+            begun = stamp()
+            values = [self._value(groups, number, name) for name in self._names]
+            put(frame, place, self._row[number], (begun, stamp()), values)
+        end_s = self._clock()
+        self._next_s = end_s + COST * (end_s - start_s)
+
+    def close(self) -> None:
+        pass
+
+    def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
+        found = {group: self._read(group, number, name) for group in groups}
+        numbers = {group: value for group, value in found.items() if isinstance(value, int)}
+        if not numbers or len(numbers) < len(found):
+            return None
+        if FILES[name].kind == "gauge":
+            return sum(numbers.values())
+        total = self._sums[number, name]
+        return total.total if total.take(numbers) else None
+
+    def _read(self, group: str, number: int, name: str) -> int | str | None:
+        """The number in a file, or the word that stands for none; None if it cannot be read, since
+        a group may go at any time."""
+        text = (files.text(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}") or "").strip()
+        if text.isdigit() and len(text) <= 20:
+            return int(text) % 2**64
+        return text or None
+
+    def _groups(self) -> Iterator[str]:
+        """Control groups as paths below the mount, the one of all other tasks first."""
+        yield ""
+        try:
+            names = sorted(set(os.listdir(self._at)) - OWN)  # noqa: PTH208
+        except OSError:
+            return
+        found = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
+        for count, name in enumerate(found):
+            if count < MOST_GROUPS:
+                yield f"/{name}"
+
+    def _numbers(self) -> list[int]:
+        return files.numbered(f"{self._at}/mon_data", "mon_L3_")
+
+    def _works(self, name: str) -> bool:
+        """Whether any L3 has a number in this file."""
+        told = [self._read("", number, name) for number in self._domains]
+        if any(isinstance(value, int) for value in told):
+            return True
+        word = next((value for value in told if isinstance(value, str)), None)
+        why = WORDS.get(word, f"it says {word[:40]!r}") if word else "no monitor of this kind here"
+        self.missing.append(Missing(FILES[name].key, why))
+        return False
+
+    def _lacks(self, root: Path) -> None:
+        """Worth a message only where the CPU could do it."""
+        record = files.head(f"{root}/proc/cpuinfo", 1 << 14) or ""
+        if "cqm_mbm_total" in record.split():
+            fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
+            mounted = bool(self._numbers())
+            why = "its numbers of L3s are not those of the topology" if mounted else NOTHING
+            self.missing.append(Missing("l3_memory_bytes", why, None if mounted else fix))
