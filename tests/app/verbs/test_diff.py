@@ -154,6 +154,19 @@ def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert -row["difference"] / row["a"] == pytest.approx(SHARE, rel=0.03)
 
 
+def test_what_is_unsteady_is_not_called_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One drop at the end of 12 s makes the clock lower, and says nothing of the next 12 s."""
+    a = exported.record(tmp_path / "a", exported.messages(DROP, 7))
+    b = exported.record(tmp_path / "b", exported.messages(DROP, 11))
+    assert compared(a, b, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    row = told["phases"][0]["numbers"]["busy_hz"]
+    assert (row["verdict"], row["low"]) == ("unsteady", None)
+    assert told["answer"].startswith("Nothing is sure")
+
+
 def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
     a, b = (exported.marked(tmp_path / name, DROP, 20, {0.5: name}) for name in "ab")
     assert compared(a, b, "--by", "mark") == USAGE

@@ -75,18 +75,18 @@ def _name(cause: Cause) -> str:
 
 def _alike(found: Sequence[Comparison]) -> str:
     """Nothing is sure."""
-    rows = [row for one in found for row in one.rows]
-    times = [row for row in rows if row.number.key in TIMES]
+    rows = sorted((row for one in found for row in one.rows), key=_rank)
     known = [row for row in rows if row.difference is not None]
-    alone = next((row for row in times if row.verdict == ALONE), None)
-    if alone is not None:
-        what = "took" if alone.number.key in TIMES else "had"
+    alone = next((row for row in rows if row.number.key in TIMES and row.verdict == ALONE), None)
+    if alone is not None and alone.number.key == "run_s":
         longer = "longer" if alone.b > alone.a else "less time"
-        said = f"B {what} {_much(alone)} {longer}, in one run each: that may be chance"
-        return f"{said}." if not known else f"{said}; no rate differs by more than the noise."
+        said = f"B took {_much(alone)} {longer}, in one run each: that may be chance"
+        return f"{said}; no rate differs by more than the noise." if known else f"{said}."
+    if (moving := next((row for row in rows if row.verdict == UNSTEADY), None)) is not None:
+        return f"Nothing is sure: B{_moved(moving)}, but that is unsteady in one run each."
     if not known:
         return "What differs cannot be told from noise: there is one run of each."
-    lead = min(known, key=_rank)
+    lead = known[0]
     half = lead.relative(lead.difference.half) if lead.difference is not None else 0.0
     unit = "points" if lead.number.points else "%"
     return (

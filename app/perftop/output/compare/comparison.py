@@ -47,14 +47,11 @@ class Row:
     """None: nothing is known of the noise."""
     chance: float
     """That of the difference, among as many rows as there are (Holm)."""
+    sure: bool
+    """Whether the difference is more than the noise, and not too small to be one."""
     verdict: str
     cause: Cause | None = None
     """What an episode explains it by."""
-
-    @property
-    def sure(self) -> bool:
-        """Whether the difference is more than the noise."""
-        return self.difference is not None and self.chance < 1 - LEVEL
 
     def relative(self, value: float) -> float:
         """A difference in percent of A, or in points."""
@@ -163,15 +160,15 @@ def _only(mine: Sequence[Reading], others: Sequence[Reading]) -> list[str]:
 
 def _row(pair: _Pair, chance: float, counts: tuple[int, int], more: dict[Cause, float]) -> Row:
     moved = pair.b.mean - pair.a.mean
-    size = abs(moved) if pair.number.points else abs(moved / pair.a.mean)
-    if size < LEAST:
-        chance = 1.0
-    sure = pair.difference is not None and chance < 1 - LEVEL
-    cause = _cause(pair.number, moved, more) if sure else None
+    least = LEAST if pair.number.points else LEAST * abs(pair.a.mean)
+    sure = pair.difference is not None and chance < 1 - LEVEL and abs(moved) >= least
     verdict = _verdict(pair, moved, sure=sure)
+    if verdict == UNSTEADY and abs(moved) < least:
+        verdict = NOISE
     return Row(
-        pair.number, pair.a.mean, pair.b.mean, counts, pair.difference, chance, verdict, cause
-    )
+        pair.number, pair.a.mean, pair.b.mean, counts, pair.difference, chance, sure, verdict,
+        _cause(pair.number, moved, more) if sure else None,
+    )  # fmt: skip
 
 
 def _verdict(pair: _Pair, moved: float, *, sure: bool) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.statistics import Estimate, estimate_of_course
+from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.run_summary import BELOW
 from perftop.samples.metrics import INDEX
@@ -76,13 +76,16 @@ class Course:
         self._count, self._samples = MOST // 2, 2 * self._samples
 
     def estimates(self) -> dict[str, Estimate]:
-        """By key of the number; those that were not counted are not there."""
+        """By key of the number; those that were not counted are not there, and none of a
+        stretch that is too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
-        found = {}
+        found: dict[str, Estimate] = {}
+        if self._count < FEWEST_BLOCKS:
+            return found
         for at, key in enumerate(KEYS):
             if sizes[:, at].sum() > 0:
                 found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
-        if self._count and self._session.sieve.turbo.cpus.any():
+        if self._session.sieve.turbo.cpus.any():
             ran_s = amounts[:, KEYS.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._low_s(), ran_s)

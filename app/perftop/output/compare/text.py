@@ -89,7 +89,7 @@ def _row(row: Row) -> str:
     if row.difference is not None:
         middle, half = row.difference.mean, row.difference.half
         low, high = (_signed(row.relative(value)) for value in (middle - half, middle + half))
-        interval = f"{low:>8} to {high:>5}"
+        interval = f"{low} to {high:>5}".rjust(17)
     return f"{head}{a:>7}{b:>8}{moved}{interval:>17}   {_verdict(row)}"
 
 
