@@ -1,9 +1,10 @@
 """The tasks that ran most on each CPU since the last scan, from /proc.
 
-A scan looks at all processes about once a second, in slices between frames. Most processes sleep,
-and their files are not read: a process whose CPU clock stands still has not run, and asking that
-clock is one system call. Threads are looked at only if their process used noticeable time. So the
-next scan reports a process that wakes up, and the scan after it if the process has several threads.
+A scan looks at all processes about once a second, in slices between frames. Most processes sleep
+or run for a moment only, and their files are not read: the CPU clock of a process tells that, and
+asking it is one system call. Threads are looked at only if their process used noticeable time. So
+the next scan reports a process that wakes up, and the scan after it if the process has several
+threads.
 
 Tasks that were born after the last scan or ended before this one are not seen. All of a task's time
 is attributed to the CPU on which it last ran.
@@ -53,9 +54,18 @@ class _Look:
     """What it had waited by then; None if that was not asked."""
     threads: dict[str, _Look] = field(default_factory=dict)
 
-    def rested(self, now_ns: int) -> None:
-        """It has not run since, so the last look is still right."""
-        self.at_ns = now_ns
+    def hardly_ran(self, now_ns: int, clock_ns: int | None) -> bool:
+        """Whether it has run too little since to be told, by its clock. What its threads did is
+        not known by that, so a process whose threads are looked at must have rested."""
+        if self.clock_ns is None or clock_ns is None:
+            return False
+        ran_ns = clock_ns - self.clock_ns
+        most_ns = 0 if self.threads else LEAST_SHARE * (now_ns - self.at_ns)
+        return 0 <= ran_ns <= most_ns
+
+    def rested(self, now_ns: int, clock_ns: int | None) -> None:
+        """It has hardly run since, so the last look is still right."""
+        self.at_ns, self.clock_ns = now_ns, clock_ns
         self.sums = None
         for thread in self.threads.values():
             thread.at_ns, thread.sums = now_ns, None
@@ -158,9 +168,10 @@ class Tasks:
                 last = self._seen.get(name)
                 # The clock is asked before the file, so time used in between shows next time.
                 clock_ns = self._clock_ns(name)
-                if last is not None and clock_ns is not None and clock_ns == last.clock_ns:
+                now_ns = self._now_ns()
+                if last is not None and last.hardly_ran(now_ns, clock_ns):
                     seen[name] = last
-                    last.rested(self._now_ns())
+                    last.rested(now_ns, clock_ns)
                 elif look := self._look(f"{self._proc}/{name}/stat", last, clock_ns):
                     seen[name] = look
                     if look.share >= LEAST_SHARE:
@@ -218,6 +229,8 @@ class Tasks:
         if stat and last and last.stat and stat.start == last.stat.start:
             elapsed_ns = look.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
+            if clock_ns is not None and last.clock_ns is not None:
+                ran_ns = max(0, clock_ns - last.clock_ns)  # its ticks may be those of earlier times
             if elapsed_ns > 0:
                 look.share = min(ran_ns, elapsed_ns) / elapsed_ns
         return look

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.kernel import process_stat, tasks
-from perfprobe.kernel.process_stat import BATCH
+from perfprobe.kernel.process_stat import BATCH, TICK_NS
 from perfprobe.kernel.tasks import COST, PERIOD_NS, Tasks
 
 S = 1_000_000_000
@@ -256,7 +256,7 @@ def test_the_time_of_threads_that_ended_is_not_their_leaders(machine: Machine) -
 
 def test_a_process_that_sleeps_is_not_read(machine: Machine) -> None:
     """Whose CPU clock stands still; its share counts from there when it wakes up."""
-    clocks = {"10": 5}
+    clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
 
     def run(pid: int, ticks: int) -> None:
@@ -265,16 +265,31 @@ def test_a_process_that_sleeps_is_not_read(machine: Machine) -> None:
 
     run(10, 0)
     machine.scan()
-    for clocks["10"], ticks in ((6, 50), (7, 100)):
+    for ticks in (50, 100):
         run(10, ticks)
+        clocks["10"] = ticks * TICK_NS
         told = machine.scan()
     assert told == {"7": [10, "job", 0.5]}
     trees.put(machine.root, "proc/10/stat", "not to be read")
     for _ in range(5):
         assert machine.scan() == {}
     run(10, 180)
-    clocks["10"] = 8
+    clocks["10"] = 180 * TICK_NS
     assert machine.scan() == {"7": [10, "job", 0.8]}
+
+
+def test_a_process_that_hardly_runs_is_not_read(machine: Machine) -> None:
+    """However long it goes on; its share counts from the last scan when it has more to do."""
+    clocks = {"10": 0}
+    machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
+    machine.runs(10, 0)
+    machine.scan()
+    trees.put(machine.root, "proc/10/stat", "not to be read")
+    for clocks["10"] in range(TICK_NS, 100 * TICK_NS, TICK_NS):
+        assert machine.scan() == {}
+    machine.runs(10, 140)
+    clocks["10"] = 140 * TICK_NS
+    assert machine.scan() == {"0": [10, "job", 0.41]}
 
 
 # --- what goes wrong -----------------------------------------------------------------------------
