@@ -32,12 +32,9 @@ class Best:
         self._bytes, self._seconds = np.zeros((2, count))
         """Sums of the second that is not complete yet."""
 
-    def learn(self, counters: Counters, delta: Delta) -> None:
-        """Take a sample. A second with an unknown sample in it does not count."""
-        found = moved(counters, delta)
-        if found is None:
-            return
-        now, seconds = found
+    def learn(self, now: Floats, seconds: Floats) -> None:
+        """Take what `moved` found of a sample. A second with an unknown sample in it does not
+        count."""
         read = seconds > 0
         self._bytes += np.where(read, now, 0.0)
         self._seconds += np.where(read, seconds, 0.0)

@@ -99,13 +99,13 @@ class Company:
         self.since_ns, self.time_ns = self.time_ns, time_ns
         return True
 
-    def firsts(self, cpus: Iterable[int]) -> list[tuple[object, object] | None]:
-        """Pid and name of the task that ran most on each of these CPUs, unchecked: only for fast
-        comparison."""
-        found: list[tuple[object, object] | None] = []
+    def firsts(self, cpus: Iterable[int]) -> list[tuple[int, str] | None]:
+        """Pid and name of the task that ran most on each of these CPUs; None: not known. The name
+        is as it came: only for comparison."""
+        found: list[tuple[int, str] | None] = []
         for record in map(self._look.tasks.get, map(str, cpus)):
             match record:
-                case [pid, name, _]:
+                case [int(pid), str(name), _]:
                     found += [(pid, name)]
                 case _:
                     found += [None]

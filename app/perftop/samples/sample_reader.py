@@ -15,13 +15,13 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.samples import memory
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, by_cpu, fill
-from perftop.samples.memory import Best
 from perftop.samples.metrics import INDEX
 from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter
@@ -111,7 +111,7 @@ class Sieve:
         self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
         self.reckoner = Reckoner(self.evaluator)
-        self.memory = Best(self.counters)
+        self.memory = memory.Best(self.counters)
 
     def state(self) -> State:
         return State(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
@@ -186,6 +186,7 @@ class Sieve:
         values = self.evaluator.evaluate(delta)
         util = values["util"]
         evidence = self._siblings.evidence(delta, util, self.online) if learn else None
+        traffic = memory.moved(self.counters, delta) if learn else None
         verdicts, begin, unit = None, 0, self.splitter.unit
         for i in range(count):
             if evidence is not None:
@@ -195,8 +196,8 @@ class Sieve:
                 evidence = self._siblings.evidence(delta, util, self.online)
             if verdicts is None:
                 begin, verdicts = i, self._verdicts(delta[i:], values.of(slice(i, None)))
-            if learn:
-                self.memory.learn(self.counters, delta[i])
+            if traffic is not None:
+                self.memory.learn(traffic[0][i], traffic[1][i])
             self._doubts = verdicts.fresh[i - begin].copy()  # a view would keep the whole batch
             yield self._sample(verdicts, i - begin)
 

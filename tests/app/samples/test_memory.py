@@ -15,7 +15,7 @@ from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.samples.counters import Counters
 from perftop.samples.machine_totals import MEMORY, OF_BEST, by_l3, by_package
-from perftop.samples.memory import KEYS, Best
+from perftop.samples.memory import KEYS, Best, moved
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -87,9 +87,10 @@ def test_a_burst_is_no_best() -> None:
     """A sample that moves ten times as much as the others of its second."""
     counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
     best = Best(counters)
-    delta = counters.steps(frames)
-    for i in range(1, 12):
-        best.learn(counters, delta[i])
+    found = moved(counters, counters.steps(frames))
+    assert found is not None
+    for now, seconds in zip(*found, strict=True):
+        best.learn(now, seconds)
     assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)
     assert best.share(np.array([1e9])).tolist() == [1.0]
 

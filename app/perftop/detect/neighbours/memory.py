@@ -9,8 +9,6 @@ blames nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
@@ -171,11 +169,10 @@ class Memory:
             self._tell(loss, own, who=news or loss in begun)
 
     def _identify(self, busy: Bools) -> None:
-        numbers: dict[str, int] = {}
-        tasks = self._ran(cpu for (cpu,) in self._names)
-        self._program[:] = [
-            numbers.setdefault(task[1], len(numbers) + 1) if task else 0 for task in tasks
-        ]
+        tasks = self._company.firsts([cpu for (cpu,) in self._names])
+        names = dict.fromkeys([task[1] for task in tasks if task])
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        self._program[:] = [numbers[task[1]] if task else 0 for task in tasks]
         for at in np.flatnonzero(busy).tolist():
             cpu = self._names[at][0]
             if tasks[at] != self._task[at]:
@@ -187,17 +184,8 @@ class Memory:
         lost = {*self._package[self.losses.open].tolist()}
         for package, cpus in enumerate(self._sieve.hello.packages):
             if package not in lost:
-                now = {task for task in self._ran(cpus) if task}
+                now = {task for task in self._company.firsts(cpus) if task}
                 self._before[package] = [self._before[package][1], now]
-
-    def _ran(self, cpus: Iterable[int]) -> list[tuple[int, str] | None]:
-        """Pid and name of the task that ran most on each CPU; None: not known."""
-        return [
-            (task[0], task[1])
-            if task and isinstance(task[0], int) and isinstance(task[1], str)
-            else None
-            for task in self._company.firsts(cpus)
-        ]
 
     def _tell(self, loss: Loss, own: set[int], *, who: bool) -> None:
         episode, members = loss.episode, loss.members
@@ -218,7 +206,7 @@ class Memory:
     def _suspects(self, loss: Loss, own: set[int]) -> list[tuple[Task, int]]:
         """Tasks of other programs that have come to the package since it was quiet, the busiest
         first."""
-        names = {task[1] for task in self._ran(loss.episode.cpus) if task}
+        names = {task[1] for task in self._company.firsts(loss.episode.cpus) if task}
         found = [
             (task, cpu)
             for cpu in self._sieve.hello.packages[loss.group]
