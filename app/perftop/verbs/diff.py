@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
-from perftop.base.text import in_ascii, printable, utf8
+from perftop.base.text import colours, printable, utf8
 from perftop.output import stat_json
 from perftop.output.compare import json_line, text
 from perftop.output.compare.comparison import compare
@@ -50,9 +50,9 @@ def run(options: Options) -> int:
         files = [str(path) for path in options.a], [str(path) for path in options.b]
         told = [stat_json.text(json_line.line(found, files))]
     else:
-        told = text.lines(found, (_name(options.a), _name(options.b)), unicode=utf8())
-        told = told if utf8() else [in_ascii(line) for line in told]
-    sys.stdout.write("".join(f"{printable(line)}\n" for line in told))
+        names = _name(options.a), _name(options.b)
+        told = text.lines(found, names, unicode=utf8(), colour=colours(sys.stdout))
+    sys.stdout.write("".join(f"{line}\n" for line in told))
     for line in damaged:
         complain(printable(line))
     return DAMAGED if damaged else 0

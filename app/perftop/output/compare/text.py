@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from perftop.base.text import safe
+from perftop.base.text import in_ascii, printable, safe
 from perftop.output.compare.answer import answer, not_told, work
 from perftop.output.compare.comparison import NOISE, Comparison, Row
 from perftop.output.compare.numbers import NUMBERS
@@ -29,17 +29,35 @@ SHORT = {
 
 
 def lines(
-    found: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True
-) -> list[str]:
+    found: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
+    colour: bool = False,
+) -> list[str]:  # fmt: skip
+    """`unicode`: blocks may be drawn. `colour`: with sequences for a terminal."""
     first = found[0]
-    told = [answer(found), "", *_machines(first, names)]
+    told = [_drawn(answer(found), "1", unicode, colour), ""]
+    told += [_drawn(line, "", unicode, colour) for line in _machines(first, names)]
     for one in found:
-        told += ["", _heading(one), *(_row(row) for row in one.rows)]
+        told += ["", _drawn(_heading(one), "2", unicode, colour)]
+        told += [_painted(row, unicode, colour) for row in one.rows]
         drawn = pictures(one, unicode=unicode)
         told += ["", *drawn] if drawn else []
     more = [*filter(None, [work(first)] if len(found) == 1 else [])]
     more += [_folded("not told", text) for text in not_told(found)]
-    return told + (["", *"\n".join(more).splitlines()] if more else [])
+    left = "\n".join(more).splitlines()
+    return told + (["", *(_drawn(line, "", unicode, colour) for line in left)] if more else [])
+
+
+def _painted(row: Row, unicode: bool, colour: bool) -> str:
+    """Dim where it says nothing; of what is worse, the verdict in red."""
+    if row.verdict != "worse":
+        return _drawn(f"{_row(row)}   {_verdict(row)}", "" if row.sure else "2", unicode, colour)
+    return f"{_row(row)}   {_drawn(_verdict(row), '31', unicode, colour)}"
+
+
+def _drawn(text: str, code: str, unicode: bool, colour: bool) -> str:
+    """Names and values of it come from outside."""
+    shown = printable(text if unicode else in_ascii(text)).rstrip()
+    return f"\x1b[{code}m{shown}\x1b[0m" if colour and code else shown
 
 
 def _folded(head: str, text: str) -> str:
@@ -90,7 +108,7 @@ def _row(row: Row) -> str:
         middle, half = row.difference.mean, row.difference.half
         low, high = (_signed(row.relative(value)) for value in (middle - half, middle + half))
         interval = f"{low} to {high:>5}".rjust(17)
-    return f"{head}{a:>7}{b:>8}{moved}{interval:>17}   {_verdict(row)}"
+    return f"{head}{a:>7}{b:>8}{moved}{interval:>17}"
 
 
 def _signed(value: float) -> str:

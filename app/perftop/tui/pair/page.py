@@ -23,6 +23,8 @@ LEFT, RIGHT = 20, 8
 """Cells left of the axis, and right of it."""
 EACH, TALLEST = 5, 8
 """Lines of a number from which another one has room, and most lines of one side of it."""
+LEAST = 0.02
+"""Share at which the scale of shares ends at least: smaller ones are noise."""
 ABOVE = 1.12
 """Room above the highest value, which sets B apart from A."""
 STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
@@ -126,7 +128,7 @@ def _top(number: Number, values: list[Floats]) -> float:
     highest = float(known.max()) if len(known) else 1.0
     if number.points and highest > 0.1:
         return 1.0
-    return max(highest, 1e-9) * ABOVE
+    return max(highest, LEAST if number.points else 1e-9) * ABOVE
 
 
 def _events(look: Look) -> list[Line]:

@@ -131,6 +131,17 @@ def test_text_fits_and_its_values_stand_below_each_other() -> None:
     assert len(rows) == len(found.rows)
 
 
+def test_what_comes_from_outside_cannot_steer_a_terminal() -> None:
+    draw = random.Random(14)
+    evil = {"governor": "\x1b[2J", "odd\x1b]0;": "\x07", "kernel": "5 µ"}
+    found = compared(side(draw), side(draw, state=evil, slower=0.1))
+    lines = text.lines([found], ("a\x1b[31m", "b\n"), unicode=False, colour=True)
+    assert all(line.isascii() for line in lines)
+    assert {c for line in lines for c in line if not c.isprintable()} == {"\x1b"}
+    assert all(line.count("\x1b") in {0, 2} for line in lines)
+    assert sum("\x1b[31mworse" in line for line in lines) == 1, "the run time is worse"
+
+
 def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
     draw = random.Random(10)
     found = compared(side(draw), side(draw, clock=0.5))
