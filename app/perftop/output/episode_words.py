@@ -187,6 +187,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "explained_by_simd": ("throttled before a SIMD level", _share("the loss")),
     "explained_by_pcu": ("clock changes by the PCU's count", _share("the loss")),
     "explained_by_between": ("clock between two steps", _share("the time")),
+    "slots_to_sibling": ("slots that went to the sibling", _share("all")),
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),
     "turbo_drop": ("turbo drop", None),

@@ -11,8 +11,9 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.format import clock, percent, plain, prefixed
 from perftop.samples.machine_totals import MEMORY
+from perftop.samples.registry import EVENT
 from perftop.samples.smt import STATES
-from perftop.session.columns import BY_KEY, by_key, counted
+from perftop.session.columns import by_key, counted, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -74,7 +75,8 @@ def columns(session: Session, asked: Sequence[str] | None) -> tuple[Shown, ...]:
     """Those asked for, by key; else the usual ones without those that nothing here can tell."""
     if asked is None:
         there = [key for key in USUAL if session.evaluator.chosen[key]]
-        there += [key for key in session.evaluator.registry.events if session.evaluator.chosen[key]]
+        chosen = session.evaluator.chosen
+        there += [key for key in chosen if key.startswith(EVENT) and chosen[key]]
         return tuple(_column(session, key) for key in there)
     left = dict.fromkeys(key for key in asked if key not in {"smt", *STATES})
     return tuple(_column(session, key) for key in left)
@@ -86,7 +88,7 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 def known(key: str) -> bool:
     """Whether a table can have it."""
-    return key in BY_KEY or key in _WHOLE or key == "smt"
+    return possible(key) or key in _WHOLE or key == "smt"
 
 
 def _column(session: Session, key: str) -> Shown:

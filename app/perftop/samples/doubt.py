@@ -37,10 +37,13 @@ class Doubt(IntEnum):
     """The time stamps of the read went backwards: nothing of that read counts."""
     TAKEN = 10
     """Its register does not hold what was programmed."""
+    SLOTS = 11
+    """The parts of the issue slots do not add up to them."""
 
 
 LASTING = np.isin(
-    np.arange(256), [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART]
+    np.arange(256),
+    [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS],
 )
 """Mask by code of the doubts that recur while a counter is taken or dead. Such a counter is used
 again only after two samples in a row without a doubt."""

@@ -29,6 +29,10 @@ WORKED_S = 5e-6
 takes, more than one tick of a crystal."""
 AGREED = 0.02
 """Relative difference below which two clocks agree; turbo and halts cause far larger ones."""
+WAYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
+"""Each issue slot goes one of these ways."""
+SLOTS_APART = 0.02
+"""Share of the slots by which the four may miss them: four fields, each right to 1 in 255."""
 LEAST_SHARE = 0.1
 """Minimum share of the span that a CPU must have run before its clocks are first compared."""
 
@@ -49,6 +53,7 @@ class Gates:
         doubt = _Noted(counters, delta)
         _standstill(doubt)
         _parts(doubt, self._clocks(doubt))
+        _slots(doubt)
 
     def _clocks(self, doubt: _Noted) -> Bools:
         """Compare reference cycles with the TSC and MPERF, and cycles with APERF. Returns where
@@ -83,6 +88,18 @@ def _parts(doubt: _Noted, agreed: Bools) -> None:
         moved = doubt.moved(part)
         if moved is not None and whole is not None:
             doubt.note(part, Doubt.ABOVE, moved > whole * (1 + SLACK) + doubt.slack)
+
+
+def _slots(doubt: _Noted) -> None:
+    """Compare the four ways of issue slots with the slots, where a CPU worked long enough for the
+    steps of 8 bits not to matter."""
+    every, parts = doubt.moved("slots"), [doubt.moved(key) for key in WAYS]
+    if every is None or any(part is None for part in parts):
+        return
+    total = np.sum([part for part in parts if part is not None], axis=0)
+    apart = np.abs(total - every) > SLOTS_APART * every + doubt.slack
+    for key in WAYS:
+        doubt.note(key, Doubt.SLOTS, apart)
 
 
 class _Noted:

@@ -1,5 +1,5 @@
-"""The metrics of one stream: those of METRICS, then two for each event that was chosen there. So a
-position in METRICS is the same position in every stream."""
+"""The metrics of one stream: those of METRICS, then two for each event that was chosen there, then
+those that few CPUs can tell. So a position in METRICS is the same position in every stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,57 @@ COUNTS = frozenset({"1", "events", "cycles", "instructions"})
 """Units of what is counted without a measure."""
 
 
+def _slots(key: str, label: str, text: str) -> Metric:
+    return Metric(
+        f"{key}_ratio", label, "ratio", text,
+        (Variant((key, "slots"), f"{key} / slots", lambda q: q[key], lambda q: q["slots"]),),
+        of_running=True, high=1.0,
+    )  # fmt: skip
+
+
+RARE: dict[str, Metric] = {
+    metric.key: metric
+    for metric in (
+        _slots("topdown_retiring", "retiring",
+               "Share of issue slots whose work was of use. Fields of 8 bits: right to 0.4 %."),
+        _slots("topdown_bad_speculation", "bad spec",
+               "Share of issue slots lost to work that was thrown away."),
+        _slots("topdown_frontend", "front end",
+               "Share of issue slots for which no instruction was there."),
+        _slots("topdown_backend", "back end",
+               "Share of issue slots lost because memory or units were not ready."),
+        _slots("topdown_heavy_operations", "heavy ops",
+               "Share of issue slots that retired parts of long instructions."),
+        _slots("topdown_branch_mispredicts", "mispredict",
+               "Share of issue slots lost to branches that were predicted wrongly."),
+        _slots("topdown_fetch_latency", "fetch lat",
+               "Share of issue slots that waited for a fetch of instructions."),
+        _slots("topdown_memory_bound", "mem bound",
+               "Share of issue slots that waited for memory."),
+        Metric(
+            "smt_contention_ratio", "to sibling", "ratio",
+            "Share of dispatch slots that went to the sibling while this thread had work for them.",
+            (Variant(("smt_contention", "cycles"), "slots given to the sibling / slots of cycles",
+                     lambda q: q["smt_contention"], lambda q: q["cycles"]),),
+            title="slots to sibling", of_running=True, high=1.0,
+        ),
+    )
+}  # fmt: skip
+"""Metrics that few CPUs can tell; a stream without their counters does not have them."""
+
+
 class Registry:
     """Metrics by key and by position, and the ends that their values are clipped to."""
 
-    def __init__(self, counters: tuple[wire.Counter, ...] = ()) -> None:
-        """`counters`: the chosen events of a stream."""
+    def __init__(
+        self, counters: tuple[wire.Counter, ...] = (), keys: frozenset[str] = frozenset()
+    ) -> None:
+        """`counters`: the chosen events of a stream; `keys`: of all its counters."""
         self.events = {metric.key: metric for c in counters for metric in _of_event(c)}
+        self.events |= {
+            metric.key: metric for metric in RARE.values() if keys >= {*metric.variants[0].needs}
+        }
+        """Metrics that not every stream has."""
         self.counters = tuple(counter.key for counter in counters)
         """Keys of the chosen events."""
         self.metrics: dict[str, Metric] = METRICS | self.events
@@ -38,14 +83,12 @@ STATIC = Registry()
 
 
 def of_hello(hello: wire.Hello) -> Registry:
-    found = {
-        counter.key: counter
-        for block in hello.blocks
-        if block.scope == "cpu"
-        for counter in block.counters
-        if counter.key.startswith(EVENT) and counter.kind == "counter"
-    }
-    return Registry(tuple(found.values())) if found else STATIC
+    blocks = [block for block in hello.blocks if block.scope == "cpu"]
+    every = {counter.key: counter for block in blocks for counter in block.counters}
+    counters = [c for key, c in every.items() if key.startswith(EVENT) and c.kind == "counter"]
+    if counters or any(key in every for key in ("slots", "smt_contention")):
+        return Registry(tuple(counters), frozenset(every))
+    return STATIC
 
 
 def _of_event(counter: wire.Counter) -> Iterator[Metric]:

@@ -8,7 +8,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.samples.metrics import METRICS, Column
-from perftop.samples.registry import EVENT
+from perftop.samples.registry import EVENT, RARE
 from perftop.samples.smt import COUNTED, STATES, TRACED
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -37,7 +37,7 @@ BY_KEY = {column.key: column for column in ALL}
 
 def possible(key: str) -> bool:
     """Whether some stream can have this column."""
-    return key in BY_KEY or key.startswith(EVENT)
+    return key in BY_KEY or key in RARE or key.startswith(EVENT)
 
 
 _FIRST = ("util", "busy_hz")

@@ -18,7 +18,7 @@ from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import safe
 from perftop.samples.metrics import METRICS
-from perftop.samples.registry import EVENT, PER_KI
+from perftop.samples.registry import EVENT, PER_KI, RARE
 from perftop.samples.smt import STATES
 from perftop.session.columns import BY_KEY, by_key, shown
 from perftop.session.interval import Interval
@@ -212,11 +212,12 @@ _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
     name, operator, number = match.groups()
-    key = name if name.startswith(EVENT) else _NAMES.get(name.lower())
+    key = name if name.startswith(EVENT) or name in RARE else _NAMES.get(name.lower())
     if key is None:
         raise _no_metric(name, operator, at)
     unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # of an event
-    unit = _UNITS[BY_KEY[key].unit] if key in BY_KEY else unit
+    column = BY_KEY.get(key) or RARE.get(key)
+    unit = unit if column is None else _UNITS[column.unit]
     if operator not in _ORDER.keys() | _EQUAL:
         raise FilterError(f"'{_cut(operator)}' is none of > >= < <= =", at + match.start(2))
     level = _level(number, unit, at + match.start(3), f"{name}{operator}{unit.example}")

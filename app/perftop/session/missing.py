@@ -12,7 +12,7 @@ from perftop.base.text import printable, ranges
 from perftop.samples import lost, machine_totals
 from perftop.samples.doubt import Doubt, listed
 from perftop.samples.metrics import COUNTS, METRICS
-from perftop.samples.registry import EVENT, PER_KI
+from perftop.samples.registry import EVENT, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -34,6 +34,7 @@ DOUBTS = {
     Doubt.OUTSIDE: "does not fit how long the siblings ran: reprogrammed by somebody else, or dead",
     Doubt.APART: "the siblings' counts differ",
     Doubt.BACKWARDS: "time stamps went backwards",
+    Doubt.SLOTS: "the parts of the issue slots do not add up to them",
     Doubt.TAKEN: "its register was changed by somebody else",
 }
 SUMMED = {"energy_j": "energy_j", "probe_cpu_s": "probe_cpu_s"}
@@ -265,7 +266,7 @@ _BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_t
 
 
 def _label(missing: wire.Missing) -> str:
-    metric = METRICS.get(missing.what)
+    metric = METRICS.get(missing.what) or RARE.get(missing.what)
     if missing.what in _BANDWIDTH:
         return "memory bandwidth"
     where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"

@@ -28,7 +28,7 @@ from perftop.process.identity import UNNAMED, Identity
 from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
-from perftop.samples.registry import EVENT
+from perftop.samples.registry import EVENT, RARE
 from perftop.session.session import Session
 from perftop.verbs import several
 from perftop.verbs.run_headless import attend, attend_all
@@ -222,7 +222,7 @@ def run(each: Sequence[Options]) -> int:
 def _asked(names: Sequence[str]) -> list[str]:
     """Keys of the columns of a table. Raises Failed."""
     keys = [field.key for field in chosen(names)]
-    events = [name for name in names if name.startswith(EVENT)]
+    events = [name for name in names if name.startswith(EVENT) or name in RARE]
     for key in keys:
         if not stat_columns.known(key):
             raise Failed(f"--metrics: {key!r} has no column in a table; --json tells it", USAGE)

@@ -249,7 +249,17 @@ _ZEN2 = replace(
     clocks=Clocks(0xC00000E7, 0xC00000E8, irperf=0xC00000E9),  # Zen 1: erratum 1054
 )
 # The event counts at the P0 rate, which is the TSC's.
-_ZEN4 = replace(_ZEN2, events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc")})
+_ZEN4 = replace(
+    _ZEN2,
+    events={
+        **_ZEN2.events,
+        "ref": Event(0x120, 0x01, "tsc"),
+        "smt_contention": Event(0x1A0, 0x60),
+    },
+    slots=6,
+)
+_ZEN5 = replace(_ZEN4, slots=8)
+_ZEN6 = replace(_ZEN4, slots=None)
 
 _ALL = range(0x100)
 
@@ -268,8 +278,8 @@ _AMD_ROWS = (
     replace(_row(_ZEN2, "Zen 3", *_ZEN3_19H), family=0x19),
     replace(_row(_ZEN4, "Zen 4", *_ZEN4_19H), family=0x19),
     replace(_row(_ZEN2, "Zen 3 or 4", *_ALL), family=0x19),
-    replace(_row(_ZEN4, "Zen 6", *_ZEN6_1AH), family=0x1A),
-    replace(_row(_ZEN4, "Zen 5", *_ALL), family=0x1A),
+    replace(_row(_ZEN6, "Zen 6", *_ZEN6_1AH), family=0x1A),
+    replace(_row(_ZEN5, "Zen 5", *_ALL), family=0x1A),
 )
 
 ROWS = _INTEL_ROWS + _AMD_ROWS

@@ -141,6 +141,8 @@ class Uarch:
     uses_base_clock_for_aperf: bool = False
     """MPERF runs at the nominal base frequency instead of the TSC's (turbostat's tsc_tweak)."""
     core_type: str | None = None
+    slots: int | None = None
+    """Dispatch slots of a cycle; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

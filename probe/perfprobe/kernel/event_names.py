@@ -30,10 +30,11 @@ class Asked:
     user: bool = False
     kernel: bool = False
     """Count in this ring only; neither, or both: in both rings."""
+    key: str = ""
+    """On the wire."""
 
-    @property
-    def key(self) -> str:
-        return KEY + self.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or KEY + self.name)
 
 
 def parse(text: str) -> list[list[Asked]]:

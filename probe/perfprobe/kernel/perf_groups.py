@@ -24,14 +24,16 @@ from perfprobe.kernel.perf_events import (
 )
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
-DROPPED = (*LICENSES, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
+OPTIONAL = (*LICENSES, "smt_contention")
+"""Keys of what has a counter only if nobody else wants it."""
+DROPPED = (*OPTIONAL, "kernel_instructions", "kernel_cycles", "smt", "instructions", "cycles")
 """Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
 last, because most SIMD code stays in it. The SMT event goes after all others that need a general
 counter, because no other tool shows it."""
 SPINS_NS = (2_000_000, 10_000_000)
 """Durations of the trials. The second is run only if the group was not on the counters during the
 first: the kernel rotates groups every 4 ms."""
-MAY_REST = frozenset({"one_thread", "smi", *LICENSES})
+MAY_REST = frozenset({"one_thread", "smi", *OPTIONAL})
 """Keys whose counters may stand still during a trial."""
 STILL = Trouble("the counter is there but does not count")
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")
@@ -217,7 +219,7 @@ def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
     """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
     counters for all of them."""
     found = dict.fromkeys(dropped, shortage(free, root))
-    return {key: TAKEN if key in LICENSES else why for key, why in found.items()}
+    return {key: TAKEN if key in OPTIONAL else why for key, why in found.items()}
 
 
 def _counters(events: Sequence[Event]) -> int:

@@ -90,6 +90,12 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | smi | cpu | counter | 1 | system management interrupts |
 | license_1, license_2, license_3 | cpu | counter | cycles | core cycles at that SIMD level |
 | license_throttle | cpu | counter | cycles | core cycles throttled until a level is granted |
+| slots | cpu | counter | events | issue slots of the core's cycles |
+| topdown_retiring, topdown_bad_speculation | cpu | counter | events | slots that went that way |
+| topdown_frontend, topdown_backend | cpu | counter | events | slots that went that way |
+| topdown_heavy_operations, topdown_branch_mispredicts | cpu | counter | events | of these |
+| topdown_fetch_latency, topdown_memory_bound | cpu | counter | events | of these |
+| smt_contention | cpu | counter | cycles | dispatch slots given to the sibling, in whole cycles |
 | perf_enabled_s | cpu | counter | s | for how long the other counters of the block were to count |
 | perf_running_s | cpu | counter | s | for how long they did |
 | busy_s | cpu | counter | s | not idle by the kernel's idle transitions |

@@ -34,6 +34,9 @@ phases."""
 STABLE_S = 10.0
 """Seconds that a CPU must have been alone for its program to count as the same one, in streams that
 do not tell who runs."""
+CONTENTION = "smt_contention_ratio"
+GIVEN = 0.02
+"""Share of the slots given to the sibling from which on its contention counts as measured."""
 OLD_NS = 60_000_000_000
 """Age from which a baseline may be of another phase of the program."""
 
@@ -56,9 +59,11 @@ class Siblings:
         self._task: list[tuple[object, object] | None] = [None] * n
         self._proven: Bools = np.zeros(n, bool)
         """The loss is one of the task that was seen alone."""
-        self._sums: Floats = np.zeros((5, n))
+        self._sums: Floats = np.zeros((6, n))
         """Sums of a loss: instructions, cycles, cycles times IPC alone, seconds run, seconds run
-        together."""
+        together, cycles whose slots the sibling had."""
+        self._given = CONTENTION in sieve.evaluator.metrics
+        """The slots that go to the sibling are counted here."""
         self._cores: object = None
 
     def _regroup(self, seen: Seen) -> None:
@@ -112,7 +117,10 @@ class Siblings:
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
-        self._add(ipc, cycles, alone, run_s, overlap)
+        given = np.zeros(len(cycles))
+        if self._given:
+            given = cycles * np.nan_to_num(seen.sample.values[CONTENTION])
+        self._add(ipc, cycles, alone, run_s, overlap, given)
         begun = self.losses.begin(self._sound(), self._names, seen.time_ns)
         news = self._company.time_ns == seen.time_ns
         for loss in self.losses.running:
@@ -138,12 +146,13 @@ class Siblings:
         self._alone_ns[alone] = now_ns
 
     def _add(
-        self, ipc: Floats, cycles: Floats, alone: Floats, run_s: Floats, overlap: Floats
-    ) -> None:
+        self, ipc: Floats, cycles: Floats, alone: Floats, run_s: Floats, overlap: Floats,
+        given: Floats,
+    ) -> None:  # fmt: skip
         self._sums[:, self.losses.fresh] = 0.0
         self._proven[self.losses.fresh] = False
         told = self.losses.open & np.isfinite(ipc * alone * overlap)
-        parts = np.array([ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap])
+        parts = np.array([ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given])
         self._sums[:, told] += parts[:, told]
 
     def _sound(self) -> Bools:
@@ -168,7 +177,8 @@ class Siblings:
 
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode
-        instructions, cycles, expected, run_s, together_s = self._sums[:, members].sum(axis=1)
+        sums = self._sums[:, members].sum(axis=1)
+        instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         known = all(self._task[at] is not None for at in members)
         episode.confidence = "measured" if age_ns <= OLD_NS and known else "inferred"
@@ -177,6 +187,10 @@ class Siblings:
             "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
+        if self._given:
+            episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
+            if given >= GIVEN * cycles:  # seen, not concluded from how it was without
+                episode.confidence = "measured"
         if age_ns > OLD_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if who:

@@ -16,7 +16,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.output.export.interval_rows import Look
 from perftop.samples import machine_totals
 from perftop.samples.metrics import COUNTS, METRICS, Metric
-from perftop.samples.registry import EVENT, PER_KI
+from perftop.samples.registry import EVENT, PER_KI, RARE
 from perftop.samples.smt import STATES
 from perftop.session.session import Session
 
@@ -188,7 +188,7 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
     known = {field.name for field in MEASURES}
     known |= {field.key for field in MEASURES if field.kind != "count"}
     for name in names:
-        if name not in known and not name.startswith(EVENT):
+        if name not in known and not name.startswith(EVENT) and name not in RARE:
             near = difflib.get_close_matches(name, sorted(known | counts), 3, 0.5)
             there = near or [field.key for field in MEASURES if field.kind != "count"]
             text = f"--metrics: no {name!r}; there is {', '.join(dict.fromkeys(there))}"
@@ -206,9 +206,13 @@ def with_events(
     """The measures, and those of the chosen events of a stream that are asked for. Raises
     Failed."""
     events = [field for key in session.evaluator.registry.counters for field in _of_event(key)]
+    rare = [_metric(m) for m in session.evaluator.registry.events.values() if m.key in RARE]
     if names is None:
-        return (*measures, *events)
+        return (*measures, *events, *rare)
+    events += rare
     for name in names:
+        if name in RARE and name not in session.evaluator.metrics:
+            raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
             there = ", ".join(session.evaluator.registry.counters) or "none: they come by -e"
             raise Failed(f"--metrics: no event {name!r} here; there is {there}", USAGE)

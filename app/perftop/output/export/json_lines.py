@@ -9,7 +9,7 @@ from perftop.output.export.fields import MEASURES, Field
 from perftop.output.export.form import Counted, Form, Out
 from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
-from perftop.samples.registry import EVENT
+from perftop.samples.registry import EVENT, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -48,7 +48,7 @@ def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
     if len(measures) >= len(MEASURES):
         return line
     chosen = {field.key for field in measures if field.kind != "count"}
-    events = {key for row in line["cpus"] for key in row if key.startswith(EVENT)}
+    events = {key for row in line["cpus"] for key in row if key.startswith(EVENT) or key in RARE}
     away = (_KEYS | events) - chosen
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):

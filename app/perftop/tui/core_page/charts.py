@@ -12,6 +12,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
 from perftop.draw.strips import Run, fit
+from perftop.samples.registry import PER_KI
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import LABEL, Panel
 from perftop.tui.core_page.numbers import Scene, beside
@@ -165,7 +166,7 @@ class Charts:
         metric = evaluator.metrics[key]
         values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
-        ends = charts.ANY if key in evaluator.registry.events else _ENDS.get(key)
+        ends = charts.ANY if metric.rate or key.endswith(PER_KI) else _ENDS.get(key)
         if ends is not None:
             held = self.scales.tops.get(key)
             top = self.scales.tops[key] = charts.top(values, ends, held)

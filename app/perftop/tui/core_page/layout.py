@@ -17,7 +17,7 @@ ORIGINS = 160
 LEAST_CHART = 90
 """Minimum cells of the charts beside such origins."""
 MOST_ORIGIN = 60
-MOST_EVENTS = 3
+MOST_EVENTS = 4
 """Chosen events over time; of further ones the table has the numbers."""
 TALL = 36
 """Minimum lines for strips of each sibling, and for empty lines between groups of panels."""

@@ -66,7 +66,7 @@ def open_chosen(
     raise_limit()
     wanted = set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
-    opener = _Opener(root, kernel, rows, read, pmus)
+    opener = Opener(root, kernel, rows, read, pmus)
     parts = [opener.part(group) for group in opener.arranged(groups, multiplex=multiplex)]
     lacking = [missing for part in parts for missing in part.missing]
     if not any(part.counters[0].cpus is None or part.counters[0].cpus for part in parts):
@@ -78,7 +78,7 @@ def open_chosen(
     return parts
 
 
-class _Opener:
+class Opener:
     def __init__(
         self, root: Path, kernel: Kernel, rows: Sequence[Cpu], read: Sequence[Cpu],
         pmus: Sequence[Pmu],
@@ -142,6 +142,31 @@ class _Opener:
                     stack.callback(found.close)
                 opened.append(found)
             return [0.0 if group is None else self._share(group, cpu) for group in opened]
+
+    def whole(
+        self, group: Sequence[Chosen], sound: Callable[[Sequence[float]], Trouble | None]
+    ) -> Trouble | None:
+        """Why the whole group cannot be counted on the first CPU that has its events; None: it can.
+        `sound` judges what it counted in a trial."""
+        row = next((row for row in self._read if self._events(group, row.cpu)), None)
+        if row is None:
+            return OTHER_CORES
+        opening = self._opening(group, row.cpu)
+        try:
+            found = opening.group(timed=True, mapped=False)
+        except Short:
+            return UNFIT
+        if found is None or opening.refused:
+            if found is not None:
+                found.close()
+            return next(iter(opening.refused.values()), UNFIT)
+        try:
+            trial = self._kernel.trial(found, row.cpu, TRIAL_NS)
+        except OSError:
+            return None
+        finally:
+            found.close()
+        return sound(trial.counts) if trial.running else None
 
     def _share(self, group: Group, cpu: int) -> float:
         try:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.kernel.perf_events import Event, Kernel, System, raise_limit
-from perfprobe.kernel.perf_groups import Settled, settle
+from perfprobe.kernel.perf_groups import OPTIONAL, Settled, settle
 from perfprobe.sources.os import procfs
 from perfprobe.sources.os.parts import Part
 from perfprobe.sources.perf import memory, uncore
@@ -53,7 +53,7 @@ def open_perf(
     wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
     leading = _pinned(planner.core) if pinned else planner.core
-    core = _Settling(kernel, root, rows, read, leading, timed=True).part(CORE)
+    core = _Settling(kernel, root, rows, read, leading, timed=True).part(planner.counters())
     if not planner.pmus:
         none = procfs.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
@@ -72,8 +72,9 @@ def blocker(parts: Sequence[Part]) -> Missing | None:
 
 
 def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
-    """The same events; whichever comes to lead the group is pinned."""
-    return lambda row: [replace(event, pinned=True) for event in plan(row)]
+    """The same events, but for those that take what others could have; whichever comes to lead the
+    group is pinned."""
+    return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL]
 
 
 class _Settling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import clock_rates, cpuid, identity, model
@@ -30,6 +31,7 @@ CORE = (
     Counter("one_thread", "ticks with the sibling halted", "1", "perf"),
     Counter("any_thread", "ticks with any thread unhalted", "1", "perf"),
     Counter("distributed", "ticks shared out among threads", "1", "perf"),
+    Counter("smt_contention", "dispatch slots given to the sibling", "cycles", "perf"),
     *(Counter(key, name, "cycles", "perf") for key, name in LICENSES.items()),
 )
 # The origin is not "perf", because this group is never rotated and needs no scaling.
@@ -84,8 +86,16 @@ class Planner:
         ]
         if self._smt and uarch.smt != 1:
             events += smt_events(uarch, read, pmu.type)
+            if uarch.slots is not None and (given := uarch.events.get("smt_contention")):
+                events.append(Event("smt_contention", pmu.type, given.config))
         levels = ((key, uarch.licenses.get(key)) for key in LICENSES)
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
+
+    def counters(self) -> list[Counter]:
+        """CORE, with the dispatch slots of this model's cycles."""
+        slots = next((u.slots for u, _ in self._types.values() if u.slots is not None), 1)
+        scale = 1 / slots
+        return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE]
 
     def msr(self, _row: Cpu) -> list[Event]:
         """Events for the msr PMU's group; empty if there is only the TSC, which stamps have too."""

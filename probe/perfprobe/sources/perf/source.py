@@ -10,7 +10,7 @@ from perfprobe.native.errors import Unavailable
 from perfprobe.sources.msr.opening import open_parts
 from perfprobe.sources.os.hello import About, Rates
 from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
-from perfprobe.sources.perf import chosen, plan
+from perfprobe.sources.perf import chosen, plan, topdown
 from perfprobe.sources.perf.chosen import Wanted
 from perfprobe.sources.perf.groups import Groups
 from perfprobe.sources.perf.parts import blocker, open_perf
@@ -50,6 +50,8 @@ def open_local(
             for part in parts:
                 part.close()
             raise
+    slots = topdown.open_topdown(root, rows, planner.pmus, cpus=wanted)
+    extra += slots.parts
     keys = {counter.key for part in parts for counter in part.counters}
 
     def rates(tsc_hz: Rate | None) -> Rates:
@@ -57,6 +59,7 @@ def open_local(
         return multipliers, planner.base_hz(tsc_hz) or info.base_hz
 
     registers, lost, info = open_parts(root, rows, program=False)  # read, never written
+    lost = [*lost, *slots.missing]
     about = About(
         "os" if why_not is not None else "perf",
         smt_methods=plan.methods(keys),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.native.batches import Batches
-from perfprobe.sources.sim import guest, scenarios
+from perfprobe.sources.sim import guest, scenarios, slots
 from perfprobe.sources.sim.cells import Row
 from perfprobe.sources.sim.counters import (
     CounterBank,
@@ -71,6 +71,7 @@ class Sim:
             machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
         )
         columns, stat = _columns(machine, spec.scenario), stat_columns()
+        columns += slots.columns() if spec.slots and machine.smt == 2 and not machine.guest else []
         self._table, self._stat = (
             CounterBank(columns, machine.cpus),
             CounterBank(stat, machine.cpus),

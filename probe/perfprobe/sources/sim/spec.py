@@ -22,7 +22,7 @@ SCENARIOS = (
     "demo",
 )
 MOST_CPUS = 4096
-KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch")
+KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class Spec:
     """Simulated seconds per second; None: as fast as the reader takes frames."""
     epoch: int | None = None
     """Unix seconds at which the simulated machine starts; None: now."""
+
+    slots: bool = False
+    """It counts issue slots, and those given to the sibling."""
 
     @property
     def reproducible(self) -> bool:
@@ -61,6 +64,7 @@ def parse(text: str) -> Spec:
         _integer(asked, "seed", 1, 0, 2**32 - 1),
         _speed(asked.get("speed", "1")),
         _integer(asked, "epoch", 0, 0, 2**33) if "epoch" in asked else None,
+        bool(_integer(asked, "slots", 0, 0, 1)),
     )
     _check_shape(spec)
     return spec

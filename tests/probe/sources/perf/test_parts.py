@@ -174,7 +174,8 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
     planner = plan.Planner(tmp_path, topology.read(tmp_path), lambda _: cpuid.unreadable)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened(tmp_path, planner, kernel)
-    assert has(core) == [*TIMES, *ALL]
+    assert has(core) == [*TIMES, *ALL, "smt_contention"]
+    assert core.counters[-1].scale == 1 / 8  # Zen 5 dispatches so many in a cycle
     assert {e.config for e, *_ in kernel.opened.values() if e.key == "ref"} == {0x100000120}
     assert planner.base_hz(Rate(2e9, "made")) == Rate(
         2e9, "the TSC's: both count at the P0 rate", None
