@@ -74,6 +74,14 @@ def test_idle_time_that_is_not_exact_hides_what_is_lost_but_a_little_of_it() -> 
     }.items()  # fmt: skip
 
 
+def test_a_tick_that_was_stolen_makes_another_one_likely_for_a_minute() -> None:
+    """It would be ten per cent of a sample."""
+    walk = paced().go(65, ns=10 * S)
+    walk.go(1, stat_steal_s=0.1, ref=0.9 * TSC).go(1, stat_steal_s=0, ref=TSC)
+    assert losing(walk).spans() == []
+    assert losing(walk.go(65, ns=10 * S, ref=TSC)).spans() == [(3 + 650 + 2 + 5 + 650, None)]
+
+
 def test_idle_time_that_is_exact_hides_nothing() -> None:
     traced = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
     traced.go(3, ref=0.5 * TSC, cycles=1e9, busy_s=0.5).go(5, ref=0.45 * TSC)
