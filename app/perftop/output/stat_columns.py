@@ -78,7 +78,7 @@ def columns(session: Session, asked: Sequence[str] | None) -> tuple[Shown, ...]:
         chosen = session.evaluator.chosen
         there += [key for key in chosen if key.startswith(EVENT) and chosen[key]]
         return tuple(_column(session, key) for key in there)
-    left = dict.fromkeys(key for key in asked if key not in {"smt", *STATES})
+    left = dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})
     return tuple(_column(session, key) for key in left)
 
 

@@ -15,6 +15,7 @@ from perftop.base.text import escaped
 from perftop.output.episode_words import worded
 from perftop.samples import machine_totals
 from perftop.samples.episode import Episode
+from perftop.samples.job_threads import Moved
 from perftop.samples.metrics import COUNTS
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
@@ -22,6 +23,7 @@ from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_
 from perftop.session.session import Session
 
 Line = dict[str, Any]
+UNTOLD = "the kernel does not tell how long they waited"
 MULTIPLEXED = 0.99
 """Counted share of the time below which counters were multiplexed; a smaller gap is only due to
 their start."""
@@ -107,8 +109,22 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "lost": session.lost,
         "late": session.late,
     }
+    if interval.watched is not None:
+        line["watched"] = _watched(session, interval.watched)
     why = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
     return line | {"why": why} if why else line
+
+
+def _watched(session: Session, moved: Moved) -> Line:
+    """What the watched job did, as far as looks at its threads in this time told it."""
+    watching = session.neighbours.watching
+    line: Line = {
+        "job": watching.name, "threads": len(watching.threads) + watching.more,
+        "cpus": sorted(watching.cpus()), "run_s": number(moved.run_s),
+        "wait_s": number(moved.wait_s), "preemptions": moved.involuntary,
+        "sleeps": moved.voluntary,
+    }  # fmt: skip
+    return line if math.isfinite(moved.wait_s) else line | {"why": {"wait_s": UNTOLD}}
 
 
 def _package(session: Session, interval: Interval, at: int) -> Line:
@@ -147,6 +163,9 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
         line[key] = number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
             why[key] = why_absent(session, interval, row, key)
+    if ran := interval.look.on(str(line["cpu"]))[:1]:
+        task = ran[0].task
+        line["task"] = {"pid": task.pid, "comm": task.comm, "share": task.share}
     line["counts"] = {
         key: _count(interval, key, row)
         for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
@@ -210,6 +229,11 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
 
 def _states(shares: Any) -> Line:
     return dict(zip(STATES, map(number, shares.tolist()), strict=True))
+
+
+def beginning_line(session: Session, episode: Episode) -> Line:
+    """An episode that has just begun; its line follows when it ends."""
+    return episode_line(session, episode) | {"type": "episode-start"}
 
 
 def episode_line(session: Session, episode: Episode) -> Line:

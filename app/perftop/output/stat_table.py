@@ -8,17 +8,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perftop.base.format import percent, rough
+from perftop.base.text import safe
 from perftop.base.times import when
 from perftop.output import package_lines
 from perftop.output.stat_columns import STATE_WIDTH, columns, has_states
 from perftop.output.stat_json import estimates, multiplexed
 from perftop.samples.smt import STATES
+from perftop.session.columns import Tabular
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 SCREENFUL = 24
 """Lines between two headings where no terminal says how high it is."""
 NAME_WIDTH, TIME_WIDTH = 5, 10
+MOST_NAME, MOST_TASK = 15, 24
 SHARE_WIDTH = len(" (100 %)")
 
 
@@ -32,6 +35,8 @@ class StatTable:
     ) -> None:  # fmt: skip
         self._session, self._brief, self._height = session, brief, height
         self.columns, self._states = columns(session, asked), has_states(asked)
+        self._tasks = asked is not None and "task" in asked
+        self._told = Tabular(session)
         self._left = 0
         """Lines until a heading is due."""
         self._estimated: set[str] = set()
@@ -61,6 +66,7 @@ class StatTable:
         length = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
         head = ["", length + _suspects(interval) + _turns(interval)]
         head += package_lines.lines(session, interval) + package_lines.caches(session, interval)
+        head += _watched(session, interval)
         rows = [self._row("all", self._of_all(interval))]
         first = {session.cores[i][0]: i for i in session.shown_cores()}
         each = [column.of_cpus(session, interval) for column in shown]
@@ -75,6 +81,9 @@ class StatTable:
                      for column, values in zip(shown, each, strict=True)]  # fmt: skip
             core = first.get(cpu) if self._states else None
             split = of_states(interval, core) if core is not None else []
+            if self._tasks:
+                task = safe(self._told.task(row, interval), MOST_TASK)
+                split = [*(split or [""] * (len(STATES) * self._states)), f" {task}"]
             mark = "~" if row in interval.suspect else ""
             rows.append(self._row(f"{mark}{cpu}", cells, split))
         return head, rows
@@ -97,11 +106,11 @@ class StatTable:
 
     def _titles(self) -> list[str]:
         titles = [column.title for column in self.columns]
-        states = STATES if self._states else ()
+        states = [*(STATES if self._states else ()), *[" task"] * self._tasks]
         what = "time" if self._brief else "cpu"
         return [
             self._row(what, [label for label, _ in titles], states),
-            self._row("", [unit for _, unit in titles], ["%"] * len(states)),
+            self._row("", [unit for _, unit in titles], ["%"] * (len(STATES) * self._states)),
         ]
 
     def _row(self, name: str, cells: Sequence[str], states: Sequence[str] = ()) -> str:
@@ -131,6 +140,18 @@ def of_states(interval: Interval, core: int) -> list[str]:
         f"{100 * low:.0f}..{100 * high:.0f}" if math.isfinite(low) else percent(low)
         for low, high in zip(split.low[core], split.high[core], strict=True)
     ]
+
+
+def _watched(session: Session, interval: Interval) -> list[str]:
+    moved, name = interval.watched, session.neighbours.watching.name
+    if moved is None or name is None:
+        return []
+    if not session.neighbours.watching.threads:
+        return [f"job {safe(name, MOST_NAME)}: no thread of it is seen"]
+    waited = "" if math.isnan(moved.wait_s) else f", waited {moved.wait_s:.2f} s for a CPU"
+    times = "once" if moved.involuntary == 1 else f"{moved.involuntary} times"
+    ran = f"job {safe(name, MOST_NAME)}: ran {moved.run_s:.2f} s{waited}"
+    return [f"{ran}, was preempted {times}"]
 
 
 def _suspects(interval: Interval) -> str:

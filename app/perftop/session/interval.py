@@ -13,6 +13,7 @@ from perftop.samples import machine_totals
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt, listed
 from perftop.samples.evaluation import Values
+from perftop.samples.job_threads import Moved
 from perftop.samples.lost import KEY
 from perftop.samples.metrics import COUNTS, INDEX
 from perftop.samples.rest import resting
@@ -59,6 +60,10 @@ class Interval:
     """Traffic and occupancy of each L3, by position of the CPU that has them; NaN elsewhere."""
     packages: dict[str, Floats]
     """Power, temperature, traffic to memory by package, in the order of hello's packages."""
+
+    watched: Moved | None = None
+    """What the threads of the watched job did, by the looks at them in this time; None: no job is
+    watched."""
 
     @property
     def tasks(self) -> Tasks:

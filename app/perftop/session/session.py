@@ -22,6 +22,7 @@ from perftop.detect.suspects import Suspects
 from perftop.samples.calibration import Calibration
 from perftop.samples.counters import asleep_ns
 from perftop.samples.episode import Episode
+from perftop.samples.job_threads import Moved
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import core_lists
@@ -93,6 +94,8 @@ class Session:
         self._losses, self.run_times = Losses([*self.position]), RunTimes([*self.position])
         self.accounts = False
         self.busy_cpus = BusyCpus()
+        self._watched = Moved()
+        """What the watched job did since the last `take`."""
         """Whether losses and the times of tasks are added up."""
         self.lost = 0
         self.late = 0
@@ -242,6 +245,9 @@ class Session:
         span, self._span = self._span, nothing(self.sieve, self.now_ns)
         self._seq += 1
         interval = self._interval(span)
+        if self.hello.watch is not None:
+            interval = dataclasses.replace(interval, watched=self._watched)
+            self._watched = Moved()
         self._rested = interval.resting
         return interval
 
@@ -305,6 +311,10 @@ class Session:
         by_cpu = {self.topology[row].cpu: found for row, found in suspect.items()}
         self._end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
         self._end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
+        watching = self.neighbours.watching
+        if watching.time_ns == frame.time_ns:
+            looks = (thread.since_last() for thread in watching.told)
+            self._watched = sum(looks, self._watched)
         if self.accounts:
             self._lose(sample, since_ns, told=news)
 

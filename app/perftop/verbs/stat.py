@@ -29,6 +29,7 @@ from perftop.process.job import Job, Run
 from perftop.process.probe_stream import Stream
 from perftop.samples.episode import Episode
 from perftop.samples.registry import EVENT, RARE
+from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 from perftop.verbs import several
 from perftop.verbs.run_headless import attend, attend_all
@@ -68,7 +69,7 @@ class Stat:
         self._options = options
         self._out = out
         self._session: Session | None = None
-        self._cursor = 0
+        self._cursor, self._beginnings = 0, Beginnings()
         self._measurement = Measurement(options.job, options.start)
         self._intervals = 0
         self._measures = chosen(options.metrics)
@@ -170,14 +171,25 @@ class Stat:
         news, self._cursor = session.episodes_since(self._cursor)
         for episode in news:
             self._episode(session, episode)
+        if not self._options.intervals:
+            return
+        for episode in self._beginnings.of(session.running):
+            if self._options.json:
+                self._line(stat_json.beginning_line(session, episode))
+            else:
+                self._tell(session, episode)
 
     def _episode(self, session: Session, episode: Episode) -> None:
+        """One that has ended, or that still runs at the end."""
         self._measurement.tally.add(episode, session.now_ns)
         if self._options.json:
             self._line(stat_json.episode_line(session, episode))
-        else:
-            whose = f"{self._options.name}: " if self._options.name else ""
-            self._print([whose + stat_text.episode(session, episode)])
+        elif not self._beginnings.known(episode) or episode.end_ns is not None:
+            self._tell(session, episode)
+
+    def _tell(self, session: Session, episode: Episode) -> None:
+        whose = f"{self._options.name}: " if self._options.name else ""
+        self._print([whose + stat_text.episode(session, episode)])
 
     def _whose(self) -> list[str]:
         """A line before those of one machine of several."""

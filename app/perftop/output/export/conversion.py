@@ -8,6 +8,7 @@ from perfprobe import wire
 from perftop.output.export.form import Form
 from perftop.output.export.recorded_command import Command
 from perftop.samples.episode import Episode
+from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 from perftop.session.summary import Tally
 
@@ -24,7 +25,7 @@ class Conversion:
         self._cpus = None if cpus is None else frozenset(cpus)
         self._tally, self._command = Tally(), Command(session)
         self._first_ns: int | None = None
-        self._cursor = 0
+        self._cursor, self._beginnings = 0, Beginnings()
 
     def take(self, messages: Sequence[wire.Message]) -> bool:
         """Take messages; return whether they ended an interval."""
@@ -37,6 +38,9 @@ class Conversion:
         news, self._cursor = session.episodes_since(self._cursor)
         for episode in news:
             self._episode(episode)
+        for episode in self._beginnings.of(session.running):
+            if self._chosen(episode):
+                self._form.beginning(episode)
         if isinstance(message, wire.Note) and message.kind == "mark":
             self._form.mark(session.marks[-1])
         if not isinstance(message, wire.Frame):
@@ -61,7 +65,11 @@ class Conversion:
             self._form.summary(self._tally.counted, elapsed_s, self._command)
         self._form.finish()
 
+    def _chosen(self, episode: Episode) -> bool:
+        cpus = self._cpus
+        return cpus is None or not episode.cpus or not cpus.isdisjoint(episode.cpus)
+
     def _episode(self, episode: Episode) -> None:
-        if self._cpus is None or not episode.cpus or not self._cpus.isdisjoint(episode.cpus):
+        if self._chosen(episode):
             self._tally.add(episode, self._session.now_ns)
             self._form.episode(episode)

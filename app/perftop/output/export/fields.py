@@ -173,9 +173,36 @@ def _whole(key: str) -> Field:
     )  # fmt: skip
 
 
+def _ran(what: str, look: Look) -> list[object]:
+    """Of the task that ran most on each CPU."""
+    cpus = (look.session.topology[row].cpu for row in look.rows)
+    found = (look.interval.look.on(str(cpu))[:1] for cpu in cpus)
+    return [getattr(each[0].task, what) if each else None for each in found]
+
+
+def _job(what: str, look: Look) -> list[object]:
+    moved = look.interval.watched
+    return look.same(math.nan if moved is None else getattr(moved, what))
+
+
+_WHO = (
+    Field("task", "Name of the task that ran most.", partial(_ran, "comm"), "task", "text",
+          explained=False),
+    Field("task_pid", "Its process.", partial(_ran, "pid"), "task", "whole", explained=False),
+    Field("task_ratio", "Share of the time that it ran.", partial(_ran, "share"), "task",
+          explained=False),
+    Field("job_run_s", "How long the watched job ran.", partial(_job, "run_s"), "watched",
+          scope="machine", explained=False),
+    Field("job_wait_s", "How long it waited for a CPU.", partial(_job, "wait_s"), "watched",
+          scope="machine", explained=False),
+    Field("job_preemptions", "How often it lost its CPU.", partial(_job, "involuntary"),
+          "watched", scope="machine", explained=False),
+)  # fmt: skip
+
+
 MEASURES = (
     *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS,
-    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES),
+    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES), *_WHO,
 )  # fmt: skip
 
 

@@ -27,6 +27,9 @@ class JsonLines(Form):
     def interval(self, interval: Interval) -> None:
         self._line(only(stat_json.interval_line(self._session, interval), self._measures))
 
+    def beginning(self, episode: Episode) -> None:
+        self._line(stat_json.beginning_line(self._session, episode))
+
     def episode(self, episode: Episode) -> None:
         self._line(stat_json.episode_line(self._session, episode))
 

@@ -32,7 +32,8 @@ from perftop.verbs import stat
 
 EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")
-NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why"}
+NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task_pid", "task_ratio",
+             "job_run_s", "job_wait_s", "job_preemptions"}  # fmt: skip
 """Columns that may be empty without a reason; so may those of bounds where states are known."""
 
 
