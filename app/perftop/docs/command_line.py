@@ -12,8 +12,10 @@ from typing import Literal
 
 from perftop.docs.page import cells, read, topics
 
-Kind = Literal["none", "words", "list", "files", "directories", "hosts", "processes", "groups"]
-"""`list`: words with commas in between."""
+Kind = Literal[
+    "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
+]
+"""`list`: words with commas in between; `events`: so, with those of this machine's PMU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ _KNOWN: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
     "--source": ("words", _sources),
     "--smt-method": ("words", lambda: [n for n in names("sources", "method") if n != "single"]),
     "--metrics": ("list", lambda: names("numbers", "key")),
+    "--events": ("events", lambda: names("events", "event")),
     "--on": ("list", lambda: names("episodes", "kind")),
     "--host": ("hosts", tuple),
     "--watch": ("processes", tuple),

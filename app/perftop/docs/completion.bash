@@ -1,12 +1,15 @@
 # bash completion for perftop, made from its parser
+_perftop_pmu=/sys/bus/event_source/devices/cpu/events
 @GENERATED@
 _perftop_words() {
   # Candidates for values of this kind, one a line. $cur is what stands at the cursor.
   local kind=$1 typed
   shift
+  # shellcheck disable=SC2012 - names without blanks
+  [[ $kind == events ]] && set -- "$@" "$(ls "$_perftop_pmu" 2>/dev/null)"
   case "$kind" in
     words) compgen -W "$*" -- "$cur" ;;
-    list)
+    list | events)
       typed=
       [[ $cur == *,* ]] && typed="${cur%,*},"
       compgen -P "$typed" -W "$*" -- "${cur##*,}" ;;

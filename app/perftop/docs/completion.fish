@@ -45,6 +45,7 @@ function __perftop_processes
     ps -eo comm= 2>/dev/null | sort -u
 end
 
+set -g __perftop_pmu /sys/bus/event_source/devices/cpu/events
 complete -c perftop -f
 complete -c perftop -n __perftop_command -f -a '(__perftop_behind)'
 @GENERATED@

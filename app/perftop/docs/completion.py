@@ -94,8 +94,9 @@ def _zsh_specs(option: Option) -> Iterable[str]:
 def _zsh_action(values: Values) -> str:
     if values.kind == "words":
         return f"({' '.join(word.replace(':', chr(92) + ':') for word in values.words)})"
-    if values.kind == "list":
-        return f"_sequence compadd - {' '.join(values.words)}"
+    if values.kind in {"list", "events"}:
+        ours = " ${(f)$(ls $_perftop_pmu 2>/dev/null)}" if values.kind == "events" else ""
+        return f"_sequence compadd - {' '.join(values.words)}{ours}"
     return _ZSH[values.kind]
 
 
@@ -135,8 +136,9 @@ def _fish_option(where: str, option: Option) -> str:
 def _fish_values(values: Values) -> str:
     if values.kind == "files":
         return "-F"
-    if values.kind == "list":
-        joined = " ".join(values.words)
+    if values.kind in {"list", "events"}:
+        ours = [] if values.kind == "list" else ["(ls $__perftop_pmu 2>/dev/null)"]
+        joined = " ".join([*values.words, *ours])
         return f"-f -a {_single(f'(__perftop_list {joined})')}"
     found = " ".join(values.words) if values.kind == "words" else _FISH[values.kind]
     return f"-f -a {_single(found)}" if found else "-f"

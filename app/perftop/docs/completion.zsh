@@ -1,5 +1,6 @@
 #compdef perftop
 # zsh completion for perftop, made from its parser
+_perftop_pmu=/sys/bus/event_source/devices/cpu/events
 @GENERATED@
 _perftop_processes() {
   compadd -- ${(fu)"$(ps -eo comm= 2>/dev/null)"}

@@ -9,6 +9,7 @@ import pytest
 from roots import ROOT
 
 from perfprobe import stream_options
+from perfprobe.kernel.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWARE_EVENTS
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
 from perftop.docs import completion
@@ -22,6 +23,8 @@ TRIED = {
     "perftop --sou": "--source",
     "perftop stat --source sim:tu": "sim:turbo-drop",
     "perftop export x --metrics util,bus": "util,busy_hz",
+    "perftop stat -e cycles,page-f": "cycles,page-faults",
+    "perftop record --on ram": "ramp",
     "perftop demo gu": "guest",
     "perftop help gl": "glossary",
     "perftop stat -- ech": "echo",
@@ -36,6 +39,8 @@ def test_names_are_complete() -> None:
     assert set(names("numbers", "key")) == {f.key for f in MEASURES if f.kind != "count"} - {
         "counted"
     }
+    known = (*SOFTWARE_EVENTS, *HARDWARE_EVENTS, *CACHE_EVENTS)
+    assert set(names("events", "event")) == {event.name for event in known}
     assert set(names("episodes", "kind")) == set(KINDS)
     assert set(names("sim", "scenario")) == set(SCENARIOS)
     assert set(names("sources", "method")) == {*stream_options.METHODS, "single"}
