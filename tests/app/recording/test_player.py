@@ -80,6 +80,18 @@ def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_pat
     np.testing.assert_array_equal(then.values.all, truth.values.all)
 
 
+def test_what_lies_near_ahead_is_read_on_to_and_what_lies_far_is_jumped_to(tmp_path: Path) -> None:
+    machine = Machine(cores=1)
+    messages: list[Timed] = [machine.frame(seq) for seq in range(900)]
+    with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
+        search = Search(recording, FileEpisodes(), lambda: 0.0, lambda _: None)
+        here = asyncio.run(search.go(None, S))
+        assert asyncio.run(search.go(here, 60 * S)) is here
+        assert asyncio.run(search.go(here, 62 * S)) is here
+        here = asyncio.run(search.go(None, S))
+        assert asyncio.run(search.go(here, 62 * S)) is not here
+
+
 @pytest.mark.parametrize("room", [100_000, 10_000_000])
 def test_what_both_have_is_kept_once_and_what_there_is_no_room_for_not_at_all(room: int) -> None:
     machine = Machine(cores=2)

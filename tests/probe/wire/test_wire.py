@@ -146,6 +146,13 @@ DAMAGE = {
     "a TSC that stands": (
         by_hand(RAW_HELLO | {"tsc_hz": {"hz": 1e-9, "origin": "x"}}), "a clock of 1e-09 Hz",
     ),
+    "samples without time between": (
+        by_hand(RAW_HELLO | {"sample_ns": 0}), "a sampling interval of 0 ns",
+    ),
+    "samples for ever": (by_hand(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
+    "a multiplier of nothing": (
+        by_hand(RAW_HELLO | {"multipliers": [{"factor": 0.0, "why": "x"}]}), "a multiplier",
+    ),
     "a time beyond all": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
     "a core of nobody": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
     "a CPU in two cores": (by_hand(RAW_HELLO | {"cores": [[0], [0]]}), "a CPU in two"),
