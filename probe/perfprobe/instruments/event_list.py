@@ -13,6 +13,7 @@ from perfprobe.kernel.event_catalogue import (
     EVENTS,
     HARDWARE_EVENTS,
     SOFTWARE_EVENTS,
+    Catalogue,
     Known,
     listed,
     measure,
@@ -52,7 +53,8 @@ def _software() -> Iterator[dict[str, Any]]:
 
 
 def _hardware(root: Path) -> Iterator[dict[str, Any]]:
-    """The kernel's generic events, then those that each core PMU lists."""
+    """The kernel's generic events, then what each core PMU lists, then what perf has."""
+    perf = Catalogue(root).of_perf
     dog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in perf_pmus.cores(root):
         kind = dict(CORES).get(pmu.name)
@@ -64,6 +66,10 @@ def _hardware(root: Path) -> Iterator[dict[str, Any]]:
                 unit, scale = measure(pmu, name)
                 about = (files.text(f"{pmu.path}/events/{name}") or "").strip()
                 yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
+        for name, told in perf.items():
+            if named := next((n for n in told if n.pmu == pmu.name), None):
+                about = named.about or f"{pmu.name}/{named.terms}/"
+                yield _row(name, about, "1", 1.0, pmu.name, kind, [])
 
 
 def _open(known: Known, dog: bool) -> list[str]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.kernel import access, event_terms, perf_pmus
+from perfprobe.kernel import access, event_encodings, event_terms, perf_pmus
 from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.event_encodings import Named
 from perfprobe.kernel.event_names import Asked
 from perfprobe.kernel.event_terms import Code, TermError
 from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
 from perfprobe.kernel.perf_pmus import DEVICES, Pmu
 
-HW_CACHE = 3  # PERF_TYPE_
+HW_CACHE, RAW = 3, 4  # PERF_TYPE_
 NS = 1e-9
 EVENTS = "events"
 """Unit of what a core's PMU counts; the wire bounds it."""
@@ -110,6 +113,14 @@ class Catalogue:
         self._root = root
         self.cores = perf_pmus.cores(root)
 
+    @functools.cached_property
+    def of_perf(self) -> Mapping[str, list[Named]]:
+        """What perf lists for the PMUs of cores, where it is installed; asked for once."""
+        mine = {pmu.name for pmu in self.cores}
+        every = event_encodings.perf_events() if mine else {}
+        here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
+        return {name: told for name, told in here.items() if told}
+
     def find(self, asked: Asked) -> Chosen:
         """What was asked for. Raises ValueError with a line for the user if nobody knows it."""
         if asked.pmu:
@@ -127,7 +138,8 @@ class Catalogue:
     def names(self) -> list[str]:
         """All names that `find` knows here."""
         generic = [known.name for known, kind in self._generic() if kind == SOFTWARE or self.cores]
-        return [*generic, *ALIASES, *(name for pmu in self.cores for name in listed(pmu))]
+        listing = (name for pmu in self.cores for name in listed(pmu))
+        return [*generic, *ALIASES, *listing, *self.of_perf]
 
     def _generic(self) -> Iterator[tuple[Known, int]]:
         """Names that every kernel has, with their type."""
@@ -169,9 +181,28 @@ class Catalogue:
             if name is not None and code is not None:
                 found[pmu.name] = _event(asked, pmu, code)
                 unit, scale = measure(pmu, name)
+        about = word
+        if not found and self.cores:
+            about, found = self._of_perf(asked, word)
         if not found:
             raise ValueError(self._unknown(asked))
-        return Chosen(asked, word, unit, scale, found)
+        return Chosen(asked, about, unit, scale, found)
+
+    def _of_perf(self, asked: Asked, word: str) -> tuple[str, dict[str | None, Event]]:
+        """What perf, else libpfm4, says of a name: a description, and the events of core PMUs."""
+        about, found = word, dict[str | None, Event]()
+        for named in self.of_perf.get(word.lower(), []):
+            pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
+            with suppress(TermError):
+                code = event_terms.code(pmu.path, event_terms.values(named.terms))
+                found[pmu.name] = _event(asked, pmu, code)
+                about = named.about or word
+        if not found and (told := event_encodings.pfm_code(word)) is not None:
+            kind, code = told
+            for pmu in self.cores:
+                if kind in {pmu.type, RAW}:
+                    found[pmu.name] = _event(asked, pmu, code)
+        return about, found
 
     def _of_pmu(self, asked: Asked) -> Chosen:
         pmu = perf_pmus.find(self._root, asked.pmu)
