@@ -142,7 +142,9 @@ def _energy(line: Line) -> str:
     parts = []
     if energy_j is not None and elapsed_s:
         amount = f"{energy_j / 1e3:.2f} kJ" if energy_j >= 1e3 else f"{energy_j:.1f} J"
-        parts.append(f"{amount}, {energy_j / elapsed_s:.1f} W")
+        dram_j = line.get("energy_dram_j")
+        dram = f" (memory {dram_j / elapsed_s:.1f} W)" if dram_j is not None else ""
+        parts.append(f"{amount}, {energy_j / elapsed_s:.1f} W{dram}")
     if own_s is not None and elapsed_s:
         parts.append(f"own cost {100 * own_s / elapsed_s:.1f} % of one CPU")
     return "   ".join(parts) if energy_j is not None else ""

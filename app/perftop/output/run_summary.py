@@ -76,7 +76,8 @@ def summary_line(
         "episodes": counted,
         "causes": _causes(session),
         "state": state(session),
-        "energy_j": number(_energy_j(session)),
+        "energy_j": number(_energy_j(session, "energy_j")),
+        "energy_dram_j": number(_energy_j(session, "energy_ram_j")),
         "totals": _totals(session, whole),
         **_around(session, footprint),
         "probe_cpu_s": number(session.probe_cpu_s()),
@@ -202,12 +203,10 @@ def _low_s(session: Session, whole: Interval, episode: Episode) -> float:
     return span_s * float(np.nansum(whole.values["util"][rows]))
 
 
-def _energy_j(session: Session) -> float:
-    """Energy of all packages in J; NaN if it is unknown for one of them."""
-    column = session.counters.columns.get("energy_j")
-    if column is None:
-        return math.nan
-    return float(session.run.delta.tables[column.block].moved[:, column.first].sum())
+def _energy_j(session: Session, key: str) -> float:
+    """Energy of all packages, or of their memory, in J; NaN if it is unknown for one of them."""
+    moved = session.counters.moved(session.run.delta, key)
+    return math.nan if moved is None else float(moved.sum())
 
 
 def _cpu_summary(session: Session, whole: Interval, extremes: Extremes, row: int) -> Line:

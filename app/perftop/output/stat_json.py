@@ -218,6 +218,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "turbo_ceiling_hz": number(float(interval.ceilings.hz[core])),
         "turbo_ceiling_low_hz": number(float(interval.ceilings.low_hz[core])),
         "turbo_ceiling_high_hz": number(float(interval.ceilings.high_hz[core])),
+        "core_power_w": number(float(interval.core_power_w[core])),
         "suspect": sorted(reasons),
     }
     why = why_no_states(session, interval, core)

@@ -115,4 +115,6 @@ def _energy_lines(line: Line) -> list[str]:
     energy_j = line["energy_j"]
     if energy_j is None or not line["elapsed_s"]:
         return ["energy n/a"]
-    return [f"energy {energy_j:.1f} J · {energy_j / line['elapsed_s']:.1f} W"]
+    dram_j, text = line["energy_dram_j"], f"energy {energy_j:.1f} J"
+    dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
+    return [f"{text} · {energy_j / line['elapsed_s']:.1f} W{dram}"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, Ints
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.memory import KEYS, Best
 
 MEMORY = {f"{key}_per_s": key for key in KEYS}
 """Traffic of packages with their memory, with the counter of each."""
-SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w"} | MEMORY
+SUMS = {"power_w": "energy_j", "power_limit_w": "power_limit_w", "power_dram_w": "energy_ram_j",
+        **MEMORY}  # fmt: skip
 """Sums over all packages, with the counter of each."""
 HIGHEST = {"temperature_c": "temperature_c"}
 OF_BEST = "memory_of_best"
@@ -60,6 +61,15 @@ def by_package(counters: Counters, delta: Delta, best: Best) -> dict[str, Floats
     if {*MEMORY} <= found.keys():
         found[OF_BEST] = best.share(np.sum([found[name] for name in MEMORY], axis=0))
     return found
+
+
+def by_core(counters: Counters, delta: Delta, told: Ints) -> Floats:
+    """Power of each core in W, NaN where it is unknown. `told`: row of each core in blocks of core
+    scope; -1: it has none."""
+    rates = _rates(counters, delta, "energy_core_j")
+    if rates is None or len(rates) != len(counters.hello.cores):
+        return np.full(len(told), np.nan)
+    return np.asarray(np.append(rates, np.nan)[told])
 
 
 def by_l3(counters: Counters, delta: Delta, util: Floats) -> dict[str, Floats]:

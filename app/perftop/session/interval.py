@@ -56,6 +56,8 @@ class Interval:
     """Who ran where, as of its end; empty where nobody told of late."""
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
+    core_power_w: Floats
+    """By core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
     """Traffic and occupancy of each L3, by position of the CPU that has them; NaN elsewhere."""
     packages: dict[str, Floats]
@@ -161,6 +163,7 @@ class Span:
             counts=counts,
             ceilings=ceilings,
             machine=machine_totals.numbers(counters, self.delta, sieve.memory),
+            core_power_w=machine_totals.by_core(counters, self.delta, sieve.cores.told),
             caches=machine_totals.by_l3(counters, self.delta, values["util"]),
             packages=machine_totals.by_package(counters, self.delta, sieve.memory),
             counted=counters.counted(self.delta),

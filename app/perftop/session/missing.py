@@ -37,8 +37,9 @@ DOUBTS = {
     Doubt.SLOTS: "the parts of the issue slots do not add up to them",
     Doubt.TAKEN: "its register was changed by somebody else",
 }
-SUMMED = {"energy_j": "energy_j", "probe_cpu_s": "probe_cpu_s"}
-"""Numbers of a whole run, with the counter of each."""
+SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",
+          "core_power_w": "energy_core_j"}  # fmt: skip
+"""Numbers of a whole run, and of cores, with the counter of each."""
 NAMES = {
     "util": "busy time", "busy_hz": "clock", "ipc": "IPC", "halt": "halts",
     "involuntary": "halts", "kernel_cycles": "kernel cycles", "turbo_ceiling_hz": "turbo ceiling",
@@ -258,8 +259,12 @@ def missing_text(session: Session) -> list[str]:
 
 
 def _told(missing: wire.Missing) -> str | None:
-    """The label; None for what lacks only the instructions, which are told themselves."""
-    return None if missing.what.endswith(PER_KI) else _label(missing)
+    """The label; None for what lacks only the instructions, which are told themselves, and for
+    energies that few machines tell."""
+    return None if missing.what.endswith(PER_KI) or missing.what in _FEW else _label(missing)
+
+
+_FEW = {"power_dram_w", "energy_dram_j", "core_power_w"}
 
 
 _BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}

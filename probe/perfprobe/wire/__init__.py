@@ -125,6 +125,8 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | plr_reasons | package | flags | 1 | what came on of what limits the clock: sticky bits |
 | power_throttled_s | package | counter | s | held back by power limits |
 | energy_j | package | counter | J | energy of the package |
+| energy_ram_j | package | counter | J | energy of its memory |
+| energy_core_j | core | counter | J | energy of the core (AMD) |
 | memory_read_bytes, memory_write_bytes | package | counter | B | from memory, and to it |
 | power_limit_w, power_limit2_w | package | gauge | W | PL1, PL2 |
 | temperature_c | package | gauge | °C | temperature |

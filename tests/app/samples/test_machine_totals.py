@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import made
+import numpy as np
 import pytest
 from fakes import Machine, seen
 
-from perfprobe.wire import Block, Counter
+from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.draw.strips import text
+from perftop.samples.counters import Counters
+from perftop.samples.machine_totals import by_package
+from perftop.samples.memory import Best
 from perftop.session.interval import Interval
 from perftop.tui.frame.machine_line import numbers
 
@@ -107,3 +111,28 @@ def test_power_at_its_limit_stands_out() -> None:
 def test_unknown_power_is_not_told_and_what_does_not_fit_goes_first() -> None:
     assert "power" not in text(strip({"power_w": math.nan}))
     assert "power" not in text(strip({"power_w": 99.0}, width=50))
+
+
+def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> None:
+    """Two columns of a counter are its dies."""
+    energy = Counter("energy_ram_j", "energy", "J", "made", scale=0.001, columns=2)
+    machine = Machine(cores=2)
+    machine.hello.blocks.append(block := Block("more", "package", [energy]))
+    counters = Counters(machine.hello)
+    frames = []
+    for seq in range(2):
+        ticks = int(seq * made.TSC_HZ / 10)
+        head = np.array([ticks, ticks, 0, 0, 1], np.uint64).tobytes()
+        cells, valid = np.array([seq * 500, seq * 700], np.uint64), np.array([3], np.uint64)
+        rows = Rows(head, valid.tobytes(), cells.tobytes())
+        frames.append(Frame(seq, seq * 100_000_000, {block.name: rows}))
+    delta = counters.steps(frames)[1]
+    found = by_package(counters, delta, Best(counters))
+    assert found["power_dram_w"].tolist() == pytest.approx([12.0])
+
+
+def test_cores_that_tell_their_power() -> None:
+    counter = Counter("energy_core_j", "energy", "J", "made", scale=0.001)
+    found = interval({"energy_core_j": 500}, counter, scope="core")
+    assert found.core_power_w.tolist() == pytest.approx([5.0, 5.0])
+    assert np.isnan(seen(Machine(cores=2))[1].core_power_w).all()

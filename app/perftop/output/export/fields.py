@@ -134,6 +134,12 @@ _CEILINGS = tuple(
 )  # fmt: skip
 
 
+_POWER = Field(
+    "core_power_w", "Power of its core, where the CPU tells it.",
+    lambda look: look.of_core(look.interval.core_power_w), "core_power_w", scope="core",
+)  # fmt: skip
+
+
 def _count(key: str) -> Field:
     text = f"How far the counter {key} moved, of samples that could be believed."
     return Field(f"{key}_count", text, lambda look: look.counts(key), key, "count")
@@ -151,6 +157,7 @@ _COUNTED = Field(
 _MACHINE = {
     "power_w": "Power of all packages.",
     "power_limit_w": "What the power of all packages is limited to.",
+    "power_dram_w": "Power of the memory of all packages.",
     "memory_read_bytes_per_s": "What all packages read from memory.",
     "memory_write_bytes_per_s": "What all packages wrote to memory.",
     "memory_of_best": "Traffic to memory as a share of the most in any second of this run.",
@@ -201,7 +208,7 @@ _WHO = (
 
 
 MEASURES = (
-    *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS,
+    *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS, _POWER,
     *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES), *_WHO,
 )  # fmt: skip
 

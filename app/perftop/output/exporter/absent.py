@@ -21,6 +21,8 @@ KEYS = {
     family.LIMIT: "power_limit_w",
     family.TEMPERATURE: "temperature_c",
     family.ENERGY: "energy_j",
+    family.DRAM_ENERGY: "power_dram_w",
+    family.MEMORY: "memory_read_bytes_per_s",
     family.PROBE: "probe_cpu_s",
 }
 """Families that are there or not as a whole, with the keys of what they need."""

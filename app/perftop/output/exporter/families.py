@@ -44,6 +44,10 @@ TSC = Heading("perftop_tsc_hertz", "gauge", "Rate of the time-stamp counter.")
 LIMIT = Heading("perftop_power_limit_watts", "gauge", "What the power is limited to.")
 TEMPERATURE = Heading("perftop_temperature_celsius", "gauge", "Temperature of the package.")
 ENERGY = Heading("perftop_energy_joules", "counter", "Energy of the package.")
+DRAM_ENERGY = Heading("perftop_dram_energy_joules", "counter", "Energy of the package's memory.")
+MEMORY = Heading(
+    "perftop_memory_bytes", "counter", "Bytes between the package and its memory, by direction."
+)
 SUSPECT = Heading(
     "perftop_suspect_samples", "counter",
     "Samples of CPUs in which a counter could not be believed, by reason.",

@@ -21,6 +21,7 @@ from perftop.output.exporter.lines import Family, Grids, Labels, several, single
 from perftop.output.exporter.sums import COUNTS, MODES, Sums
 from perftop.output.exposition import END, Heading
 from perftop.samples.cores import Cores
+from perftop.samples.memory import KEYS
 from perftop.session.session import Session
 
 Detail = Literal["package", "core", "cpu"]
@@ -87,15 +88,17 @@ class Page:
             yield self._of_cpus(heading, "ring", names, sums.counts[at], sums.told_counts[at])
         yield from self._episodes()
         base = math.nan if hello.base_hz is None else hello.base_hz.hz
-        energy = np.where(sums.told_energy, sums.energy_j, np.nan)
         for heading, values in (
             (family.CEILING, self._ceilings()),
             (family.BASE, np.full(len(self._known), base)),
             (family.LIMIT, sums.gauges["power_limit_w"]),
             (family.TEMPERATURE, sums.gauges["temperature_c"]),
-            (family.ENERGY, energy),
+            (family.ENERGY, sums.told("energy_j")),
+            (family.DRAM_ENERGY, sums.told("energy_ram_j")),
         ):
             yield self._grids.family(heading, self._known, values)
+        moved = np.array([sums.told(key) for key in KEYS])
+        yield self._grids.family(family.MEMORY, self._known, moved, "direction", ("read", "write"))
         yield single(family.TSC, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)
         yield several(family.SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
         yield single(family.LOST, session.lost)

@@ -27,6 +27,8 @@ COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 TOGETHER = 3
 """So many of COUNTS go in together or not at all; the others only with these."""
 GAUGES = "power_limit_w", "temperature_c"
+MOVED = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
+"""Counters of packages."""
 
 
 class Sums:
@@ -42,8 +44,8 @@ class Sums:
         self.seconds, self.counts = np.zeros((len(MODES), cpus)), np.zeros((len(COUNTS), cpus))
         self.told_seconds, self.told_counts = self.seconds > 0, self.counts > 0
         """Masks of the sums to which something was added; nothing is known of the others."""
-        self.energy_j = np.zeros(len(hello.packages))
-        self.told_energy = self.energy_j > 0
+        self.moved = {key: np.zeros(len(hello.packages)) for key in MOVED}
+        self._told = {key: moved > 0 for key, moved in self.moved.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
         """By key and then by package, as last known; NaN: never."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
@@ -75,10 +77,11 @@ class Sums:
         delta = sample.delta
         self._add_seconds(sample)
         self._add_counts(delta)
-        energy = self._of_packages(delta, "energy_j")
-        known = np.isfinite(energy)
-        self.energy_j += np.where(known, energy, 0.0)
-        self.told_energy |= known
+        for key in MOVED:
+            moved = self._of_packages(delta, key)
+            known = np.isfinite(moved)
+            self.moved[key] += np.where(known, moved, 0.0)
+            self._told[key] |= known
         for key, last in self.gauges.items():
             now = self._of_packages(delta, key, gauge=True)
             last[:] = np.where(np.isfinite(now), now, last)
@@ -111,10 +114,14 @@ class Sums:
     def _of_packages(self, delta: Delta, key: str, *, gauge: bool = False) -> Floats:
         """How far a counter moved by package, or the mean of a gauge; NaN where it was not read."""
         counters = self._session.counters
-        column = counters.columns.get(key)
-        if column is None:
-            return np.full(len(self.energy_j), np.nan)
+        column, moved = counters.columns.get(key), counters.moved(delta, key)
+        if column is None or moved is None:
+            return np.full(len(self._session.hello.packages), np.nan)
         table = delta.tables[column.block]
         ticks = np.where(table.ticks > 0, table.ticks, np.nan)
-        found: Floats = table.moved[:, column.first] / (ticks if gauge else ticks / ticks)
+        found: Floats = moved / (ticks if gauge else ticks / ticks)
         return found
+
+    def told(self, key: str) -> Floats:
+        """One of MOVED by package; NaN where nothing was ever told."""
+        return np.where(self._told[key], self.moved[key], np.nan)

@@ -18,10 +18,13 @@ from perfprobe.wire import Counter, Cpu, Missing
 ZONES = "sys/class/powercap"
 LIMITS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
 """Counter key by the name of the constraint: PL1 and PL2."""
+MEMORY = "energy_ram_j"
+"""Key of a zone within the package's, of name dram."""
 COUNTERS = (
     Counter("power_limit_w", "power limit PL1", "W", "powercap", "gauge", scale=1e-6),
     Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
     Counter("energy_j", "energy", "J", "powercap", scale=1e-6),
+    Counter(MEMORY, "energy of the memory", "J", "powercap", scale=1e-6),
 )
 _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
@@ -35,8 +38,11 @@ class Zone:
     """Energy wraps here. It is no power of two, so wraps are counted on this side."""
     last_uj: int | None = None
     total_uj: int = 0
+    memory: Zone | None = None
 
     def read(self, key: str) -> int | None:
+        if key == MEMORY:
+            return None if self.memory is None else self.memory.read("energy_j")
         fd = self.files.get(key)
         value = None if fd is None else natural(content(fd))
         return value if value is None or key != "energy_j" else self._counted(value)
@@ -58,6 +64,7 @@ class Powercap:
             _shut(zone)
         self.rows = len(self._zones_by_row)
         opened = {key for zone in self._zones_by_row if zone for key in zone.files}
+        opened |= {MEMORY for zone in self._zones_by_row if zone and zone.memory}
         counters = [counter for counter in COUNTERS if counter.key in opened]
         self.block = wire.Block("powercap", "package", counters)
 
@@ -81,8 +88,18 @@ class Powercap:
             if name and name["die"]:
                 self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
             elif name:
-                found[int(name["package"])] = self._zone(at, wanted)
+                found[int(name["package"])] = zone = self._zone(at, wanted)
+                zone.memory = self._memory(base, number) if MEMORY in wanted else None
         return found
+
+    def _memory(self, base: str, number: int) -> Zone | None:
+        """The zone of the package's memory; None: there is none that may be read."""
+        for inner in files.numbered(f"{base}/intel-rapl:{number}", f"intel-rapl:{number}:"):
+            at = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
+            if (files.text(f"{at}/name") or "").strip() == "dram":
+                zone = self._zone(at, {"energy_j"})
+                return zone if zone.files else None
+        return None
 
     def _zone(self, at: str, wanted: set[str]) -> Zone:
         range_uj = natural((files.text(f"{at}/max_energy_range_uj") or "").encode()) or 0
@@ -124,4 +141,6 @@ def _limits(at: str) -> dict[str, str]:
 def _shut(zone: Zone) -> None:
     for fd in zone.files.values():
         os.close(fd)
+    if zone.memory is not None:
+        _shut(zone.memory)
     zone.files.clear()

@@ -53,10 +53,17 @@ def package_block(machine: Machine) -> Block:
                 "e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", kind="gauge", cpus=e_cpus
             )
         )
+    dram = Counter("energy_ram_j", "energy of the memory", "J", "sim RAPL", bits=32, scale=2.0**-14)
+    counters.append(dram)
     for what in ("read", "write"):
         key, name = f"memory_{what}_bytes", f"memory {what}"
         counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE))
     return Block("package", "package", counters)
+
+
+def dram_nj(time_ns: int, lines: Ints) -> Ints:
+    """Energy of a package's memory: 3 W, and half a nJ for each byte."""
+    return np.asarray(3 * time_ns + lines * (LINE // 2))
 
 
 class Packages:
@@ -118,6 +125,8 @@ class Packages:
         out[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
-        for at, lines in zip((-2, -1), self.lines(totals), strict=True):
+        moved = self.lines(totals)
+        out[:, -3] = (dram_nj(time_ns, moved[0] + moved[1]) * 32 // 1_953_125) & (2**32 - 1)
+        for at, lines in zip((-2, -1), moved, strict=True):
             out[:, at] = (TRAFFIC_FIRST + lines) & (2**TRAFFIC_BITS - 1)
         return out.view(np.uint64)

@@ -27,6 +27,8 @@ LABELS = {
     "perftop_power_limit_watts": {"package"},
     "perftop_temperature_celsius": {"package"},
     "perftop_energy_joules": {"package"},
+    "perftop_dram_energy_joules": {"package"},
+    "perftop_memory_bytes": {"package", "direction"},
     "perftop_suspect_samples": {"reason"},
     "perftop_lost_samples": set(),
     "perftop_probe_cpu_seconds": set(),

@@ -124,3 +124,22 @@ def test_garbled_files_are_not_valid(two: Path) -> None:
         (two / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
     assert filled(powercap)[0] == {}
     powercap.close()
+
+
+def test_the_memory_has_a_zone_within_its_package(two: Path) -> None:
+    """As Documentation/power/powercap/powercap.rst has it: zones lie in the directory of their
+    parent."""
+    at = f"{ZONES}/intel-rapl:0/intel-rapl:0"
+    for inner, (name, uj) in enumerate((("core", 7), ("dram", RANGE_UJ - 5))):
+        for file, text in (("name", name), ("energy_uj", uj), ("max_energy_range_uj", RANGE_UJ)):
+            trees.put(two, f"{at}:{inner}/{file}", f"{text}\n")
+    powercap = Powercap(two, topology.read(two))
+    filled(powercap)
+    trees.put(two, f"{at}:1/energy_uj", "15\n")
+    first, second = filled(powercap)
+    assert "energy_ram_j" not in first, "this package tells nothing of its memory"
+    assert second["energy_ram_j"] == 20
+    powercap.close()
+    served = Powercap(two, topology.read(two), {"energy_ram_j"})
+    assert "energy_ram_j" not in {counter.key for counter in served.block.counters}
+    served.close()

@@ -356,6 +356,9 @@ def test_memory_counters_follow_what_cpus_move() -> None:
         )
         assert read + written == pytest.approx(moved[cpus].sum(), rel=1e-3)
         assert read == pytest.approx(3 * written, rel=1e-6)
+        joules = deltas(hello, frames, "energy_ram_j")[-1][package] / 2**14
+        seconds = (frames[-1].time_ns - frames[0].time_ns) / 1e9
+        assert joules == pytest.approx(3 * seconds + (read + written) / 2e9, rel=1e-3)
     raw = column(hello, frames, "memory_read_bytes")
     assert (raw[1:] < raw[:-1]).sum(axis=0).tolist() == [1, 1]
 
