@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +42,7 @@ from perftop.arguments import (
     with_verb,
 )
 from perftop.base.errors import USAGE, Failed, complain, discard, unwritten
+from perftop.base.importing import lean
 from perftop.base.text import full_terminal
 from perftop.verbs import machine_verbs
 
@@ -502,7 +500,7 @@ def _live(options: argparse.Namespace) -> int:
         argv = _stream(options, sample_ns, batches.longest(sample_ns, interval_ns))
         # The app takes longer to import than the probe to start, so both happen side by side.
         with first_picture.shown() as picture, launch.launched(argv) as probe:
-            with _uncollected():
+            with lean():
                 from perftop.tui import app
             picture.hand_over()
             return app.run(probe, interval_ns, settings, mouse=mouse)
@@ -513,7 +511,8 @@ def _live(options: argparse.Namespace) -> int:
         Console(options.command, columns - 1, lines // 4) as console,  # about the final size
         launch.launched(_stream(options, sample_ns, sample_ns, console.job)) as probe,
     ):
-        from perftop.tui import command_app
+        with lean():
+            from perftop.tui import command_app
 
         return command_app.run(probe, console, interval_ns, settings, mouse=mouse)
 
@@ -541,18 +540,6 @@ def _serve(options: argparse.Namespace) -> int:
 
     group = None if options.group is None else unix_socket.group_id(options.group)
     return serve.run(serve.Options(argv, options.socket, group))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Imports leave nothing to collect. Looking for it again and again would take a tenth of their
-    time, and later as much at each collection."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -615,7 +602,8 @@ def _stat(options: argparse.Namespace) -> int:
 
         batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
         each = _machines(options, sample_ns, batch_ns, job)
-        from perftop.verbs import stat
+        with lean():
+            from perftop.verbs import stat
 
         start, identity = _shared(job, each), _identity(options)
         return stat.run(
@@ -703,7 +691,8 @@ def _record(options: argparse.Namespace) -> int:
     _, sample_ns = _times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         each = _machines(options, sample_ns, RECORD_BATCH_NS, job)
-        from perftop.verbs import record, several
+        with lean():
+            from perftop.verbs import record, several
 
         box = None
         if options.ring is not None or options.on is not None:
