@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect import ramp_climb
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.hysteresis import GAP_SAMPLES, gap_ns
@@ -118,7 +118,7 @@ class Ramps:
         """A core that woke late in a sample shows it in the next, so these are together, too."""
         self._woke[woke] = len(self._hz) - 1
         young, self._young = self._young, {}
-        for group in np.unique(self._cores.group[woke]).tolist():
+        for group in distinct(self._cores.group[woke]):
             batch = young.get(group)
             if batch is None:
                 batch = self._young[group] = self._batches

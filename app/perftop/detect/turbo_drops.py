@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect.engine.counted_shares import Facts, Tally
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
@@ -134,8 +134,8 @@ class Drops:
         look = self._look(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(look))
         deep = look.missing(START) & ~self._taken()
-        for key in np.unique(look.key[deep]):
-            self._begin(int(key), look, deep)
+        for key in distinct(look.key[deep]):
+            self._begin(key, look, deep)
         return over
 
     def _certain(self, ceiling: Floats) -> Floats:

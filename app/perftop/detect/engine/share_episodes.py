@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.detect.engine.episode_log import Detector
 from perftop.detect.engine.hysteresis import Inside, Patience, Spell, gap_ns
 from perftop.samples.episode import Episode
@@ -120,8 +120,8 @@ class Spells(Running[Shown]):
         ended = self.close(self._follow(found, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.taken(len(names))
         rises = self._rises(known, high, since_ns, time_ns)
-        for group in np.unique(groups[rises]):
-            self._rise(int(group), rises & (groups == group), found, time_ns)
+        for group in distinct(groups[rises]):
+            self._rise(group, rises & (groups == group), found, time_ns)
         return ended
 
     def _follow(self, found: Floats, since_ns: int, time_ns: int) -> list[Shown]:
