@@ -151,7 +151,8 @@ DAMAGE = {
     ),
     "samples for ever": (by_hand(RAW_HELLO | {"sample_ns": 1 << 62}), "a sampling interval"),
     "a multiplier of nothing": (
-        by_hand(RAW_HELLO | {"multipliers": [{"factor": 0.0, "why": "x"}]}), "a multiplier",
+        by_hand(RAW_HELLO | {"multipliers": [{"counter": "mperf", "factor": 0.0, "why": "x"}]}),
+        "a multiplier that cannot be",
     ),
     "a time beyond all": (by_hand(RAW_HELLO | {"raw_ns": 1 << 63}), "a time of"),
     "a core of nobody": (by_hand(RAW_HELLO | {"cores": [[0], []]}), "an empty core"),
