@@ -13,7 +13,7 @@ def line(wall_s: float, status: int = 0, **more: Any) -> dict[str, Any]:
         "type": "summary", "elapsed_s": wall_s + 0.1, "run": run | more.pop("run", {}), "job": job,
         "machine": dict.fromkeys(("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles",
                                   "involuntary", "steal")),
-        "totals": {"cycles": None, "instructions": None, "below_ceiling": None},
+        "totals": {},
         "energy_j": None, "cpus": [], "cores": [], "episodes": {}, "causes": [], "state": {},
     }  # fmt: skip
     return made | more

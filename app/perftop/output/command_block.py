@@ -73,10 +73,10 @@ def _clock(session: Session, line: Line) -> str:
     told = f"{clock(measure['mean'])} GHz"
     if len(known):
         told = f"{clock(measure['mean'])} of {clock(float(known.mean()))} GHz"
-    below = line["totals"]["below_ceiling"]
+    below = line["totals"].get("below_ceiling")
     if below is None or below < NOTICED:
         return told
-    causes = [one["cause"] for one in line["causes"] or () if one["kind"] in _LOW]
+    causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in _LOW]
     why = sentences.CAUSES.get(causes[0], sentences.UNKNOWN) if causes else ""
     return f"{told}, below it {rough(below)} of the time{f': {why}' if why else ''}"
 
@@ -96,7 +96,7 @@ def _work(line: Line) -> Iterator[str]:
 def _used(line: Line) -> Iterator[str]:
     """The machine's cycles; the rest is the command's own."""
     run, totals = line["run"], line["totals"]
-    if totals["instructions"] is not None and totals["cycles"] is not None:
+    if {"instructions", "cycles"} <= totals.keys():
         counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"
         yield f"{counts} on all CPUs"
     if run["switches"] is not None:

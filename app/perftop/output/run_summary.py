@@ -74,7 +74,6 @@ def summary_line(
         "cpus": [_cpu_summary(session, whole, extremes, row) for row in session.shown],
         "cores": [_core_summary(session, whole, extremes, core) for core in session.shown_cores()],
         "episodes": counted,
-        "causes": _causes(session),
         "state": state(session),
         "energy_j": number(_energy_j(session, "energy_j")),
         "energy_dram_j": number(_energy_j(session, "energy_ram_j")),
@@ -93,7 +92,11 @@ def summary_line(
 
 def _around(session: Session, footprint: Footprint | None) -> Line:
     """What the CPUs did and who else ran, where that was added up."""
-    parts = {"busy": _busy(session), "others": _others(session, footprint)}
+    parts = {
+        "causes": _causes(session),
+        "busy": _busy(session),
+        "others": _others(session, footprint),
+    }
     return {name: part for name, part in parts.items() if part is not None}
 
 
@@ -181,17 +184,19 @@ def _group(session: Session, whole: Interval, extremes: Extremes, rows: list[int
 
 
 def _totals(session: Session, whole: Interval) -> Line:
-    """Counts of all selected CPUs, null where a part of them is suspect; and the share of their
-    running time in which they were seen below the ceiling, null where no ceiling is known."""
-    totals: Line = {}
-    for key in ("cycles", "instructions"):
-        counted = whole.counts.get(key)
-        totals[key] = None if counted is None else number(float(counted[session.shown].sum()))
+    """Counts of all selected CPUs, and the share of their running time in which they were seen
+    below the ceiling. Left out is a count of which a part is suspect, and what is not known."""
+    found: dict[str, float] = {
+        key: float(whole.counts[key][session.shown].sum())
+        for key in ("cycles", "instructions")
+        if key in whole.counts
+    }
     ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
     episodes = session.episodes(session.run.start_ns, session.now_ns)
     low_s = sum(_low_s(session, whole, one) for one in episodes if one.kind in BELOW)
     known = session.evaluator.chosen["busy_hz"] and session.sieve.turbo.cpus.any() and ran_s > 0
-    return totals | {"below_ceiling": number(min(1.0, low_s / ran_s)) if known else None}
+    found |= {"below_ceiling": min(1.0, low_s / ran_s)} if known else {}
+    return {key: number(value) for key, value in found.items() if math.isfinite(value)}
 
 
 def _low_s(session: Session, whole: Interval, episode: Episode) -> float:

@@ -68,7 +68,7 @@ def _mean(key: str) -> Callable[[Line], float | None]:
 
 
 def _total(key: str) -> Callable[[Line], float | None]:
-    return lambda line: line["totals"][key]
+    return lambda line: line["totals"].get(key)
 
 
 def _job(key: str) -> Callable[[Line], float | None]:

@@ -105,7 +105,7 @@ class Runs:
 
 def _costs(run: Repeat) -> dict[tuple[str, str], float]:
     """What was lost to named causes, but for waits for a CPU, which are a number of their own."""
-    causes = run.line["causes"] or ()
+    causes = run.line.get("causes", ())
     return {
         (one["kind"], one["cause"]): one["lost_s"]
         for one in causes
