@@ -172,8 +172,8 @@ def _open(options: argparse.Namespace) -> Source:
             name, sample_ns, select, options.watch, options.events,
             multiplex=not options.no_multiplex,
         )  # fmt: skip
-    if options.events is not None and (name == "os" or (below and name != "msr")):
-        raise ValueError("--events: --source os and a directory have no perf; there are auto, perf")
+    if options.events is not None and (name in {"os", "msr"} or below):
+        raise ValueError("--events: the kernel's perf counts them: --source auto or perf, or sim")
     watch = _watch(options)
     if name == "perf" and below:
         raise ValueError("--sysroot and --source perf: there are no events below a directory")

@@ -22,3 +22,19 @@ def test_a_selftest_that_found_a_wrong_counter_fails(
     monkeypatch.setattr(run, "run", lambda *_: {"wrong": wrong})
     assert command.main(["selftest"]) == status
     assert json.loads(capsys.readouterr().out) == {"wrong": wrong}
+
+
+@pytest.mark.parametrize(("line", "status", "told"), [
+    ("-e contxt-switches", 2, "nearest: context-switches"),
+    ("-e page-faults --source os", 2, "--source auto or perf"),
+    ("-e page-faults --source msr", 2, "--source auto or perf"),
+    ("-e r1 --source sim", 2, "a simulated machine has not that"),
+    ("-e branches --source sim:guest", 3, "the hypervisor exposes no PMU"),
+    ("-e branches,cycles,cache-misses,branch-misses --no-multiplex --source sim", 3,
+     "-e branch-misses: no counter is left for it"),
+])  # fmt: skip
+def test_events_that_cannot_be(
+    line: str, status: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["stream", *line.split()]) == status
+    assert told in capsys.readouterr().err

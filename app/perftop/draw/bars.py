@@ -48,6 +48,13 @@ def possible(low: Sequence[float], width: int) -> list[Run]:
     return stacked((both, lp0, lp1, open_), (*_SMT, (theme.UNKNOWN, "unknown")), width)
 
 
+def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
+    """Issue slots that retired, that had no instruction, and that were thrown away; the back end
+    has the rest."""
+    shapes = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
+    return stacked((retiring, frontend, speculation), shapes, width)
+
+
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """User, kernel and steal shares of a CPU by the system's account."""
     shapes = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))

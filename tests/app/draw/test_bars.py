@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from perftop.draw import bars, strips
+from perftop.draw import bars, strips, theme
 
 NAN = math.nan
 
@@ -30,3 +30,10 @@ def test_a_single_thread_fills_its_half_or_the_whole_cell() -> None:
     assert strips.text(bars.single(0.5, 4, None)) == "██··"
     assert strips.text(bars.single(0.5, 4, 0)) == "▀▀··"
     assert strips.text(bars.single(0.5, 4, 1)) == "▄▄··"
+
+
+def test_issue_slots_leave_the_rest_to_the_back_end() -> None:
+    runs = bars.slots(0.5, 0.2, 0.1, 10)
+    assert [(text, len(text)) for text, _ in runs] == [
+        (theme.USER * 5, 5), (theme.KERNEL * 2, 2), (theme.STEAL, 1), (theme.NEITHER * 2, 2),
+    ]  # fmt: skip

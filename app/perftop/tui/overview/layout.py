@@ -23,6 +23,8 @@ MOST_THREADS = 4
 """Maximum CPUs of a core whose numbers stand side by side; else only the busiest CPU has some."""
 MUST = 3
 """Columns up to this rank are there at 80 columns, where they stand close together."""
+SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
+"""Parts of the bar of issue slots; the back end has the rest."""
 SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
 """The order of rows that a column stands for, where it is not its own key."""
 
@@ -44,6 +46,8 @@ class Known:
     cpus_width: int
     clock: str = "GHz"
     """Unit of the clocks."""
+    slots: bool = False
+    """Where issue slots go is counted."""
 
 
 def known(session: Session, places: Places, clock: str = "GHz") -> Known:
@@ -62,6 +66,7 @@ def known(session: Session, places: Places, clock: str = "GHz") -> Known:
         core_width=spans(names, 4),
         cpus_width=places.cpus_width,
         clock=clock,
+        slots=SLOTS[0] in by_metric,
     )
 
 
@@ -113,6 +118,7 @@ def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
         _Wish(Placed("bar", "SMT states", (20 if roomy else 10) + 2, left=True), 0, 24, 2),
         *_each(known, "util", "lp{} %", 6 + air, 0, first="util %"),
         *(_work(roomy=roomy) if known.threads == 2 else []),
+        *_slots(known, roomy=roomy),
         *_lost(known, air),
         *_clock(known, air),
         *(_number(known, "steal", 1) if known.steal else []),
@@ -122,6 +128,13 @@ def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
         *(_each(known, "net_hz", "net lp{}", 6 + air, 10) if some and roomy else []),
         *_who(known, roomy=roomy),
     ]  # fmt: skip
+
+
+def _slots(known: Known, *, roomy: bool) -> list[_Wish]:
+    """The second bar: where the issue slots of the busiest CPU go."""
+    if not (known.slots and roomy):
+        return []
+    return [_Wish(Placed("slots", "issue slots", 12 + 2, left=True), 7, 24, 1)]
 
 
 def _work(*, roomy: bool) -> list[_Wish]:
@@ -177,6 +190,7 @@ def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
         _Wish(Placed("util", "busy %", 8, arg=0)),
         _Wish(Placed("use", "where time goes", 16 + 2, left=True), 0, 52, 2),
         _Wish(Placed("work", "busy", 12 + 2 + air, left=True, gap=2 + air), 5, 90, 4),
+        *_slots(known, roomy=roomy),
         *_number(known, "steal", 0),
         *_number(known, "ipc", 1),
         *([_Wish(Placed("lost", "lost", 7 + air))] if can else []),

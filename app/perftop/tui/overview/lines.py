@@ -14,7 +14,7 @@ from perftop.draw import bars, theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number
 from perftop.samples.metrics import METRICS
 from perftop.session.columns import BY_KEY
-from perftop.tui.overview.layout import BEFORE
+from perftop.tui.overview.layout import BEFORE, SLOTS
 from perftop.tui.overview.recent import Recent
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Places
@@ -116,6 +116,20 @@ def _use(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Ru
         return
     kernel = 0.0 if isnan(system) else min(util, system)
     runs += bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width)
+
+
+def _slots(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
+    width = column.width - 2
+    runs.append(("  ", "text"))
+    at = p.places.places[row.at].rows[row.lead]
+    values = p.sheet.interval.values
+    retiring, frontend, speculation = (float(values[key][at]) for key in SLOTS)
+    if row.resting[row.lead]:
+        runs.append((f"{theme.NEITHER:<{width}}", "faint"))
+    elif isnan(retiring + frontend + speculation):
+        runs.append((f"{MISSING:<{width}}", "faint"))
+    else:
+        runs += bars.slots(retiring, frontend, speculation, width)
 
 
 def _number(p: Picture, row: Row, slot: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
@@ -233,6 +247,6 @@ def start(picture: Picture, key: str) -> int:
 _Draw = Callable[[Picture, Row, Placed, Trouble | None, list[Run]], None]
 _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
-    "work": _work, "past ipc": _past, "who": _who,
+    "slots": _slots, "work": _work, "past ipc": _past, "who": _who,
 }  # fmt: skip
 """Drawing function of a column, by its key; `_number` draws all other columns."""

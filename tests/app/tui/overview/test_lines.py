@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fakes import Does, Machine, doubting, guest, seen, tasks
 
+from perfprobe.sources.sim.source import open_sim
 from perftop.base.text import plain
 from perftop.draw import strips, theme
 from perftop.samples.episode import Episode
@@ -14,7 +15,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import layout
 from perftop.tui.overview.headings import heading
-from perftop.tui.overview.lines import Picture, row
+from perftop.tui.overview.lines import Picture, row, start
 from perftop.tui.shared.places import Line, Places
 from perftop.tui.shared.sheet import Reader
 from perftop.tui.shared.trouble import Troubles
@@ -275,3 +276,19 @@ def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
         assert plain(text).isascii()
         assert len(plain(text)) == len(text)
     assert plain("█▀▄·▒") == "#',.?"
+
+
+def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
+    source = open_sim("sim:smt-mix,cpus=8,slots=1,speed=max", 100_000_000)
+    session = Session(source.hello)
+    for message in [*source.poll(), *source.poll()]:
+        session.apply(message)
+    wide = of_session(session, session.take(), 200)
+    assert [column.key for column in wide.columns].count("slots") == 1
+    column = next(column for column in wide.columns if column.key == "slots")
+    start_at = start(wide, "slots") + 2 - column.gap
+    bar = lines(wide)[1][start_at : start_at + column.width - 2]
+    assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)  # IPC of four slots
+    assert bar.endswith(theme.NEITHER)
+    narrow = layout.layout(layout.known(session, Places(session)), 120)
+    assert all(column.key != "slots" for column in narrow)
