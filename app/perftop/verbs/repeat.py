@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perftop.base.errors import Failed, unwritten
+from perftop.base.errors import Failed, complain, unwritten
 from perftop.base.text import colours, in_ascii, printable, utf8
 from perftop.output import stat_json
 from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json, repeat
@@ -81,6 +81,9 @@ def _measured(plan: Plan) -> tuple[list[Repeat], str, int]:
             status = asyncio.run(attend(stat, options.argv))
         told = sink.getvalue().splitlines()
         if stat.run is None:
+            return every, hello, status
+        if status in ENDED_BY and every:
+            complain(f"run {at + 1} was ended by signal {status - 128}: it counts for nothing")
             return every, hello, status
         hello = hello or told[0]
         every.append(repeat(json.loads(told[-1]), warmup=at < plan.warmups))
