@@ -3,6 +3,7 @@ after counts, and the scheduler's account tells what else ran in between."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -145,15 +146,20 @@ def _awake(window: Window) -> Seen | None:
 
 def _user(window: Window) -> Seen | None:
     """Checks user time between samples around the work. Others may have added up to all of the
-    remaining time, and the time they took once more, because it also delays the read."""
-    spell = window.load.run.spell
-    moved = window.tape.moved("stat_user_s", window.row, spell.begin, spell.end, inside=False)
+    remaining time, and the time they took once more, because it also delays the read. The kernel
+    counts ours as nice time if perftop was started by nice(1)."""
+    spell, tape = window.load.run.spell, window.tape
+    moved = tape.moved("stat_user_s", window.row, spell.begin, spell.end, inside=False)
     if moved is None:
         return None
+    amount = moved.amount
+    if os.getpriority(os.PRIO_PROCESS, 0) > 0 and "stat_nice_s" in tape.columns:
+        nice = tape.moved("stat_nice_s", window.row, spell.begin, spell.end, inside=False)
+        amount += nice.amount if nice is not None else 0.0
     expected = spell.own_ns / 1e9
     ticks = 2 * TICK_S
     rest = window.seconds(moved) - expected + window.lost_s
-    return Seen(window.cpu, expected, moved.amount, expected, less=ticks, more=rest + ticks)
+    return Seen(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
 FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}

@@ -10,7 +10,8 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import command
 import pytest
@@ -21,7 +22,7 @@ from perfprobe.instruments.selftest import clocks, declared, known_code, load, r
 from perfprobe.instruments.selftest.known_code import Run, Spell
 from perfprobe.instruments.selftest.load import Chain, Times
 from perfprobe.instruments.selftest.results import Stopped
-from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest.tape import Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Seen
 from perfprobe.instruments.tsc_offsets import Exchange
 from perfprobe.kernel.idle_trace import States
@@ -447,6 +448,23 @@ def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
         if abs(apart) > 1000:
             assert seen.measured * 1e9 == pytest.approx(apart, abs=401)  # half a way and a step
+
+
+@pytest.mark.parametrize(("niceness", "measured"), [(0, 0.01), (10, 0.13)])
+def test_user_time_of_a_nice_process_is_nice_time(
+    niceness: int, measured: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
+    tape = SimpleNamespace(columns=told, moved=lambda key, *_, **__: Moved(0, 10**9, told[key]))
+    spell = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
+    window = SimpleNamespace(
+        load=SimpleNamespace(run=SimpleNamespace(spell=spell)), tape=tape, row=0, cpu=0,
+        lost_s=0.0, seconds=lambda _: 0.14,
+    )  # fmt: skip
+    monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
+    seen = working._user(cast(working.Window, window))
+    assert seen is not None
+    assert seen.measured == pytest.approx(measured)
 
 
 def test_shares_come_from_the_loops_own_marks() -> None:
