@@ -31,7 +31,7 @@ def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int
         ("warmup", 13 * MS, 32, 2, 77),
         ("warmup", 100 * MS, 8, 1, 77),
         pytest.param("warmup", 100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
-        ("demo", 13 * MS, 16, 1, 1),
+        pytest.param("demo", 13 * MS, 16, 1, 1, marks=pytest.mark.nightly),
     ],
 )
 def test_every_ramp_is_found_and_nothing_else(
@@ -86,7 +86,7 @@ def test_what_a_sample_of_a_second_shows_of_60_ms_is_a_bound() -> None:
 @pytest.mark.parametrize(
     "scenario",
     [
-        "jitter",
+        pytest.param("jitter", marks=pytest.mark.nightly),
         "turbo-drop",
         pytest.param("idle", marks=pytest.mark.nightly),
         pytest.param("smt-mix", marks=pytest.mark.nightly),

@@ -26,13 +26,13 @@ RUNS = [
 """Machine, sample and seconds, at the end of which no script has an edge."""
 DAILY = RUNS[0], RUNS[4]
 """A small machine sampled often and a large one sampled seldom; the others are for the night, as
-are large ones on which nothing is to be found."""
-CALM = {"steady", "idle", "jitter", "smt-mix", "warmup"}
+are large ones on which nothing is to be found, or the same as on the small ones."""
+ONCE = {"steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts"}
 CASES = [
     pytest.param(
         f"{scenario},{run[0]}",
         *run[1:],
-        marks=[] if run in DAILY[: 1 + (scenario not in CALM)] else NIGHTLY,
+        marks=[] if run in DAILY[: 1 + (scenario not in ONCE)] else NIGHTLY,
     )
     for scenario in SCENARIOS
     for run in RUNS

@@ -10,6 +10,7 @@ import pieces
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
+from nights import by_day
 from played import played
 from taped import written
 
@@ -115,7 +116,10 @@ def plain(episode: Episode) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(
     ("scenario", "seconds"),
-    [("turbo-drop", (45,)), ("neighbour", (42, 52)), ("hotplug", (45,))],
+    by_day(
+        [("turbo-drop", (45,)), ("neighbour", (42, 52)), ("hotplug", (45,))],
+        [("neighbour", (42, 52)), ("hotplug", (45,))],
+    ),
 )
 def test_a_moment_that_is_jumped_to_is_as_it_was_live(
     tmp_path: Path, scenario: str, seconds: tuple[int, ...]

@@ -23,11 +23,10 @@ from perftop.session.session import Session
 
 SAMPLES = 60
 EVERY = 3
-OTHERS = "smt-mix", "turbo-drop", "neighbour", "hybrid"
+OTHERS = "throttle", "smt-mix", "turbo-drop", "neighbour", "hybrid"
 SCENARIOS = [
     "hotplug",
     "halts",
-    "throttle",
     *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS),
 ]
 WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)

@@ -51,7 +51,7 @@ def told(data: bytes, piece: int, *, history: bool) -> list[tuple[int, Episode]]
 @pytest.mark.parametrize(
     ("scenario", "seconds"),
     [
-        ("turbo-drop", 16),
+        pytest.param("turbo-drop", 16, marks=pytest.mark.nightly),
         ("neighbour", 30),
         ("hotplug", 20),
         *(pytest.param(one, 40, marks=pytest.mark.nightly) for one in OTHERS),

@@ -11,6 +11,7 @@ import made
 import numpy as np
 import pytest
 from made import SAMPLE_NS, counter
+from nights import by_day
 from played import played
 
 from perfprobe import wire
@@ -247,7 +248,9 @@ def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:
     assert states[2, 1, 3] > 0
 
 
-@pytest.mark.parametrize("scenario", ["smt-mix", "hotplug", "hybrid", "turbo-drop"])
+@pytest.mark.parametrize(
+    "scenario", by_day(["smt-mix", "hotplug", "hybrid", "turbo-drop"], ["hotplug", "hybrid"])
+)
 def test_a_simulated_machine_is_looked_back_at(scenario: str) -> None:
     source = open_sim(f"sim:{scenario},cpus=8,seed=3,speed=max", SAMPLE_NS)
     messages: list[wire.Message] = []

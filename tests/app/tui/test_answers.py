@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from nights import by_day
 from painted import SAMPLE_NS, Terminal, Told, drawn, shown
 from textual import events
 from waiting import until
@@ -39,6 +40,7 @@ SPECS = (
     "license,cpus=16",
     "halts,cpus=8",
 )
+BY_DAY = ("turbo-drop,cpus=8", "throttle,cpus=32", "neighbour,cpus=64", "guest", "halts,cpus=8")
 
 
 def scripted(spec: str) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def answers(line: str, episode: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", by_day(SPECS, BY_DAY))
 def test_what_runs_is_answered_without_a_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[0][size]
@@ -124,7 +126,7 @@ def test_what_runs_is_answered_without_a_key(spec: str, size: tuple[int, int]) -
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", by_day(SPECS, BY_DAY))
 def test_what_is_over_is_answered_with_one_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[1][size]

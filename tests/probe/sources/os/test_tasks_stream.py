@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trees
+from nights import by_day
 from waiting import heard
 
 from perfprobe import wire
@@ -28,9 +29,11 @@ def burn():
 print("ready", flush=True)
 THREAD
 """
+BURNS = ["burn()", "threading.Thread(target=burn).start()"]
+"""By its first thread, or by another."""
 
 
-@pytest.mark.parametrize("how", ["burn()", "threading.Thread(target=burn).start()"])
+@pytest.mark.parametrize("how", by_day(BURNS, [BURNS[1]]))
 def test_a_busy_child_is_named_on_its_cpu(
     how: str, child: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

@@ -424,7 +424,7 @@ def test_what_was_not_asked_for_is_not_read_but_siblings_are() -> None:
 SHAPES = ("cpus=1,smt=1", "cpus=2", "cpus=4", "cpus=8,smt=8", "cpus=6,packages=3", "cpus=128")
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
 def test_every_scenario_passes_the_wire(scenario: str) -> None:
     hello, frames, notes = run(scenario, 70, 2 * SAMPLE)
     assert len(frames) == 351
