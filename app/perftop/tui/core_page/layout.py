@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 LABEL = 12
 """Cells to the left of the charts, for the names of lines or marks of a scale."""
-NAME, VALUE = 10, 7
+NAME, VALUE = 12, 7
 """Cells to the right of the charts, for the name of a number and for each number."""
 NARROW = 56
 """Minimum cells of a page with numbers beside the charts."""
