@@ -148,17 +148,7 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     live = verbs.add_parser("live", parents=[watch], help=text, epilog=COST + PANE)
     live.set_defaults(verb=_live, runs=True)
 
-    replay = verbs.add_parser("replay", help="the screen on a recording")
-    replay.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE",
-        help="a recording; two of them are drawn on one axis",
-    )  # fmt: skip
-    replay.add_argument(
-        "--align", type=alignment, metavar="MOMENT",
-        help="where two recordings are laid together: start (default) | command | mark:LABEL",
-    )  # fmt: skip
-    _add_interval(replay, LIVE_INTERVAL_NS)
-    replay.set_defaults(verb=_replay)
+    replay = _add_replay(verbs)
 
     text = "the screen on a simulated machine: two minutes in which each view shows something"
     demo = verbs.add_parser("demo", help="the screen on a simulated machine", description=text)
@@ -185,6 +175,21 @@ def _add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
             metavar="FILE",
             help="instead of ~/.config/perftop/config.toml",
         )
+
+
+def _add_replay(verbs: Any) -> argparse.ArgumentParser:
+    replay: argparse.ArgumentParser = verbs.add_parser("replay", help="the screen on a recording")
+    replay.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="a recording; two of them are drawn on one axis",
+    )  # fmt: skip
+    replay.add_argument(
+        "--align", type=alignment, metavar="MOMENT",
+        help="where two recordings are laid together: start (default) | command | mark:LABEL",
+    )  # fmt: skip
+    _add_interval(replay, LIVE_INTERVAL_NS)
+    replay.set_defaults(verb=_replay)
+    return replay
 
 
 def _add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
@@ -582,21 +587,7 @@ def _fleet(options: argparse.Namespace) -> int:
 def _stat(options: argparse.Namespace) -> int:
     interval_ns, sample_ns = _times(options, STAT_INTERVAL_NS)
     if repeats(options):
-        from perftop.verbs import repeat, stat
-
-        def one(job: Job) -> stat.Options:
-            argv = _stream(options, sample_ns, sample_ns, job)
-            return stat.Options(
-                argv, interval_ns, sample_ns, json=True, job=job, intervals=False,
-                identity=_identity(options),
-            )  # fmt: skip
-
-        return repeat.run(
-            repeat.Plan(
-                options.command, options.repeat, options.warmup, one, options.json,
-                options.output, options.force,
-            )
-        )  # fmt: skip
+        return _repeat(options, interval_ns, sample_ns)
     with held(options) as job:
         from perftop.process import batches
 
@@ -628,6 +619,24 @@ def _stat(options: argparse.Namespace) -> int:
                 for name, argv in each
             ]
         )
+
+
+def _repeat(options: argparse.Namespace, interval_ns: int, sample_ns: int) -> int:
+    from perftop.verbs import repeat, stat
+
+    def one(job: Job) -> stat.Options:
+        argv = _stream(options, sample_ns, sample_ns, job)
+        return stat.Options(
+            argv, interval_ns, sample_ns, json=True, job=job, intervals=False,
+            identity=_identity(options),
+        )  # fmt: skip
+
+    return repeat.run(
+        repeat.Plan(
+            options.command, options.repeat, options.warmup, one, options.json,
+            options.output, options.force,
+        )
+    )  # fmt: skip
 
 
 def _summary(options: argparse.Namespace) -> int:
