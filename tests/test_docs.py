@@ -17,7 +17,7 @@ from roots import ROOT
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
-from perftop.arguments import check_command, split
+from perftop.arguments import GENERAL, check_command, split, with_verb
 from perftop.docs import page
 from perftop.samples.metrics import METRICS
 
@@ -75,12 +75,13 @@ def test_every_flag_that_is_named_exists() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_command_is_understood(name: str) -> None:
     for line in commands(TEXTS[name].read_text(encoding="utf-8")):
-        words, command = split(shlex.split(line)[1:])
-        if line not in {"perftop", "perftop --default-config"} and words != ["VERB", "--help"]:
-            start = ["live"] if not words or words[0].startswith("-") else []
-            options = cli._parsed([*start, *words])
-            options.command = command
-            check_command(options)
+        given, command = split(shlex.split(line)[1:])
+        words = with_verb(given, command, screen=True)
+        if words[0] in GENERAL or words == ["VERB", "--help"]:
+            continue
+        options = cli._parsed(words)
+        options.command = command
+        check_command(options)
 
 
 def shown(text: str) -> list[tuple[str, str]]:
