@@ -123,10 +123,10 @@ _NEIGHBOURS: dict[str, tuple[str, ...]] = {
     ),
     "memory": (
         "{who} presses|pressed the memory: {loser} loses|lost {lost} of its IPC on {where}",
-        "{who} presses|pressed the memory: {where} loses|lost {lost} of its IPC",
+        "{who} presses|pressed the memory: {lost} of the IPC is|was lost on {where}",
         "Others press|pressed the memory: {loser} loses|lost {lost} of its IPC on {where}",
-        "Others press|pressed the memory: {where} loses|lost {lost} of its IPC",
-        "The memory is pressed: {where} loses|lost {lost}",
+        "Others press|pressed the memory: {lost} of the IPC is|was lost on {where}",
+        "The memory is|was pressed: {lost} of the IPC lost on {where}",
     ),
     "hypervisor": _STOLEN,
 }
