@@ -352,7 +352,7 @@ def _add_export(verbs: Any) -> None:
 def _add_exporter(verbs: Any, machine: argparse.ArgumentParser) -> None:
     text = "counters of this machine for Prometheus"
     exporter = verbs.add_parser("exporter", parents=[machine], help=text, epilog=SCRAPED)
-    stream_options.add(exporter, span_ns)
+    stream_options.add(exporter, span_ns, events=False)
     exporter.add_argument(
         "--listen", metavar="HOST:PORT|unix:PATH",
         help="where to listen (default: what systemd hands over, else 127.0.0.1:9917)",

@@ -39,17 +39,24 @@ def sysroot() -> argparse.ArgumentParser:
     return parser
 
 
-def add(parser: argparse.ArgumentParser, sample: Callable[[str], Any]) -> Any:
+def add(
+    parser: argparse.ArgumentParser, sample: Callable[[str], Any], *, events: bool = True
+) -> Any:
     """What to read and how often; `sample` reads a time. The group that --watch is in: there may
-    be other ways to say whom to watch."""
+    be other ways to say whom to watch. `events`: those of the user's choice, too."""
     for names, shown, text in _OPTIONS:
+        if "--events" in names and not events:
+            continue
         reads = sample if "--sample" in names else str
         metavar = "SECONDS" if reads is float else shown
         parser.add_argument(*names, type=reads, metavar=metavar, help=text)
-    parser.add_argument(
-        "--no-multiplex", action="store_true",
-        help="refuse events of -e for which no counter is left, instead of taking turns",
-    )  # fmt: skip
+    if events:
+        parser.add_argument(
+            "--no-multiplex", action="store_true",
+            help="refuse events of -e for which no counter is left, instead of taking turns",
+        )  # fmt: skip
+    else:
+        parser.set_defaults(events=None, no_multiplex=False)
     parser.set_defaults(source="auto")
     group = parser.add_mutually_exclusive_group()
     text = "follow the threads of a process, or of all with this name"

@@ -41,7 +41,7 @@ class Chart:
 RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 """Possible ends of the scale of instructions per cycle."""
 
-ANY = tuple(step * 10.0**power for power in range(-3, 13) for step in (1, 2, 5))
+ANY = tuple(step * 10.0**power for power in range(13) for step in (1, 2, 5))
 """Possible ends of the scale of a number of any size."""
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.wire import Frame, Note
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
+from perftop.samples.doubt import Doubt
 from perftop.samples.metrics import METRICS
 from perftop.session.history import History, edges
 from perftop.session.interval import Interval
@@ -95,3 +98,28 @@ def test_history_knows_them() -> None:
     found = session.history.field("e.branches/ki", [0, 1], edges(last, 500_000_000, 2))
     assert found.shape == (2, 2)
     assert all(math.isclose(value, 200, rel_tol=1e-3) for value in found.ravel())
+
+
+@pytest.mark.parametrize("what", ["e.branches", "perf_running_s", "perf_enabled_s"])
+def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
+    """Somebody wrote the event's counter, or the times of its group: the event is unknown then, and
+    nothing else is."""
+    source = open_sim("sim:smt-mix,cpus=4,speed=max", SAMPLE_NS, events="branches,cycles")
+    session = Session(source.hello)
+    block = next(b for b in source.hello.blocks if b.name == "events.1")
+    column = [counter.key for counter in block.counters].index(what)
+    messages = [*source.poll(), *source.poll()][:12]
+    for message in messages:
+        if isinstance(message, Frame) and message.seq >= 6:
+            rows = message.blocks["events.1"]
+            values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
+            values[2, column] += np.uint64(10**13)
+            message.blocks["events.1"] = dataclasses.replace(rows, values=values.tobytes())
+        session.apply(message)
+    interval = session.take()
+    assert ("e.branches", Doubt.JUMPED) in interval.suspect[2]
+    assert {key for key, _ in interval.suspect[2]} <= {"e.branches", "e.cycles", what}
+    assert [*interval.suspect] == [2]
+    for row in range(4):  # the other samples stay
+        assert at(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
+        assert math.isfinite(at(interval, "ipc", row))

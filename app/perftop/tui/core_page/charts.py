@@ -12,7 +12,6 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
 from perftop.draw.strips import Run, fit
-from perftop.samples.registry import PER_KI
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import LABEL, Panel
 from perftop.tui.core_page.numbers import Scene, beside
@@ -166,7 +165,7 @@ class Charts:
         metric = evaluator.metrics[key]
         values = self.track.of(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
-        ends = charts.ANY if metric.rate or key.endswith(PER_KI) else _ENDS.get(key)
+        ends = charts.ANY if metric.rate else _ENDS.get(key)
         if ends is not None:
             held = self.scales.tops.get(key)
             top = self.scales.tops[key] = charts.top(values, ends, held)
@@ -186,8 +185,9 @@ class Charts:
             else:
                 label = f"{metric.label} {scale}".rstrip()
                 if len(label) > LABEL - 2:  # then the 0 of the scale is left out
-                    end = scale.removeprefix("0-")
-                    label = f"{fit(metric.label, LABEL - 3 - len(end)).rstrip()} {end}"
+                    label = f"{metric.label} {scale.removeprefix('0-')}"
+                if len(label) > LABEL - 2:  # an event: its number stands at the right
+                    label = fit(metric.label, LABEL - 2).rstrip()
                 labels.append(label)
         return labels, cells
 

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from perftop.base.times import duration
 from perftop.draw import strips
 from perftop.draw.strips import Run
+from perftop.samples.registry import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import charts, numbers, values
@@ -131,5 +132,7 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
         states="util" in served,
         virtual=session.hello.virtualisation is not None,
         who=who,
-        events=tuple(key for key in evaluator.registry.events if key in served),
+        events=tuple(
+            key for key in evaluator.registry.events if key in served and not key.endswith(PER_KI)
+        ),
     )
