@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -62,3 +63,15 @@ def test_the_command_line_is_known_without_libraries() -> None:
     paths = [str(ROOT / "app"), str(ROOT / "probe")]
     given = f"import sys; sys.path[:0] = {paths!r}; {code}"
     subprocess.run([sys.executable, "-S", "-c", given], check=True, timeout=60)
+
+
+def test_the_wheel_gets_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where man and the shells look, below the prefix."""
+    pytest.importorskip("setuptools")
+    monkeypatch.syspath_prepend(str(ROOT))
+    module = importlib.import_module("app.build_manual")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    found = module.files("1.2.3", "2026-11-23")
+    assert {"share/man/man1/perftop.1", *module.COMPLETIONS.values()} <= found.keys()
+    assert found["share/man/man7/perftop-why.7"] == PAGES["perftop-why.7"]
+    assert all(found.values())
