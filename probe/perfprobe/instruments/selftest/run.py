@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perfprobe.instruments.selftest import clocks, declared, load, resting, working
+from perfprobe.instruments.selftest import beyond, clocks, declared, load, resting, working
 from perfprobe.instruments.selftest.declared import Declared
 from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.results import Found, Results, not_there, unchecked, wrong
@@ -50,6 +50,7 @@ def run(source: Source, stopped: Callable[[], bool] = lambda: False) -> dict[str
     finally:
         if pair is not None:
             pair.close()
+    others = beyond.see(tape)
     results.once(clocks.RATE, clocks.rate(hello, begin, clocks.now()))
     found = [*results.found, *not_there(tape)]
     return {
@@ -61,6 +62,7 @@ def run(source: Source, stopped: Callable[[], bool] = lambda: False) -> dict[str
         "elapsed_s": round(time.monotonic() - started, 3),
         "checks": [dataclasses.asdict(result) for result in found],
         "unchecked": unchecked(tape),
+        "others": others,
         "wrong": wrong(found),
     }
 

@@ -64,6 +64,13 @@ class Tape:
                 self.columns.setdefault(counter.key, BlockCounter(block.name, first, counter))
                 first += counter.columns
 
+    def scope(self, key: str) -> wire.Scope:
+        return self._blocks[self.columns[key].block].scope
+
+    def rows(self, key: str) -> int:
+        """Number of rows of the counter's block."""
+        return self.hello.rows(self.scope(key))
+
     def forget(self) -> None:
         self._reads_of.clear()
 
