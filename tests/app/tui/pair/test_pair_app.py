@@ -57,11 +57,15 @@ def test_values_are_those_of_the_schedule(tracks: tuple[Track, Track]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alignment", "shift_s"),
-    [(Alignment(), 0.0), (Alignment("mark", "solve"), 3.0), (Alignment("command"), -2.0)],
+    ("alignment", "origin_s", "shift_s"),
+    [
+        (Alignment(), 0.0, 0.0),
+        (Alignment("mark", "solve"), 8.0, 3.0),
+        (Alignment("command"), 1.0, -2.0),
+    ],
 )
 def test_both_are_drawn_from_the_moment_they_are_aligned_at(
-    tracks: tuple[Track, Track], alignment: Alignment, shift_s: float
+    tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
 ) -> None:
     """The same drop lies `shift_s` later in B."""
     made = look(tracks, alignment)
@@ -70,7 +74,12 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     cell_s = (made.window_s[1] - made.window_s[0]) / cells(made)
     starts = [line.index("▼") for line in lines[at : at + 2]]
     assert (starts[1] - starts[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
-    origin_s = (made.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9
+    low = [
+        int(np.argmax(one.values("busy_hz", made.edges_ns(i, cells(made))) < 3.2e9))
+        for i, one in enumerate(tracks)
+    ]
+    assert (low[1] - low[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
+    assert (made.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9 == pytest.approx(origin_s)
     drop = made.cell(BEGIN_S - origin_s, cells(made)) + LEFT
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
@@ -92,7 +101,8 @@ def test_every_size_is_filled_and_no_line_too_long(
 
 
 def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
-    paths = [exported.record(tmp_path / name, exported.messages(DROP, 14)) for name in "ab"]
+    paths = [exported.marked(tmp_path / name, DROP, 140, {at: name})
+             for name, at in (("a", 11.0), ("b", 2.0))]  # fmt: skip
 
     async def scenario() -> None:
         with Recording(paths[0]) as a, Recording(paths[1]) as b:
@@ -100,6 +110,8 @@ def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
             async with app.run_test(size=(120, 40)) as pilot:
                 shown = app.page.look
                 await until(lambda: all(one.read for one in shown.tracks), "both are read")
+                await pilot.press("n")
+                assert shown.cursor_s == pytest.approx(2.0, abs=0.11)
                 await pilot.press("n")
                 assert shown.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
                 whole_s = shown.window_s[1] - shown.window_s[0]

@@ -115,6 +115,7 @@ def test_hello_has_the_fastest_clock_and_the_base(source: Native) -> None:
     (table,) = hello.turbo
     assert (table.steps, table.cpus) == ([Step(1, 3.7e9)], None)
     assert hello.base_hz == Rate(2.1e9, "cpufreq, base_frequency")
+    assert hello.settings["turbo"] == "on"
     assert {"max_hz", "turbo_ceiling_hz", "energy_j"}.isdisjoint(m.what for m in hello.missing)
 
 
