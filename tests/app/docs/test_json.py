@@ -145,7 +145,7 @@ def test_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check("summary", printed(["summary", "--json", paths[0]], capsys)) == {"phase"}
     assert check("diff", printed(["diff", "--json", *paths], capsys)) == {"diff"}
     kinds = check("export", printed(["export", "--format", "jsonl", paths[0]], capsys))
-    assert kinds >= {"hello", "interval", "episode", "summary"}
+    assert kinds == {"hello", "interval", "episode-start", "episode", "summary"}
 
 
 def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
