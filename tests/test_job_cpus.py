@@ -1,0 +1,74 @@
+"""The CPUs that a command is said to have run on, if it runs where it is put: with every kind of
+--watch, where another job works on the last CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import product
+
+import command
+import pytest
+from nights import by_day
+
+pytestmark = pytest.mark.machine
+
+SPIN = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+end = time.process_time() + float(sys.argv[2])
+while time.process_time() < end: pass
+"""
+FOR_S = 1.0
+"""CPU time of the command: long enough for several looks at it."""
+
+
+@pytest.fixture(scope="module")
+def cpus() -> tuple[int, int]:
+    found = sorted(os.sched_getaffinity(0))
+    if len(found) < 2:
+        pytest.skip("there is one CPU only")
+    return found[0], found[-1]
+
+
+@pytest.fixture(scope="module")
+def other(cpus: tuple[int, int]) -> Iterator[int]:
+    """A job on the last CPU."""
+    argv = [sys.executable, "-c", SPIN, str(cpus[1]), "600"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+EVERY = [*product(("stat", "record"), ("nobody", "pid", "absent"), (0, 1))]
+
+
+@pytest.mark.parametrize(
+    ("verb", "watch", "where"), by_day(EVERY, [("stat", "pid", 0), ("stat", "nobody", 1)])
+)
+def test_of_a_command(
+    cpus: tuple[int, int], other: int, verb: str, watch: str, where: int, tmp_path: object
+) -> None:
+    options = {"nobody": [], "pid": ["--watch", str(other)], "absent": ["--watch", "pt-nobody"]}
+    path = f"{tmp_path}/out"
+    spin = ["taskset", "-c", str(cpus[where]), sys.executable, "-c", SPIN, str(cpus[where])]
+    more = ["--json"] if verb == "stat" else []
+    done = command.run(
+        verb, "--source", "os", *options[watch], *more, "-o", path, "--", *spin, str(FOR_S)
+    )
+    if verb == "record":
+        told = command.run("export", path, "--format", "jsonl", "--metrics", "util").stdout
+        assert f"on CPU {cpus[where]}" in done.stderr
+    else:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            told = file.read()
+    (summary,) = command.lines(told, "summary")
+    if verb == "stat" or watch == "nobody":
+        assert summary["job"]["cpus"] == [cpus[where]]
+    run = summary["run"]
+    assert run["user_s"] + run["sys_s"] == pytest.approx(FOR_S, rel=0.2)
