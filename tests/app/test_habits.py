@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import subprocess
 
@@ -9,7 +10,7 @@ import pytest
 from command import argv
 
 from perftop import cli, habits
-from perftop.arguments import interval_ns
+from perftop.arguments import interval_ns, size_bytes
 from perftop.base.errors import USAGE, Failed
 
 
@@ -65,3 +66,27 @@ def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
     )  # fmt: skip
     assert [line[:9] for line in io.StringIO(done.stdout)] == ['{"type":"'] * 2
     assert done.stderr == "mine\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        (["record"], "-o FILE is needed"),
+        (["record", "-o", "x", "--source", "sim", "--on", "turbo-drp"], "did you mean turbo-drop?"),
+    ],
+)
+def test_what_a_black_box_needs(
+    typed: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(typed) == USAGE
+    assert answer in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("500M", 500 * 10**6), ("2G", 2 * 10**9), ("1kB", 1000)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+    for wrong in ("0M", "5", "M", "5X", "-1G"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            size_bytes(wrong)
