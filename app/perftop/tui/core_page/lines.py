@@ -3,6 +3,7 @@ Imports numpy, as the session does."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from perftop.base.times import when
@@ -11,6 +12,7 @@ from perftop.draw.strips import Run, fit, foreign, shed, width
 from perftop.output.episode_costs import told_once
 from perftop.samples import smt
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.tui.core_page import ramp
 from perftop.tui.core_page.layout import NAME, VALUE
@@ -109,12 +111,27 @@ def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
     """Notes, the most important first; the last line says how many were left out."""
     if not lines:
         return []
-    found = [*_episodes(scene), *_missing(scene), *_method(scene)]
+    found = [*_episodes(scene), *_memory(scene), *_missing(scene), *_method(scene)]
     more = f"  and {len(found) - lines} more " if len(found) > lines else ""
     shown = [_cut(line, size) for line in found[: lines - bool(more)]]
     if more:
         shown.append([*_cut(found[lines - 1], size - len(more)), (more, "text")])
     return shown + [[] for _ in range(lines - len(shown))]
+
+
+def _memory(scene: Scene) -> Iterable[list[Run]]:
+    """Traffic to memory of the core's package."""
+    cpu = scene.place.cpus[0]
+    at = next((i for i, cpus in enumerate(scene.session.hello.packages) if cpu in cpus), -1)
+    found = [scene.interval.packages.get(name) for name in (*MEMORY, OF_BEST)]
+    read, write, share = (
+        math.nan if values is None or not 0 <= at < len(values) else float(values[at])
+        for values in found
+    )
+    if math.isfinite(read + write):
+        of = f", {100 * share:.0f} % of the best seen" if math.isfinite(share) else ""
+        text = f"memory of its package {read / 1e9:.1f} GB/s in, {write / 1e9:.1f} out{of}"
+        yield [(f"   {text}", "dim")]
 
 
 def _method(scene: Scene) -> Iterable[list[Run]]:
