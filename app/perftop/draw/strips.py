@@ -132,6 +132,11 @@ def doubted(run: Run) -> Run:
     return f"{theme.SUSPECT + value:>{len(run[0])}}", "dim"
 
 
+def estimated(run: Run) -> Run:
+    """The number with the sign of an estimate, in place of a blank at its left."""
+    return f"{theme.ESTIMATE + run[0].lstrip():>{len(run[0])}}", run[1]
+
+
 def task(record: object, most: int = 64) -> str:
     """Name and pid of a task, from its record on the wire, cut to `most` characters."""
     if isinstance(record, list) and len(record) >= 2:

@@ -18,15 +18,12 @@ from perftop.samples.episode import Episode
 from perftop.samples.job_threads import Moved
 from perftop.samples.metrics import COUNTS
 from perftop.samples.smt import STATES
-from perftop.session.interval import Interval
+from perftop.session.interval import ALWAYS, Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
 
 Line = dict[str, Any]
 UNTOLD = "the kernel does not tell how long they waited"
-MULTIPLEXED = 0.99
-"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
-their start."""
 
 
 def text(line: Line) -> str:
@@ -184,13 +181,13 @@ def multiplexed(interval: Interval) -> dict[int, float]:
     if interval.counted is None:
         return {}
     shares = enumerate(interval.counted.tolist())
-    return {row: share for row, share in shares if share < MULTIPLEXED}
+    return {row: share for row, share in shares if share < ALWAYS}
 
 
 def estimates(interval: Interval, row: int) -> dict[str, float]:
     """Counted share of the time by chosen event, for those that took turns on a CPU."""
     shares = ((key, float(share[row])) for key, share in interval.shares.items())
-    return {key: share for key, share in shares if share < MULTIPLEXED}
+    return {key: share for key, share in shares if share < ALWAYS}
 
 
 def _count(interval: Interval, key: str, row: int) -> int | None:

@@ -22,6 +22,9 @@ from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import Split
 from perftop.samples.turbo import Ceilings
 
+ALWAYS = 0.99
+"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
+their start."""
 Tasks = Mapping[str, Any]
 """The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
 

@@ -11,6 +11,8 @@ import pytest
 
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.wire import Frame, Note
+from perftop.base.text import in_ascii
+from perftop.draw import strips, theme
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.samples.doubt import Doubt
@@ -123,3 +125,9 @@ def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
     for row in range(4):  # the other samples stay
         assert at(interval, "e.branches/ki", row) == pytest.approx(200, rel=1e-3)
         assert math.isfinite(at(interval, "ipc", row))
+
+
+def test_a_screen_marks_estimates() -> None:
+    told = strips.number(12.3, 1, 8)
+    assert strips.estimated(told) == (f"   {theme.ESTIMATE}12.3", "text")
+    assert in_ascii(theme.ESTIMATE) == "~"

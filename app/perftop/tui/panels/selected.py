@@ -7,10 +7,10 @@ from math import isnan, nan
 
 from perftop.base.format import ClockUnit, clock_unit
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, rate
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
 from perftop.samples.episode import Episode
 from perftop.session import columns
-from perftop.session.interval import Interval
+from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
 from perftop.tui.panels.pairs import ipc_alone
 from perftop.tui.panels.panel import INDENT, sized, title
@@ -150,6 +150,8 @@ def _cell(
     told: Run = f"{value * scale:>{size}.{digits}f}", style
     if metric is not None and metric.rate:
         told = rate(value, size, style)
+        if key in interval.shares and interval.shares[key][row] < ALWAYS:
+            told = estimated(told)
     if metric is not None and columns.doubted(key, session, interval)[row]:
         return doubted(told)
     return told

@@ -57,6 +57,8 @@ class Page:
     """Whether it does so little that its line recedes."""
     resting: Sequence[bool] = ()
     """Whether its numbers per running time are not shown."""
+    estimated: dict[str, list[bool]] = field(default_factory=dict)
+    """Of chosen events: they took turns on the counters."""
 
 
 def slot(column: Column, clock: ClockUnit) -> Placed:

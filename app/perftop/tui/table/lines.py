@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perftop.draw import theme
-from perftop.draw.strips import QUIET, Run, at_rest, doubted, fit, foreign, number, rate
+from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, number, rate
 from perftop.samples.metrics import Column, Metric
 from perftop.tui.shared.trouble import Trouble
 from perftop.tui.table.layout import BEFORE, Page, TableLayout
@@ -73,6 +73,8 @@ def _values(
             told = rate(value, slot.width, key)
         else:
             told = number(value * slot.scale, slot.digits, slot.width, key)
+        if slot.key in page.estimated and page.estimated[slot.key][i]:
+            told = estimated(told)
         yield doubted(told) if page.doubted[slot.key][i] else told
 
 

@@ -15,7 +15,7 @@ from perftop.draw import strips
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import Column
 from perftop.session.columns import Tabular, doubted
-from perftop.session.interval import Interval
+from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
 from perftop.tui.panels.below import Below
 from perftop.tui.shared.choice import Choice
@@ -129,6 +129,11 @@ class Table(Cursor):
         page.online = interval.online.tolist()
         page.doubted = {
             slot.key: doubted(slot.key, self._session, interval).tolist() for slot in slots
+        }
+        page.estimated = {
+            slot.key: (interval.shares[slot.key] < ALWAYS).tolist()
+            for slot in slots
+            if slot.key in interval.shares
         }
         page.awake = (~(interval.values["util"] < AWAKE)).tolist()
         page.idle = (interval.values["util"] < IDLE).tolist()
