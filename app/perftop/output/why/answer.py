@@ -21,7 +21,7 @@ def answer(session: Session, report: Report) -> str:
     blind = not session.evaluator.chosen["busy_hz"]
     unseen = " Its clock cannot be seen." if blind else ""
     if not isfinite(whole):
-        idle = f"{who} did not run" if report.job else f"{machine} had no work"
+        idle = f"{who} wanted no CPU time" if report.job else f"{machine} had no work"
         return _fitting([f"{_first(idle)}, so nothing could be lost.{unseen}"])
     if not report.told:
         if not session.run_times.waits_told:
