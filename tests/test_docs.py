@@ -17,7 +17,7 @@ from roots import ROOT
 
 from perfprobe.sources.sim.spec import SCENARIOS
 from perftop import cli
-from perftop.arguments import GENERAL, check_command, split, with_verb
+from perftop.commands.arguments import GENERAL, check_command, split, with_verb
 from perftop.docs import page
 from perftop.samples.metrics import METRICS
 

@@ -48,7 +48,8 @@ MAY_IMPORT = {
     "verbs/fleet": "base process session recording output wire",
     "verbs": "base docs process samples session recording output verbs/ramp wire"
     " perfprobe.stream_options",
-    "perftop": "base docs process tui verbs perfprobe.stream_options",
+    "commands": "base docs process tui verbs verbs/fleet perfprobe.stream_options",
+    "perftop": "base docs verbs commands",
     # --- perfprobe
     "wire": "",
     "cpu": "wire",

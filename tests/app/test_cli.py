@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from perftop import cli
-from perftop.arguments import with_verb
+from perftop.commands import measuring, options, recording, screens
+from perftop.commands.arguments import with_verb
 from perftop.process import job_terminal
 from perftop.verbs import machine_verbs
 
@@ -63,7 +64,8 @@ def test_a_batch_is_what_the_reader_shows_at_once(
         return nullcontext(job if options.command else None)
 
     monkeypatch.setattr(machine_verbs, "probe_command", command)
-    monkeypatch.setattr(cli, "held", held)
+    for module in (measuring, recording, screens):
+        monkeypatch.setattr(module, "held", held, raising=False)
     monkeypatch.setattr(job_terminal, "Console", lambda *_: nullcontext(SimpleNamespace(job=job)))
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     for stdio in (sys.stdin, sys.stdout):
@@ -135,6 +137,6 @@ def test_the_verb_that_is_meant(
 def test_a_terminal_that_only_prints_lines_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     for stdio in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stdio, "isatty", lambda: True)
-    assert cli._terminal()
+    assert options.at_terminal()
     monkeypatch.setenv("TERM", "dumb")
-    assert not cli._terminal()
+    assert not options.at_terminal()

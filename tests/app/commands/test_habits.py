@@ -9,9 +9,10 @@ import subprocess
 import pytest
 from command import argv
 
-from perftop import cli, habits
-from perftop.arguments import interval_ns, size_bytes
+from perftop import cli
 from perftop.base.errors import USAGE, Failed
+from perftop.commands import habits
+from perftop.commands.arguments import interval_ns, size_bytes
 
 
 @pytest.mark.parametrize(

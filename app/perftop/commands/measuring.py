@@ -1,0 +1,150 @@
+"""Verbs that measure for a while and print: stat, why."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perftop.base.errors import USAGE, Failed
+from perftop.base.importing import lean
+from perftop.commands.arguments import (
+    COMMAND,
+    EXPLAINED,
+    count,
+    held,
+    repeats,
+    span_ns,
+)
+
+if TYPE_CHECKING:
+    from perftop.process.job import Job
+from perftop.commands.options import (
+    STAT_INTERVAL_NS,
+    add_attach,
+    add_label,
+    identity_of,
+    machines,
+    shared,
+    stream_of,
+    times,
+)
+
+
+def add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
+    text = "the numbers as text or JSON, without a screen"
+    stat = verbs.add_parser("stat", parents=[watch], help=text, epilog=COMMAND)
+    stat.add_argument("-n", "--count", type=count, metavar="N", help="stop after N intervals")
+    stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
+    stat.add_argument(
+        "-r",
+        "--repeat",
+        type=count,
+        metavar="N",
+        help="run CMD N times, and tell how far the means can be believed",
+    )
+    stat.add_argument(
+        "--warmup",
+        type=count,
+        default=0,
+        metavar="K",
+        help="with -r: run CMD K times before that, uncounted",
+    )
+    shown = stat.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="one JSON object a line")
+    shown.add_argument(
+        "--brief", action="store_true", help="one line an interval, of the whole machine"
+    )
+    stat.add_argument("--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …")
+    stat.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write to this file; - is stdout"
+    )
+    stat.add_argument("--force", action="store_true", help="replace a file that is there")
+    add_label(stat)
+    add_attach(stat)
+    stat.set_defaults(verb=_stat, runs=True, several=True)
+
+
+def add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
+    text = "what costs most time here, with evidence"
+    why = verbs.add_parser("why", parents=[watch], help=text, epilog=EXPLAINED)
+    why.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="a recording, or - for stdin"
+    )
+    why.add_argument(
+        "--duration", type=span_ns, metavar="TIME", help="how long to look (default: 10s)"
+    )
+    why.add_argument("--json", action="store_true", help="one JSON object")
+    why.set_defaults(verb=_why, runs=True)
+
+
+def _stat(options: argparse.Namespace) -> int:
+    interval_ns, sample_ns = times(options, STAT_INTERVAL_NS)
+    if repeats(options):
+        return _repeat(options, interval_ns, sample_ns)
+    with held(options) as job:
+        from perftop.process import batches
+
+        batch_ns = batches.longest(sample_ns, interval_ns, options.duration)
+        each = machines(options, sample_ns, batch_ns, job)
+        with lean():
+            from perftop.verbs import stat
+
+        start, identity = shared(job, each), identity_of(options)
+        return stat.run(
+            [
+                stat.Options(
+                    argv,
+                    interval_ns,
+                    sample_ns,
+                    options.count,
+                    options.duration,
+                    options.json,
+                    options.output,
+                    options.force,
+                    job,
+                    intervals=job is None or options.interval is not None,
+                    start=start,
+                    name=name,
+                    metrics=options.metrics and options.metrics.split(","),
+                    brief=options.brief,
+                    identity=identity,
+                )
+                for name, argv in each
+            ]
+        )
+
+
+def _repeat(options: argparse.Namespace, interval_ns: int, sample_ns: int) -> int:
+    from perftop.verbs import repeat, stat
+
+    def one(job: Job) -> stat.Options:
+        argv = stream_of(options, sample_ns, sample_ns, job)
+        return stat.Options(
+            argv, interval_ns, sample_ns, json=True, job=job, intervals=False,
+            identity=identity_of(options),
+        )  # fmt: skip
+
+    return repeat.run(
+        repeat.Plan(
+            options.command, options.repeat, options.warmup, one, options.json,
+            options.output, options.force,
+        )
+    )  # fmt: skip
+
+
+def _why(options: argparse.Namespace) -> int:
+    from perftop.verbs import why
+
+    if options.file is not None:
+        if options.command is not None:
+            raise Failed("a recording or a command, not both", USAGE)
+        return why.run(why.Options([], json=options.json, file=options.file))
+    _, sample_ns = times(options, STAT_INTERVAL_NS)
+    with held(options) as job:
+        from perftop.process import batches
+
+        duration_ns = options.duration or why.LONGEST_NS
+        batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
+        argv = stream_of(options, sample_ns, batch_ns, job)
+        return why.run(why.Options(argv, duration_ns, options.json, job))

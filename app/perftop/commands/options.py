@@ -1,0 +1,110 @@
+"""Options that several verbs have, and what follows from them for the probe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from perfprobe import stream_options
+from perftop.base.errors import USAGE, Failed
+from perftop.base.text import full_terminal
+from perftop.commands.arguments import (
+    attached,
+    following,
+    interval_ns,
+    label,
+    span_ns,
+)
+from perftop.verbs import machine_verbs
+
+if TYPE_CHECKING:
+    from perftop.process.command_window import Start
+    from perftop.process.identity import Identity
+    from perftop.process.job import Job
+
+STAT_INTERVAL_NS = 1_000_000_000
+SAMPLE_NS = 100_000_000
+
+
+def at_terminal() -> bool:
+    """Whether a screen can be shown, and keys can be read."""
+    return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
+
+
+def add_attach(parser: argparse.ArgumentParser) -> None:
+    text = "read from `perftop serve`, which listens there, and start no probe"
+    parser.add_argument("--attach", metavar="unix:PATH", help=text)
+
+
+def watch_options(machine: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Options for the source to read, and for how often."""
+    options = argparse.ArgumentParser(add_help=False, parents=[machine])
+    add_interval(options)
+    stream_options.add(options, span_ns)
+    return options
+
+
+def add_label(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--label", action="append", type=label, metavar="KEY=VALUE",
+        help="what this run is called, in all that is made of it; may be repeated",
+    )  # fmt: skip
+
+
+def identity_of(options: argparse.Namespace) -> Identity:
+    from perftop.process.identity import Identity
+
+    return Identity(dict(options.label or ()), options.command or (), options.interval)
+
+
+def add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None) -> None:
+    parser.add_argument(
+        "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
+        help="length of time that each number covers: 100ms, 1s, 2",
+    )  # fmt: skip
+
+
+def stream_of(
+    options: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
+) -> list[str]:
+    """Arguments of the probe. Around a command it writes each sample at once: the command starts
+    and its numbers end with samples."""
+    if (address := getattr(options, "attach", None)) is not None:
+        return [attached(options, address)]
+    only = [*stream_options.handed_on(options), *following(options, job)]
+    sample = ["--sample", f"{sample_ns / 1e9:g}"]
+    if job is None and batch_ns > sample_ns:
+        sample += ["--batch", f"{batch_ns / 1e9:g}"]
+    return machine_verbs.probe_command(
+        options, "stream", "--source", options.source, *sample, *only
+    )
+
+
+def times(options: argparse.Namespace, interval_ns: int) -> tuple[int, int]:
+    """Lengths of interval and sample in ns, as asked for or by default. Raises Failed."""
+    interval: int = options.interval or interval_ns
+    steps = -(-interval // SAMPLE_NS)
+    sample: int = options.sample or interval // steps
+    if sample > interval:
+        raise Failed("--sample is longer than the interval: nothing would be there to show", USAGE)
+    if abs(interval / sample - round(interval / sample)) > 1e-6:
+        raise Failed("the interval is no multiple of --sample: lines would not cover it", USAGE)
+    return interval, sample
+
+
+def machines(
+    options: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
+) -> list[tuple[str | None, list[str]]]:
+    """Name and probe's arguments of each machine; the name of the only one is None."""
+    if len(options.hosts) < 2:
+        return [(None, stream_of(options, sample_ns, batch_ns, job))]
+    each = ((host, argparse.Namespace(**vars(options) | {"host": host})) for host in options.hosts)
+    return [(host, stream_of(one, sample_ns, batch_ns, job)) for host, one in each]
+
+
+def shared(job: Job | None, each: list[tuple[str | None, list[str]]]) -> Start | None:
+    """The start of a command that several machines are measured around."""
+    from perftop.process.command_window import Start
+
+    return None if job is None else Start(job, len(each))
