@@ -26,7 +26,8 @@ Show = Callable[[float], str]
 SHOWS: dict[str, Show] = {"ratio": percent, "Hz": clock, "GB/s": lambda rate: plain(rate / 1e9)}
 UNITS = {"ratio": "%", "Hz": "GHz", "1/s": "/s"}
 _WHOLE = {
-    "power_w": ("power", "W"), "power_dram_w": ("dram", "W"), "power_limit_w": ("limit", "W"), "temperature_c": ("temp", "°C"),
+    "power_w": ("power", "W"), "power_dram_w": ("dram", "W"),
+    "power_limit_w": ("limit", "W"), "temperature_c": ("temp", "°C"),
     "pressure_cpu": ("p cpu", "ratio"), "pressure_memory": ("p mem", "ratio"),
     "pressure_io": ("p io", "ratio"), "interrupts_hz": ("intr", "/s"),
     "context_switches_hz": ("ctxt", "/s"), "load_1": ("load 1", ""), "load_5": ("load 5", ""),

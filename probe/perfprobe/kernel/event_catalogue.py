@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import re
@@ -15,7 +14,7 @@ from perfprobe.cpu import files
 from perfprobe.kernel import access, event_encodings, event_terms, perf_pmus
 from perfprobe.kernel.access import Trouble
 from perfprobe.kernel.event_encodings import Named
-from perfprobe.kernel.event_names import Asked
+from perfprobe.kernel.event_names import Asked, nearest
 from perfprobe.kernel.event_terms import Code, TermError
 from perfprobe.kernel.perf_events import HARDWARE, SOFTWARE, Event
 from perfprobe.kernel.perf_pmus import DEVICES, Pmu
@@ -236,11 +235,10 @@ class Catalogue:
         return found
 
     def _unknown(self, asked: Asked) -> str:
-        names = {name.lower(): name for name in self.names()}
-        near = difflib.get_close_matches(asked.word.lower(), names, 3, 0.6)
+        near = nearest(asked.word, self.names())
         text = f"-e {asked.word}: no event of that name is known here"
         if near:
-            text += f"; nearest: {', '.join(names[name] for name in near)}"
+            text += f"; nearest: {', '.join(near)}"
         elif not self.cores:
             text += f" ({access.no_pmu(self._root).why})"
         return f"{text}; perftop events lists all"

@@ -3,8 +3,9 @@ raw codes, rings after a colon, and groups in braces."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 MOST = 32
@@ -47,6 +48,19 @@ def parse(text: str) -> list[list[Asked]]:
     if twice is not None:
         raise ValueError(f"-e: {twice} is there twice")
     return groups
+
+
+def nearest(word: str, names: Iterable[str]) -> list[str]:
+    """Up to three names that the word may have meant, also if it is only like a part of one."""
+    known = {name.lower(): name for name in names}
+    parts: dict[str, list[str]] = {}
+    for low in known:
+        for part in re.split("[-._]", low):
+            parts.setdefault(part, []).append(low)
+    found = difflib.get_close_matches(word.lower(), known, 3, 0.6)
+    for part in difflib.get_close_matches(word.lower(), parts, 3, 0.7):
+        found += parts[part]
+    return [known[low] for low in dict.fromkeys(found)][:3]
 
 
 def _split(text: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe.kernel.event_names import MOST, Asked, parse
+from perfprobe.kernel.event_names import MOST, Asked, nearest, parse
 
 
 def names(text: str) -> list[list[str]]:
@@ -45,3 +45,12 @@ def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> N
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^-e"):
         parse(text)
+
+
+@pytest.mark.parametrize(("word", "name"), [
+    ("contxt", "context-switches"), ("contxt-switches", "context-switches"),
+    ("Page_fault", "page-faults"), ("retird", "mem_load_retired.l1_hit"),
+])  # fmt: skip
+def test_the_nearest_names(word: str, name: str) -> None:
+    assert name in nearest(word, ["context-switches", "page-faults", "mem_load_retired.l1_hit"])
+    assert nearest("zzz", ["context-switches"]) == []

@@ -3,7 +3,6 @@ did, so that the true count of any span is known."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,6 +116,6 @@ def _columns(group: Sequence[tuple[Asked, Invented]], on: int, of: int) -> list[
 
 def _find(asked: Asked) -> Invented:
     if asked.pmu or asked.word not in _BY_NAME:
-        near = difflib.get_close_matches(asked.word, _BY_NAME, 3, 0.6) or [*_BY_NAME]
+        near = event_names.nearest(asked.word, _BY_NAME) or [*_BY_NAME]
         raise ValueError(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
     return _BY_NAME[asked.word]
