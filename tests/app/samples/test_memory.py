@@ -13,11 +13,13 @@ from played import played
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
+from perftop.draw.strips import text
 from perftop.samples.counters import Counters
 from perftop.samples.machine_totals import MEMORY, OF_BEST, by_l3, by_package
 from perftop.samples.memory import KEYS, Best, moved
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.frame.machine_line import numbers
 
 SPEC = "sim:smt-mix,cpus=32,packages=2,speed=max"
 
@@ -117,3 +119,15 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
     works = by_l3(counters, delta, np.array([0.1, 0.9, 1.0, 1.0]))["memory_bytes_per_s"]
     assert isnan(works[0])
     assert works[2] == pytest.approx(20e6)
+
+
+def test_the_line_of_the_machine_has_it() -> None:
+    source = open_sim(SPEC, 100_000_000)
+    session = Session(source.hello)
+    while session.frames < 31:
+        played(session, source.poll())
+    interval = session.take()
+    read, write = (interval.machine[name] / 1e9 for name in MEMORY)
+    share = 100 * interval.machine[OF_BEST]
+    told = text(numbers(session, interval, [], 160))
+    assert f"mem {read:.1f}+{write:.1f} GB/s {share:.0f} %" in told

@@ -124,6 +124,7 @@ def numbers(
     pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
     hot = "temperature_c" in red
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(_whole(interval.machine, hot=hot))]
+    pieces.append((6, _memory(interval.machine)))  # before the net clock, which follows from others
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
 
 
@@ -175,7 +176,7 @@ def _clock(hz: float, ceiling_hz: float, sign: str | None) -> list[Run]:
 
 
 def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
-    """Power, temperature, traffic to memory and pressure, each only if known."""
+    """Power, temperature and pressure, each only if known."""
     told: list[list[Run]] = []
     power = numbers.get("power_w", nan)
     if not isnan(power):
@@ -185,12 +186,6 @@ def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
         told.append([*runs, ("" if isnan(limit) else f" of {limit:.0f}", "dim"), (" W", "dim")])
     if not isnan(heat := numbers.get("temperature_c", nan)):
         told.append([number(heat, 0, 0, "alarm" if hot else "text"), (" °C", "dim")])
-    rates = [numbers.get(name, nan) / 1e9 for name in MEMORY]
-    if not isnan(sum(rates)):
-        share = 100 * numbers.get(OF_BEST, nan)
-        read, write = (number(rate, 1, 5) for rate in rates)
-        of = "" if isnan(share) else f", {share:3.0f} % of best"
-        told.append([("mem", "dim"), read, (" in", "dim"), write, (f" out GB/s{of}", "dim")])
     kinds = [(kind, numbers.get(f"pressure_{kind}", nan)) for kind in ("cpu", "io", "memory")]
     if any(not isnan(share) for _, share in kinds):
         runs = [("waits for", "dim")]
@@ -198,6 +193,17 @@ def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
             runs += [(f" {WAITS[kind]} ", "dim"), number(100 * share, 1, 0)]
         told.append([*runs, (" %", "dim")])
     return told
+
+
+def _memory(numbers: dict[str, float]) -> list[Run]:
+    """Traffic from and to memory, and its share of the best seen; empty if it is unknown."""
+    rates = [numbers.get(name, nan) / 1e9 for name in MEMORY]
+    if isnan(sum(rates)):
+        return []
+    read, write = (number(rate, 1, 0) for rate in rates)
+    share = numbers.get(OF_BEST, nan)
+    of = "" if isnan(share) else f" {100 * share:.0f} %"
+    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
 
 
 WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
