@@ -31,8 +31,9 @@ from perfprobe.kernel.perf_events import (
 from perfprobe.kernel.perf_groups import settle
 from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
 from perfprobe.sources.os.source import Native
+from perfprobe.sources.perf import plan
 from perfprobe.sources.perf.parts import open_perf
-from perfprobe.wire import Cpu
+from perfprobe.wire import Counter, Cpu
 from perftop.session.session import Session
 
 TASK_CLOCK, CPU_CLOCK, FAULTS, SWITCHES = 1, 0, 2, 3
@@ -183,6 +184,9 @@ class Planner:
             Event("ref", 4711, 0),  # no PMU has this number
             Event("instructions", SOFTWARE, TASK_CLOCK, core=False),
         ]
+
+    def counters(self) -> list[Counter]:
+        return [*plan.CORE]
 
     def msr(self, _row: Cpu) -> list[Event]:
         return [msr_tsc()]
