@@ -16,9 +16,6 @@ from perftop.commands.arguments import (
     repeats,
     span_ns,
 )
-
-if TYPE_CHECKING:
-    from perftop.process.job import Job
 from perftop.commands.options import (
     STAT_INTERVAL_NS,
     add_attach,
@@ -29,6 +26,9 @@ from perftop.commands.options import (
     stream_of,
     times,
 )
+
+if TYPE_CHECKING:
+    from perftop.process.job import Job
 
 
 def add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
@@ -56,10 +56,7 @@ def add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
         "--brief", action="store_true", help="one line an interval, of the whole machine"
     )
     stat.add_argument("--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …")
-    stat.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write to this file; - is stdout"
-    )
-    stat.add_argument("--force", action="store_true", help="replace a file that is there")
+    _add_output(stat)
     add_label(stat)
     add_attach(stat)
     stat.set_defaults(verb=_stat, runs=True, several=True)
@@ -75,7 +72,15 @@ def add_why(verbs: Any, watch: argparse.ArgumentParser) -> None:
         "--duration", type=span_ns, metavar="TIME", help="how long to look (default: 10s)"
     )
     why.add_argument("--json", action="store_true", help="one JSON object")
+    _add_output(why)
     why.set_defaults(verb=_why, runs=True)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write to this file; - is stdout"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
 
 
 def _stat(options: argparse.Namespace) -> int:
@@ -139,7 +144,12 @@ def _why(options: argparse.Namespace) -> int:
     if options.file is not None:
         if options.command is not None:
             raise Failed("a recording or a command, not both", USAGE)
-        return why.run(why.Options([], json=options.json, file=options.file))
+        return why.run(
+            why.Options(
+                [], json=options.json, file=options.file, output=options.output,
+                force=options.force,
+            )
+        )  # fmt: skip
     _, sample_ns = times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         from perftop.process import batches
@@ -147,4 +157,8 @@ def _why(options: argparse.Namespace) -> int:
         duration_ns = options.duration or why.LONGEST_NS
         batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
         argv = stream_of(options, sample_ns, batch_ns, job)
-        return why.run(why.Options(argv, duration_ns, options.json, job))
+        return why.run(
+            why.Options(
+                argv, duration_ns, options.json, job, output=options.output, force=options.force
+            )
+        )

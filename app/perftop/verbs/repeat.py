@@ -17,8 +17,9 @@ from perftop.output import stat_json
 from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json, repeat
 from perftop.process.command_window import HEEDED
 from perftop.process.job import Job
+from perftop.verbs.destination import destination
 from perftop.verbs.run_headless import attend
-from perftop.verbs.stat import Options, Stat, opened
+from perftop.verbs.stat import Options, Stat
 
 ENDED_BY = frozenset(128 + number for number in HEEDED)
 """Exit statuses of a command that a signal has ended: then no other run follows."""
@@ -42,7 +43,7 @@ def run(plan: Plan) -> int:
     Raises Failed if the command cannot be run."""
     status = 0
     try:
-        with opened(plan.output, force=plan.force, job=True) as out:
+        with destination(plan.output, force=plan.force, job=True) as out:
             every, hello, stopped = _measured(plan)
             status = first_failed(every) or stopped
             runs = Runs(every)

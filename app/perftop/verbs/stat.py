@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base import errors, new_file
+from perftop.base import errors
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import in_ascii, printable, utf8
 from perftop.output import stat_columns, stat_json, stat_text
@@ -32,6 +29,7 @@ from perftop.samples.registry import EVENT, RARE
 from perftop.session.beginnings import Beginnings
 from perftop.session.session import Session
 from perftop.verbs import several
+from perftop.verbs.destination import destination
 from perftop.verbs.run_headless import attend, attend_all
 
 
@@ -213,7 +211,7 @@ def run(each: Sequence[Options]) -> int:
     if options.count is not None:
         most_s = options.count * options.interval_ns / 1e9
     try:
-        with opened(options.output, force=options.force, job=options.job is not None) as out:
+        with destination(options.output, force=options.force, job=options.job is not None) as out:
             stats = [Stat(one, out) for one in each]
             stat = stats[0]
             if len(stats) == 1:
@@ -243,16 +241,3 @@ def _asked(names: Sequence[str]) -> list[str]:
 
 def _height(out: TextIO) -> int:
     return shutil.get_terminal_size((80, SCREENFUL)).lines if out.isatty() else SCREENFUL
-
-
-def opened(
-    output: Path | None, *, force: bool, job: bool
-) -> contextlib.AbstractContextManager[TextIO]:
-    """Where the numbers go. `job`: there is a command, which has stdout for itself."""
-    to_stdout = output == Path("-")
-    if output is not None and not to_stdout:
-        return io.TextIOWrapper(new_file.create(output, force=force), encoding="utf-8")
-    standard = sys.stdout if not job or to_stdout else sys.stderr
-    if standard is None:  # it was closed; the job must run nevertheless
-        return Path(os.devnull).open("w", encoding="utf-8")
-    return contextlib.nullcontext(standard)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import sys
 from dataclasses import dataclass
 from itertools import islice
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base.errors import DAMAGED, complain
+from perftop.base.errors import DAMAGED, complain, unwritten
 from perftop.base.text import colours, printable, utf8
 from perftop.base.times import length
 from perftop.output import stat_json
@@ -25,6 +23,7 @@ from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.recording.source import opened
 from perftop.session.session import MOST_TOGETHER, Session
+from perftop.verbs.destination import destination
 from perftop.verbs.run_headless import attend
 
 LONGEST_NS = 10_000_000_000
@@ -40,6 +39,9 @@ class Options:
     job: Job | None = None
     """The command to look at, waiting for its start; None: none. Stdout then belongs to it."""
     file: Path | None = None
+    output: Path | None = None
+    force: bool = False
+    """Replace the output if it is there."""
 
 
 class Why:
@@ -119,10 +121,16 @@ class Why:
 def run(options: Options) -> int:
     """Runs the verb; returns the exit status. Raises Failed, and BrokenPipeError if stdout was
     closed."""
-    with contextlib.ExitStack() as files:
-        out = sys.stdout if options.job is None else sys.stderr
-        if out is None:  # it was closed; the command must run nevertheless
-            out = files.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+    if options.output in {None, Path("-")}:
+        return _run(options)
+    try:
+        return _run(options)
+    except OSError as error:
+        raise unwritten(str(options.output), error) from None
+
+
+def _run(options: Options) -> int:
+    with destination(options.output, force=options.force, job=options.job is not None) as out:
         why = Why(options, out)
         if options.file is not None:
             return _read(why, options.file)

@@ -37,16 +37,21 @@ def test_a_recording_says_the_same(tmp_path: Path) -> None:
     assert line["seen"]["elapsed_s"] == pytest.approx(20, abs=1)
 
 
-@pytest.mark.parametrize("how", [[], ["--json"]])
-def test_a_command_has_its_own_output_and_status(how: list[str]) -> None:
+@pytest.mark.parametrize("how", [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]])
+def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "FILE"
+    how = [str(path) if word == "FILE" else word for word in how]
     done = run("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
     assert done.returncode == 3, done.stderr
-    assert done.stdout == "mine\n"
+    mine, told = (done.stderr, done.stdout) if "-" in how else (done.stdout, done.stderr)
+    if path.exists():
+        assert told == ""
+        told = path.read_text()
+    assert mine == "mine\n"
     if how:
-        line = json.loads(done.stderr)
-        assert line["run"]["status"] == 3
+        assert json.loads(told)["run"]["status"] == 3
     else:
-        assert "seen" in done.stderr
+        assert "seen" in told
 
 
 def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:
