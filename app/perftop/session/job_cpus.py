@@ -20,7 +20,7 @@ class Footprint:
     itself, only what it did after the first look at it, when it still waited for its start."""
 
     def __init__(self, root: int) -> None:
-        self._root = root
+        self.root = root
         self._run_ns: dict[tuple[int, int], tuple[int, int | None]] = {}
         """What each had run and waited, by process and thread."""
         self.seconds: dict[int, float] = {}
@@ -39,7 +39,7 @@ class Footprint:
         for thread in watching.told:
             point, key = thread.points[-1], (thread.pid, thread.tid)
             now = point.run_ns, point.wait_ns
-            ran_ns, waited_ns = self._run_ns.pop(key, now if thread.tid == self._root else (0, 0))
+            ran_ns, waited_ns = self._run_ns.pop(key, now if thread.tid == self.root else (0, 0))
             self._run_ns[key] = now
             if len(self.pids) < MOST_THREADS:
                 self.pids.add(thread.pid)
@@ -58,7 +58,7 @@ class Footprint:
         """`disk_ns`: what the thread had waited since its birth."""
         if disk_ns is None:
             return
-        before_ns = self._disk_ns.pop(key, disk_ns if key[1] == self._root else 0)
+        before_ns = self._disk_ns.pop(key, disk_ns if key[1] == self.root else 0)
         self._disk_ns[key] = disk_ns
         self.disk_s = (self.disk_s or 0.0) + max(0, disk_ns - before_ns) / 1e9
 

@@ -96,7 +96,10 @@ def _add_ramp(verbs: Any) -> None:
     ramp.add_argument(
         "--cpu", metavar="N|all", help="CPU to wake (default: the last that perftop may use)"
     )
-    ramp.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar")
+    ramp.add_argument(
+        "--isa", choices=("scalar", "avx2", "avx512"), default="scalar",
+        help="code that runs beside the clock's chain; wide code may lower the clock",
+    )  # fmt: skip
     ramp.add_argument(
         "--seconds",
         type=float,

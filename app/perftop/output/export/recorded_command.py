@@ -7,6 +7,7 @@ from perftop.output.run_summary import run_times
 from perftop.output.stat_json import Line
 from perftop.process.command_window import Bounds
 from perftop.process.job import COUNTED
+from perftop.samples.job_threads import Watching
 from perftop.session.job_cpus import Footprint
 from perftop.session.session import Session
 
@@ -22,6 +23,9 @@ class Command:
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
         """PID that the probe was told to watch from the start; 0: none."""
         self._seen = Footprint(self._pid)
+        self._apart = Watching("", "command")
+        """The command, where another job was watched."""
+        self._seen_apart: Footprint | None = None
         self._start: wire.Note | None = None
         self._end: wire.Note | None = None
 
@@ -29,6 +33,11 @@ class Command:
         """Take a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._seen.take(self._session.neighbours.watching, message.time_ns)
+            if self._apart.take(message.records, message.time_ns) and self._apart.told:
+                # The first look finds the command alone, waiting for its start.
+                seen = self._seen_apart or Footprint(self._apart.told[0].pid)
+                seen.take(self._apart, message.time_ns)
+                self._seen_apart = seen
         elif isinstance(message, wire.Note) and message.kind == "run-start":
             self._start = message
         elif isinstance(message, wire.Note) and message.kind == "run-end":
@@ -36,9 +45,12 @@ class Command:
 
     @property
     def footprint(self) -> Footprint | None:
-        """CPUs on which the command ran; None if the probe did not watch it."""
-        start = self._start
-        return self._seen if start is not None and start.data.get("pid") == self._pid else None
+        """CPUs on which the command ran; None if the probe did not look at it."""
+        pid = None if self._start is None else self._start.data.get("pid")
+        if pid is not None and pid == self._pid:
+            return self._seen
+        apart = self._seen_apart
+        return apart if apart is not None and pid == apart.root else None
 
     def line(self) -> Line | None:
         """The `run` part of the summary; None without a command, or if its end was not recorded."""

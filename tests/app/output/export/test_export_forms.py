@@ -176,6 +176,23 @@ def test_where_it_ran_is_told_if_it_was_watched(watch: str, told: bool) -> None:
     assert (command.footprint is not None) is told
 
 
+def test_where_it_ran_is_told_beside_another_job() -> None:
+    """The probe looks at both; the command is there before its start."""
+    hello = made.hello([], watch="lmp")
+    session = Session(hello)
+    command = Command(session)
+    other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
+    for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
+        mine = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
+        command.take(made.frame(hello, seq, {}, records={"watched": other, "command": mine}))
+        assert command.footprint is None
+    command.take(wire.Note("run-start", 1, data={"pid": 7}))
+    assert command.footprint is not None
+    assert command.footprint.seconds == {1: pytest.approx(1.0)}, "not what lmp did"
+    command.take(wire.Note("run-start", 1, data={"pid": 8}))
+    assert command.footprint is None
+
+
 def test_jsonl_of_some_measures(recording: Path) -> None:
     data = export(recording, "jsonl", metrics=["util", "smt", "power_w", "cycles_count"])
     lines = [json.loads(line) for line in data.splitlines()]
