@@ -59,6 +59,12 @@ class Terminal(LinuxDriver):
             self._vanished()
 
     def _sigcont_application(self, *_: object) -> None:
+        """Called from the signal's handler, which may have interrupted a write. Whatever writes
+        here would wait for good for a lock that is held below it, so the event loop does it."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._goes_on)
+
+    def _goes_on(self) -> None:
         """Goes on behind a stop. SIGSTOP, unlike Ctrl-Z, leaves the threads that read and write;
         beside a second pair of them nothing would end, and the terminal stay as it is now."""
         if not self._must_signal_resume:

@@ -180,3 +180,17 @@ def test_registers_are_given_back(tmp_path: Path, count: int) -> None:
             ends(screen)
         assert not fake.changed()
         assert not left(Path(fake.root))
+
+
+def test_signals_to_go_on_that_meet_each_other() -> None:
+    """The kernel sends one when a terminal vanishes, a shell others; one may come while perftop
+    writes because of another."""
+    with shown("sim:steady,cpus=4") as screen:
+        screen.reads(12_000)
+        for _ in range(200):
+            os.kill(screen.pid, signal.SIGCONT)
+            screen.reads(1)
+        os.kill(screen.pid, signal.SIGTERM)  # a key may fall between two readers of the terminal
+        with contextlib.suppress(OSError):  # it has ended
+            screen.reads(1 << 20)
+        ends(screen)
