@@ -4,97 +4,19 @@ of the types that they name."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chains
 import pytest
+from json_page import faults, object_faults
 
 from perftop import cli
-from perftop.docs.page import cells, read
+from perftop.verbs.ramp import command as ramp
 
 SIM = "--source=sim:{},cpus=4,speed=max"
 RENAMED = {"fleet": {"machine": "fleet_machine", "episode": "fleet_episode"}}
 """By verb: lines whose type is also that of another verb's."""
-INHERITS = {"run": "summary", "phase": "summary", "episode-start": "episode"}
-"""Lines that have the keys of another as well, but for some that only the whole has."""
-NOT_INHERITED = {"run": {"cpus", "cores"}}
-
-
-def tables() -> dict[str, dict[str, str]]:
-    """The types of keys, by name of the table."""
-    found: dict[str, dict[str, str]] = {}
-    name = ""
-    for block in read("json").blocks:
-        if block.kind == "heading":
-            name = block.lines[0]
-        elif block.kind == "table":
-            for row in block.lines[1:]:
-                keys, value, _ = cells(row)
-                keyed = {key.strip(" `"): value for key in keys.split(",")}
-                found.setdefault(name, {}).update(keyed)
-    for name, other in INHERITS.items():
-        left = NOT_INHERITED.get(name, set())
-        kept = {key: value for key, value in found[other].items() if key not in left}
-        found[name] = kept | found.get(name, {})
-    return found
-
-
-TABLES = tables()
-PLAIN: dict[str, type | tuple[type, ...]] = {
-    "text": str, "number": (int, float), "whole": int, "truth": bool, "null": type(None),
-    "any": object,
-}  # fmt: skip
-
-
-def alternatives(said: str) -> list[str]:
-    """Split at slashes outside brackets."""
-    parts, depth = [""], 0
-    for sign in said:
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign, 0)
-        if sign == "/" and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return [part.strip() for part in parts]
-
-
-def faults(value: Any, said: str, at: str) -> list[str]:
-    """What of a value is not as the page says; none if one alternative fits."""
-    named = [each for each in alternatives(said) if (each == "null") is (value is None)]
-    tried = [list(_faults(value, each, at)) for each in named or [said]]
-    return min(tried, key=len)
-
-
-def _faults(value: Any, said: str, at: str) -> Iterator[str]:
-    if said.startswith(("[", "{")):
-        inner = said[1:-1]
-        if not isinstance(value, list if said[0] == "[" else dict):
-            yield f"{at} is no {said}"
-            return
-        pairs = enumerate(value) if isinstance(value, list) else value.items()
-        for key, each in pairs:
-            yield from faults(each, inner, f"{at}.{key}")
-    elif said in PLAIN:
-        if not isinstance(value, PLAIN[said]) or (isinstance(value, bool) and said != "truth"):
-            yield f"{at} is no {said}: {value!r:.40}"
-    elif not isinstance(value, dict):
-        yield f"{at} is no {said}"
-    else:
-        yield from object_faults(value, said, at)
-
-
-def object_faults(value: dict[str, Any], name: str, at: str) -> Iterator[str]:
-    table = TABLES[name]
-    chosen = {key: "e.NAME" for key in value if key.startswith("e.")}  # events of -e
-    value = {chosen.get(key, key): each for key, each in value.items()}
-    for key in value.keys() - table.keys():
-        yield f"{at}.{key} is not on the page"
-    for key, said in table.items():
-        if key in value:
-            yield from faults(value[key], said.removeprefix("optional "), f"{at}.{key}")
-        elif not said.startswith("optional "):
-            yield f"{at}.{key} is missing"
 
 
 def printed(line: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -158,6 +80,27 @@ def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("verb", ["topology", "doctor", "events"])
 def test_looks_at_this_machine(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(verb, printed([verb, "--json"], capsys)) == {verb}
+
+
+@pytest.mark.parametrize("phases", [("scalar",), ("avx2", "scalar", "avx2")])
+def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """What the probe would tell, with all that may be null and all that may be there."""
+    run = chains.run(
+        [(300e-6, 1.2e9), (1.0, 3.0e9)], [(2e-4, 1e-4)], load_s=0.1, phases=[0.05, 0.075],
+        preempted=[0], counter=1.0 if len(phases) == 1 else None,
+    )  # fmt: skip
+    told = [{"isa": isa, "seconds": 0.05} for isa in phases]
+
+    def ask(verb: str, *_: str) -> dict[str, Any]:
+        cpus = [{"cpu": cpu, "online": True} for cpu in (0, 1)]
+        return {"cpus": cpus} if verb == "topology" else chains.answer(*[run] * 3, phases=told)
+
+    for cpu in (None, "all"):
+        options = ramp.Options(cpu, phases[0], 1.0, json=True, output=None)
+        assert ramp.run(options, ask) == 0
+    one, every = map(json.loads, capsys.readouterr().out.splitlines())
+    assert check("ramp", [one, *every["cpus"]]) == {"ramp"}
+    assert set(every) == {"cpus", "failed"}
 
 
 @pytest.mark.nightly

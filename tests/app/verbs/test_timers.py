@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import command
+import json_page
 import pytest
 
 from perftop.verbs import timers
@@ -131,6 +132,7 @@ def test_on_this_machine() -> None:
     done = command.here("timers", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
+    assert not list(json_page.object_faults(answer, "timers", "timers"))
     for width in (80, 160):
         lines = timers.draw(answer, width)
         assert max(map(len, lines)) <= width

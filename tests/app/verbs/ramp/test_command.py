@@ -9,6 +9,7 @@ from typing import Any
 
 import chains
 import command
+import json_page
 import pytest
 
 from perftop.base.errors import Failed
@@ -136,6 +137,7 @@ def test_on_this_machine() -> None:
     assert told["steady_hz"] is None or 1e8 < told["steady_hz"] < 1e10
     assert all(climb["points"] for climb in told["climbs"])
     assert (told["clock"] == "probe clock") is (told["cycles_why"] is not None)
+    assert not list(json_page.object_faults(told, "ramp", "ramp"))
 
 
 @pytest.mark.parametrize(("arguments", "status", "text"), [

@@ -1,0 +1,90 @@
+"""The tables of the page on JSON, and what of a value is not as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from perftop.docs.page import cells, read
+
+INHERITS = {"run": "summary", "phase": "summary", "episode-start": "episode"}
+"""Lines that have the keys of another as well, but for some that only the whole has."""
+NOT_INHERITED = {"run": {"cpus", "cores"}}
+
+
+def tables() -> dict[str, dict[str, str]]:
+    """The types of keys, by name of the table."""
+    found: dict[str, dict[str, str]] = {}
+    name = ""
+    for block in read("json").blocks:
+        if block.kind == "heading":
+            name = block.lines[0]
+        elif block.kind == "table":
+            for row in block.lines[1:]:
+                keys, value, _ = cells(row)
+                keyed = {key.strip(" `"): value for key in keys.split(",")}
+                told = found.setdefault(name, {})
+                assert not keyed.keys() & told.keys(), f"{name}: told twice: {keys}"
+                told.update(keyed)
+    for name, other in INHERITS.items():
+        left = NOT_INHERITED.get(name, set())
+        kept = {key: value for key, value in found[other].items() if key not in left}
+        found[name] = kept | found.get(name, {})
+    return found
+
+
+TABLES = tables()
+PLAIN: dict[str, type | tuple[type, ...]] = {
+    "text": str, "number": (int, float), "whole": int, "truth": bool, "null": type(None),
+    "any": object,
+}  # fmt: skip
+
+
+def alternatives(said: str) -> list[str]:
+    """Split at slashes outside brackets."""
+    parts, depth = [""], 0
+    for sign in said:
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign, 0)
+        if sign == "/" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts]
+
+
+def faults(value: Any, said: str, at: str) -> list[str]:
+    """What of a value is not as the page says; none if one alternative fits."""
+    named = [each for each in alternatives(said) if (each == "null") is (value is None)]
+    tried = [list(_faults(value, each, at)) for each in named or [said]]
+    return min(tried, key=len)
+
+
+def _faults(value: Any, said: str, at: str) -> Iterator[str]:
+    if said.startswith(("[", "{")):
+        inner = said[1:-1]
+        if not isinstance(value, list if said[0] == "[" else dict):
+            yield f"{at} is no {said}"
+            return
+        pairs = enumerate(value) if isinstance(value, list) else value.items()
+        for key, each in pairs:
+            yield from faults(each, inner, f"{at}.{key}")
+    elif said in PLAIN:
+        if not isinstance(value, PLAIN[said]) or (isinstance(value, bool) and said != "truth"):
+            yield f"{at} is no {said}: {value!r:.40}"
+    elif not isinstance(value, dict):
+        yield f"{at} is no {said}"
+    else:
+        yield from object_faults(value, said, at)
+
+
+def object_faults(value: dict[str, Any], name: str, at: str) -> Iterator[str]:
+    table = TABLES[name]
+    chosen = {key: "e.NAME" for key in value if key.startswith("e.")}  # events of -e
+    value = {chosen.get(key, key): each for key, each in value.items()}
+    for key in value.keys() - table.keys():
+        yield f"{at}.{key} is not on the page"
+    for key, said in table.items():
+        if key in value:
+            yield from faults(value[key], said.removeprefix("optional "), f"{at}.{key}")
+        elif not said.startswith("optional "):
+            yield f"{at}.{key} is missing"
