@@ -26,6 +26,8 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.drivers._writer_thread import WriterThread
 
 LOOK_S = 0.05
@@ -58,11 +60,18 @@ class Terminal(LinuxDriver):
         if self._writer_thread is None:  # it vanished before
             self._vanished()
 
+    # The two handlers of signals may have interrupted a write. Whatever writes there would wait for
+    # good for a lock that is held below it, so the event loop does it.
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._soon(super()._sigtstp_application)
+
     def _sigcont_application(self, *_: object) -> None:
-        """Called from the signal's handler, which may have interrupted a write. Whatever writes
-        here would wait for good for a lock that is held below it, so the event loop does it."""
+        self._soon(self._goes_on)
+
+    def _soon(self, then: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._goes_on)
+            self._loop.call_soon_threadsafe(then)
 
     def _goes_on(self) -> None:
         """Goes on behind a stop. SIGSTOP, unlike Ctrl-Z, leaves the threads that read and write;
@@ -145,8 +154,8 @@ class _Ended(threading.Event):
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """Readable while the event is set, for a thread that sleeps."""
         weakref.finalize(self, os.close, self._wake)
-        self._hang_up, self._all = select.poll(), select.poll()
-        self._hang_up.register(fd, select.POLLHUP)
+        self._all = select.poll()
+        """For the reading thread alone: no two threads may wait for one poll object."""
         self._all.register(fd, select.POLLIN)
         self._all.register(self._wake, select.POLLIN)
 
@@ -162,7 +171,9 @@ class _Ended(threading.Event):
     def is_set(self) -> bool:
         if super().is_set():
             return True
-        hung_up = any(found & select.POLLHUP for _, found in self._hang_up.poll(0))
+        poll = select.poll()
+        poll.register(self._fd, select.POLLHUP)
+        hung_up = any(found & select.POLLHUP for _, found in poll.poll(0))
         if hung_up:
             self._vanished()
         return hung_up

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from command import argv
 from fakekernel.client import FakeKernel, unavailable
@@ -63,6 +64,12 @@ class Shown:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.status = os.waitstatus_to_exitcode(status) if pid else None
         return self.status is not None
+
+    def stopped(self) -> bool:
+        """Reads what it draws before it stops, too."""
+        if select.select([self.fd], [], [], 0)[0]:
+            os.read(self.fd, 4096)
+        return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
 
     def end(self) -> None:
         if not self.ended():
@@ -190,7 +197,22 @@ def test_signals_to_go_on_that_meet_each_other() -> None:
         for _ in range(200):
             os.kill(screen.pid, signal.SIGCONT)
             screen.reads(1)
-        os.kill(screen.pid, signal.SIGTERM)  # a key may fall between two readers of the terminal
-        with contextlib.suppress(OSError):  # it has ended
-            screen.reads(1 << 20)
-        ends(screen)
+        terminated(screen)
+
+
+def test_signals_to_stop_that_meet_a_write() -> None:
+    with shown("sim:steady,cpus=4") as screen:
+        screen.reads(12_000)
+        for _ in range(30):
+            screen.reads(1)
+            os.kill(screen.pid, signal.SIGTSTP)
+            wait(screen.stopped, "it stops")
+            os.kill(screen.pid, signal.SIGCONT)
+        terminated(screen)
+
+
+def terminated(screen: Shown) -> None:
+    os.kill(screen.pid, signal.SIGTERM)  # a key may fall between two readers of the terminal
+    with contextlib.suppress(OSError):  # it has ended
+        screen.reads(1 << 20)
+    ends(screen)
