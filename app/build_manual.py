@@ -1,5 +1,5 @@
 """The build_py of perftop: also writes man pages and completion scripts, which the wheel installs
-below share/. `[tool.setuptools.cmdclass]` names it."""
+below share/, and says what the source archive holds. `[tool.setuptools.cmdclass]` names it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ COMPLETIONS = {
     "zsh": "share/zsh/site-functions/_perftop",
     "fish": "share/fish/vendor_completions.d/perftop.fish",
 }
+ARCHIVED = (".ci", ".github", "app", "probe", "screenshots", "tests")
+"""What a stranger needs to build, test and change perftop, beside the files at the top."""
+MADE = {".pyc", ".so"}
+"""Endings of files that are made and not kept."""
 
 
 def files(version: str, date: str) -> dict[str, str]:
@@ -31,6 +35,12 @@ def files(version: str, date: str) -> dict[str, str]:
 
 
 class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name for it
+    def get_source_files(self) -> list[str]:
+        """What goes into the source archive, relative to the project, in which setuptools runs."""
+        found = [path for folder in ARCHIVED for path in (ROOT / folder).rglob("*")]
+        kept = [path for path in found if path.is_file() and path.suffix not in MADE]
+        return [os.path.relpath(path) for path in (ROOT / ".gitignore", *kept)]
+
     def run(self) -> None:
         super().run()
         if self.editable_mode:

@@ -75,3 +75,19 @@ def test_the_wheel_gets_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> No
     assert {"share/man/man1/perftop.1", *module.COMPLETIONS.values()} <= found.keys()
     assert found["share/man/man7/perftop-why.7"] == PAGES["perftop-why.7"]
     assert all(found.values())
+
+
+def test_the_source_archive_holds_all_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    dist = pytest.importorskip("setuptools").dist
+    kept = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if kept.returncode != 0:
+        pytest.skip("not a clone")
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.chdir(ROOT)
+    module = importlib.import_module("app.build_manual")
+    found = module.build_py(dist.Distribution()).get_source_files()
+    by_setuptools = {"LICENSE", "README.md", "pyproject.toml"}
+    assert set(kept.stdout.splitlines()) <= {*found, *by_setuptools}
+    assert not any(path.endswith(".pyc") for path in found)
