@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -33,12 +34,11 @@ class Episodes(Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode", "order", "reverse")
     ORDERS: ClassVar[tuple[str, ...]] = lines.ORDERS
 
+    @dataclass(eq=False)
     class Visited(Message):
-        """The user wants to see the moment of an episode."""
+        """The user wants to see an episode at the moment `time_ns` (raw)."""
 
-        def __init__(self, time_ns: int) -> None:
-            super().__init__()
-            self.time_ns = time_ns  # raw
+        time_ns: int
 
     _session: Session | None = None
     _interval: Interval

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from rich.segment import Segment
@@ -40,12 +41,12 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     """
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("output")]
 
+    @dataclass(eq=False)
     class Sized(Message):
         """The pane has a new size, in columns and lines of output."""
 
-        def __init__(self, columns: int, lines: int) -> None:
-            super().__init__()
-            self.columns, self.lines = columns, lines
+        columns: int
+        lines: int
 
     def __init__(self, printout: Printout, caption: str, *, ascii_: bool) -> None:
         """`caption`: name of the key that changes the pane's extent."""

@@ -3,6 +3,7 @@ text's result or error. It is visible only while it is in use."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.highlighter import Highlighter
@@ -77,10 +78,9 @@ class Prompt(Widget):
         Binding("tab,shift+tab", "stay", show=False),  # else Tab changes the view
     ]
 
+    @dataclass(eq=False)
     class Changed(Message):
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     class Accepted(Changed):
         """Enter was pressed; the prompt stays until it is closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual.message import Message
@@ -15,14 +16,13 @@ if TYPE_CHECKING:  # numpy comes with these; the first paint does not wait for i
     from perftop.session.session import Session
 
 
+@dataclass(eq=False)
 class Refreshed(Message):
     """There is something new to show. A newer message replaces one not yet handled."""
 
-    def __init__(self, session: Session | None, interval: Interval | None, status: Status) -> None:
-        super().__init__()
-        self.session = session
-        self.interval = interval
-        self.status = status
+    session: Session | None
+    interval: Interval | None
+    status: Status
 
     def can_replace(self, message: MessagePump | Message) -> bool:
         return isinstance(message, Refreshed)
@@ -32,47 +32,42 @@ class Deepened(Message):
     """History reaches further back than it did."""
 
 
+@dataclass(eq=False)
 class Printed(Message):
     """The command has printed something. A newer message replaces one not yet handled."""
 
-    def __init__(self, printout: Printout) -> None:
-        super().__init__()
-        self.printout = printout
+    printout: Printout
 
     def can_replace(self, message: MessagePump | Message) -> bool:
         return isinstance(message, Printed)
 
 
+@dataclass(eq=False)
 class Sought(Message):
     """The user wants to see the next episode or mark, or for -1 the one before."""
 
-    def __init__(self, by: int, cpus: list[int] | None) -> None:
-        super().__init__()
-        self.by = by
-        self.cpus = cpus
-        """The episode must be on one of these; None: on any CPU."""
+    by: int
+    cpus: list[int] | None
+    """The episode must be on one of these; None: on any CPU."""
 
 
+@dataclass(eq=False)
 class Said(Message):
     """A key has done something that is seen nowhere else."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
+    text: str
 
 
+@dataclass(eq=False)
 class Marked(Message):
-    """The user has named a moment."""
+    """The user has named the moment `time_ns` (raw)."""
 
-    def __init__(self, time_ns: int, label: str) -> None:
-        super().__init__()
-        self.time_ns = time_ns  # raw
-        self.label = label
+    time_ns: int
+    label: str
 
 
+@dataclass(eq=False)
 class Jumped(Message):
-    """The user wants to see another moment."""
+    """The user wants to see the moment `time_ns` (raw)."""
 
-    def __init__(self, time_ns: int) -> None:
-        super().__init__()
-        self.time_ns = time_ns  # raw
+    time_ns: int

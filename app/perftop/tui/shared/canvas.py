@@ -8,6 +8,7 @@ runs stay the same, and paints only the lines that changed.
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -45,12 +46,11 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     class Opened(Message):
         """A core was double-clicked."""
 
+    @dataclass(eq=False)
     class Told(Message):
         """An episode that is told below the lines was clicked."""
 
-        def __init__(self, episode: Episode) -> None:
-            super().__init__()
-            self.episode = episode
+        episode: Episode
 
     bare = False
     """Whether the screen is so low that only the most important lines fit."""
