@@ -23,8 +23,7 @@ from perftop.recording.file import Recording
 from perftop.session.session import MOST_TOGETHER
 from perftop.tui.config import Config
 from perftop.tui.pair.look import Look
-from perftop.tui.pair.page import cells
-from perftop.tui.pair.screen import PairScreen
+from perftop.tui.pair.page import PairPage, cells
 from perftop.tui.pair.track import Alignment, Track
 from perftop.tui.shared import keys
 from perftop.tui.shared.direct import Direct
@@ -48,7 +47,7 @@ class PairApp(TerminalApp):
         self._recordings = recordings
         a, b = (Track(each.path.name, each.hello) for each in recordings)
         look = Look((a, b), alignment, ascii=ascii_, captions=keys.captions(config.keys))
-        self.page = PairScreen(look)
+        self.page = PairPage(look)
 
     def get_default_screen(self) -> Screen[Any]:
         return Direct()

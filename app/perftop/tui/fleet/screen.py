@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -22,13 +23,12 @@ CROWDED = 4
 """Machines a line of the screen beyond which it begins with the heat map."""
 
 
-class FleetScreen(PageWidget):
+class FleetScreen(PageWidget, can_focus=True):
+    @dataclass(eq=False)
     class Pressed(Message):
-        """A key of the last line was clicked."""
+        """The key with this id was clicked in the last line."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
     def __init__(
         self, fill: Callable[[Look], None], look: Look, captions: Mapping[str, str], *, ascii_: bool

@@ -4,16 +4,15 @@ key presses it. The help (`?`) lists the keys that do not fit."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from textual import events
 from textual.message import Message
-from textual.strip import Strip
-from textual.widget import Widget
 
-from perftop.draw.ansi_strip import ink, line
-from perftop.draw.strips import Run
+from perftop.draw.strips import Line
 from perftop.tui.shared.keys import KEYS, TURN
+from perftop.tui.shared.page_widget import PageWidget
 
 _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]
@@ -55,61 +54,35 @@ class Piece(NamedTuple):
     key: str = ""
 
 
-class Told(Widget):
-    """A line that shows the runs last given to `tell`."""
-
-    def __init__(self, *, ascii_: bool, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._ascii = ascii_
-        self._runs: list[Run] = []
-        self._strip: Strip | None = None
-
-    def tell(self, runs: list[Run]) -> None:
-        if runs != self._runs:
-            self._runs, self._strip = runs, None
-            self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        if y:  # blank, but styled: without colours Textual reads the style
-            return line([], ink(self.app), self.size.width, ascii_=self._ascii)
-        if self._strip is None:
-            self._strip = line(self._runs, ink(self.app), self.size.width, ascii_=self._ascii)
-        return self._strip
-
-    def on_resize(self) -> None:
-        self._strip = None
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._strip = None
-
-
-class KeyLine(Told):
+class KeyLine(PageWidget):
+    @dataclass(eq=False)
     class Clicked(Message):
         """The user has clicked on the key with this id."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
     def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
         super().__init__(ascii_=ascii_, id=id)
         self._captions = captions
         self._pieces: list[Piece] = []
-        self._of: object = None
-        """What the pieces were made of."""
+        self._asked: tuple[str, tuple[str, ...], dict[str, str], bool] | None = None
+        """What was last given to `show`."""
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
     ) -> None:
         """`labels`: words for the keys whose effect changes, by id."""
-        width = self.size.width
-        of = view, hints, dict(labels), width, replay
-        if of == self._of:
-            return
-        self._of, named = of, _LABELS | dict(labels)
-        self._pieces = keyline(view, hints, self._captions, named, width, replay=replay)
-        self.tell([(piece.text, piece.style) for piece in self._pieces])
+        asked = view, hints, dict(labels), replay
+        if asked != self._asked:
+            self._asked = asked
+            self.update()
+
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - one line
+        if self._asked is None:
+            return []
+        view, hints, labels, replay = self._asked
+        self._pieces = keyline(view, hints, self._captions, _LABELS | labels, width, replay=replay)
+        return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
     def on_click(self, event: events.Click) -> None:
         end = 0

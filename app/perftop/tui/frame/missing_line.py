@@ -3,15 +3,13 @@ where nothing is missing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from textual.strip import Strip
-from textual.widget import Widget
-
-from perftop.draw import ansi_strip
-from perftop.draw.strips import Run, fit, foreign, width
+from perftop.draw.strips import BLANK, Line, Run, fit, foreign, width
 from perftop.session.missing import NAMES, by_reason, lasting
 from perftop.tui.frame.heights import AIRY, SHORT
+from perftop.tui.shared.page_widget import PageWidget
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
@@ -23,15 +21,14 @@ _MOST = 3
 _DOCTOR: Run = ("perftop doctor", "key")
 
 
-class MissingLine(Widget):
-    def __init__(self, *, ascii_: bool, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._ascii = ascii_
-        self._session: Session | None = None
-        self._runs: list[Run] = []
-        self._at = 0
-        """Line of the widget in which the text stands; the others are blank."""
-        self.display = False
+class MissingLine(PageWidget):
+    _session: Session | None = None
+    _runs: Sequence[Run] = ()
+    _at = 0
+    """Line of the widget in which the text stands; the others are blank."""
+
+    def on_mount(self) -> None:
+        self.lay_out()
 
     def show(self, session: Session | None) -> None:
         """Called with every refresh; only a new session has news."""
@@ -47,12 +44,10 @@ class MissingLine(Widget):
         lines = (1 + self._at) * bool(self._runs) + self._at
         self.display = lines > 0 and size.height >= SHORT
         self.styles.height = lines
-        self.refresh()
+        self.anew()
 
-    def render_line(self, y: int) -> Strip:
-        runs = self._runs if y == self._at else []
-        ink = ansi_strip.ink(self.app)
-        return ansi_strip.line(runs, ink, self.size.width, ascii_=self._ascii)
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as laid out
+        return [*[BLANK] * self._at, ([*self._runs], "calm")]
 
 
 def line(session: Session, size: int) -> list[Run]:

@@ -7,33 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual import events
-from textual.geometry import Region
-from textual.strip import Strip
-from textual.widget import Widget
 
 from perftop.draw import theme
-from perftop.draw.ansi_strip import ink, line
-from perftop.draw.strips import Run
+from perftop.draw.strips import Line, Run
 from perftop.tui.frame import alert, header, heights, machine_line, tiles
 from perftop.tui.frame.status import Status
-from perftop.tui.shared.direct import repaint
+from perftop.tui.shared.page_widget import PageWidget
 
 if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
 
-class Top(Widget):
-    def __init__(
-        self,
-        *,
-        ascii_: bool = False,
-        episodes: str = "5",
-        id: str | None = None,  # noqa: A002
-    ) -> None:
+class Top(PageWidget):
+    def __init__(self, *, ascii_: bool, episodes: str, id: str) -> None:  # noqa: A002
         """`episodes`: name of the key that lists all episodes."""
-        super().__init__(id=id)
-        self._ascii, self._episodes = ascii_, episodes
+        super().__init__(id=id, ascii_=ascii_)
+        self._episodes = episodes
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._past: tuple[Session, tiles.Past] | None = None
@@ -42,17 +32,12 @@ class Top(Widget):
         self._told: Mapping[str, float] = {}
         """What tiles show."""
         self._plan: Sequence[heights.Line] = ()
-        self._lines: list[alert.Told] = []
-        self._strips: list[Strip] = []
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
         self._session, self._interval, self._status = session, interval, status
-        self._build()
+        self.update()
 
-    def _build(self) -> None:
-        width = self.size.width
-        if not width:
-            return
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - it sets its height
         session, interval, status = self._session, self._interval, self._status
         told = alert.line(session, interval, status, width, self._episodes)
         self._plan = heights.head(
@@ -70,17 +55,14 @@ class Top(Widget):
             else {}
         )
         pasts = self._pasts(width)
-        lines = [
+        # The header and the alert line keep their colours when the rest turns grey.
+        usual: theme.Mood = "calm" if status.failed is None else "stale"
+        return [
             told if name == "alert"
-            else alert.Told(next(pasts) if name == "past" else self._runs(name, width))
+            else (self._runs(name, width), "calm") if name == "header"
+            else (next(pasts) if name == "past" else self._runs(name, width), usual)
             for name in self._plan
         ]  # fmt: skip
-        changed = [y for y in range(len(lines)) if lines[y : y + 1] != self._lines[y : y + 1]]
-        if changed:
-            self._lines = lines
-            self._strips = [self._strip(made, y, width) if y in changed else self._strips[y]
-                            for y, made in enumerate(lines)]  # fmt: skip
-            repaint(self, changed, width)
 
     def _runs(self, name: heights.Line, width: int) -> list[Run]:
         """A line that has the usual ground."""
@@ -110,31 +92,8 @@ class Top(Widget):
             self._past[1].lines(self._told, interval, self._status.interval_ns, width, rows)
         )
 
-    def _strip(self, made: alert.Told, y: int, width: int) -> Strip:
-        # The header and the alert line keep their colours when the rest turns grey.
-        stale = self._status.failed is not None and self._plan[y] not in {"header", "alert"}
-        mood: theme.Mood = "stale" if stale else made.mood
-        return line(made.runs, ink(self.app, mood), width, ascii_=self._ascii)
-
     async def on_click(self, event: events.Click) -> None:
         """The alert line leads to all episodes."""
         y = event.get_content_offset(self)
-        if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y].runs:
+        if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Returns finished strips, for the reason given in Canvas."""
-        lines = (self.render_line(y) for y in crop.line_range)
-        return [made.crop_extend(crop.x, crop.right, None) for made in lines]
-
-    def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip([])
-
-    def on_resize(self) -> None:
-        self._lines = []
-        self._build()
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._lines = []
-        self._build()

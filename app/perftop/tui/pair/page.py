@@ -15,6 +15,7 @@ from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown
 from perftop.tui.pair.look import Look
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.page_widget import PageWidget
 
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
 """Numbers, the ones that matter most first; as many are drawn as fit."""
@@ -40,6 +41,16 @@ HELP = (
     (("help",), "these lines"),
     (("quit",), "quit"),
 )
+
+
+class PairPage(PageWidget, can_focus=True):
+    def __init__(self, look: Look) -> None:
+        super().__init__(id="pair", ascii_=look.ascii)
+        self.look = look
+
+    def page(self, width: int, height: int) -> list[Line]:
+        self.look.width, self.look.height = width, height
+        return page(self.look)
 
 
 def page(look: Look) -> list[Line]:

@@ -1,28 +1,30 @@
-"""A widget that draws a page of lines, made anew as a whole: it paints the lines that changed."""
+"""A widget whose lines are made anew as a whole; it paints those that changed."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from perftop.draw.ansi_strip import ink, line
-from perftop.draw.strips import Line
+from perftop.draw.strips import Line, text
 from perftop.tui.shared.canvas import Abstract
 from perftop.tui.shared.direct import repaint
 
 
-class PageWidget(Widget, metaclass=Abstract, can_focus=True):
-    def __init__(self, *, id: str, ascii_: bool) -> None:  # noqa: A002
+class PageWidget(Widget, metaclass=Abstract):
+    def __init__(self, *, id: str | None, ascii_: bool) -> None:  # noqa: A002
         super().__init__(id=id)
         self._ascii = ascii_
-        self._lines: list[Line] = []
+        self._lines: Sequence[Line] = []
         self._strips: dict[int, Strip] = {}
 
     @abstractmethod
-    def page(self, width: int, height: int) -> list[Line]:
-        """The lines of the whole widget, at this size."""
+    def page(self, width: int, height: int) -> Sequence[Line]:
+        """The lines of the whole widget, at this size; those that are lacking are blank."""
 
     def update(self) -> None:
         """Draws what is new."""
@@ -43,7 +45,12 @@ class PageWidget(Widget, metaclass=Abstract, can_focus=True):
         self.update()
 
     def text(self) -> list[str]:
-        return ["".join(text for text, _ in runs).rstrip() for runs, _ in self._lines]
+        return [text(runs).rstrip() for runs, _ in self._lines]
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Returns finished strips, for the reason given in Canvas."""
+        lines = (self.render_line(y) for y in crop.line_range)
+        return [made.crop_extend(crop.x, crop.right, None) for made in lines]
 
     def render_line(self, y: int) -> Strip:
         if y not in self._strips:
