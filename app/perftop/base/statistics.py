@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import fmean, median, variance
 
 LEVEL = 0.95
-"""Of all intervals; 1 - LEVEL is the chance that noise alone is called a difference."""
+"""Confidence of all intervals; 1 - LEVEL is the chance that noise is called a difference."""
 APART = 3.0
 """Distance from the median, in MAD scaled to a standard deviation, from which a value is apart."""
 TO_SD = 1.4826
@@ -21,8 +21,8 @@ LEAST_APART = 0.005
 """Share of the median below which nothing is apart, however close together the others are."""
 MOST_BLOCKS, FEWEST_BLOCKS = 32, 8
 CORRELATED = 0.7
-"""Of neighbouring blocks, times the root of their number. Noise alone is above it in a quarter of
-all cases, which costs an error that is less well known, and no wrong one."""
+"""Most correlation of neighbouring blocks, times the root of their number. A quarter of all pure
+noise has more, which makes its error less well known, but not wrong."""
 FEWEST = 4
 """Values of which one can be apart."""
 
@@ -54,7 +54,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of two means, the second less the first."""
+    """The difference of two means: the second less the first."""
 
     mean: float
     half: float
@@ -94,7 +94,7 @@ def estimate_of_course(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
 def _pulls(
     amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
 ) -> list[float]:
-    """By how much each block lies above or below the whole, weighted with its size."""
+    """How far each block lies above or below the whole, weighted with its size."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     found = [
@@ -106,8 +106,8 @@ def _pulls(
 
 
 def difference(a: Estimate, b: Estimate) -> Difference | None:
-    """By Welch; None if of neither is known how it varies. Where that is known of one of them, the
-    other is taken to vary as that does."""
+    """The difference by Welch's test; None if both errors are unknown. If one is, that side is
+    taken to vary as much as the other."""
     if not (a.known or b.known):
         return None
     if a.known and b.known:
@@ -131,8 +131,7 @@ def least_difference(sd: float, count: float) -> float:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """The same chances when so many differences are looked at together, by Holm: in each place at
-    least as large as in the one before."""
+    """Chances corrected by Holm for the number of differences that are looked at together."""
     found, least = [0.0] * len(chances), 0.0
     for place, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         least = max(least, min(1.0, (len(chances) - place) * chances[at]))

@@ -72,7 +72,7 @@ def span_ns(text: str) -> int:
 
 
 def interval_ns(text: str) -> int:
-    """The same. A long bare number is questioned: perf and others count milliseconds."""
+    """A span as in `span_ns`. Warns of a long bare number: perf and others count milliseconds."""
     length = span_ns(text)
     if length > LONG_NS and text.isdecimal():
         complain(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")

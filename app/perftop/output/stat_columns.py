@@ -64,7 +64,7 @@ class Shown:
         return counted(self.key, session, interval)
 
     def of_all(self, session: Session, interval: Interval) -> str:
-        """Of the machine; '' for what only a CPU has."""
+        """Text of the machine's value; '' for what only a CPU has."""
         if self.of_machine:
             return self.text(interval.machine.get(self.key, nan))
         if self.key not in session.evaluator.metrics:

@@ -21,7 +21,7 @@ from perftop.recording.source import opened
 from perftop.session.session import MOST_TOGETHER
 
 MOST_BYTES = 256 << 20
-"""Of a file of JSON."""
+"""Bytes that are read of a file of JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ LEADS = (*TIMES, "lost_ratio", "busy_hz", "ipc", "cpu_s", "util", "steal", "invo
 
 
 def answer(found: Sequence[Comparison]) -> str:
-    """Of all phases, the one with the largest sure difference of the number that leads."""
+    """The sentence on the phase in which the leading number differs most for certain."""
     rows = [(one, row) for one in found for row in one.rows if row.sure]
     leading = min((_rank(row) for _, row in rows), default=0)
     leads = [pair for pair in rows if _rank(pair[1]) == leading]

@@ -73,7 +73,7 @@ class Differing:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     label: str
-    """Of the phase; '': the whole."""
+    """Name of the phase; '': it is the whole."""
     a: list[Reading]
     b: list[Reading]
     differing: list[Differing]

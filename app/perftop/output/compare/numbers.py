@@ -21,7 +21,7 @@ class Number:
     digits: int
     """After the point; where `grows` is set, significant digits."""
     scale: float = 1.0
-    """Of the value in base units, for its unit."""
+    """Factor from base units to `unit`."""
     better: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     grows: bool = False
@@ -54,7 +54,7 @@ def _top(key: str) -> Callable[[Line], float | None]:
 
 
 def _length_s(line: Line) -> float | None:
-    """Of a phase."""
+    """Length of a phase; a run has its run time instead."""
     return line["elapsed_s"] if line["type"] == "phase" else None
 
 

@@ -30,7 +30,7 @@ def pictures(one: Comparison, *, unicode: bool) -> list[str]:
 
 
 def _values(readings: Sequence[Reading], key: str, samples: bool) -> list[float]:
-    """Of each run; `samples`: of the samples of a single run on each side."""
+    """A value for each run, or, with `samples`, for each sample of the only run."""
     if samples:
         return readings[0].samples.get(key, [])
     return [one.numbers[key] for one in readings if key in one.numbers]

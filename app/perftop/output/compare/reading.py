@@ -27,7 +27,7 @@ class Reading:
     lost: dict[Cause, float]
     """Share of the time that was lost to each cause."""
     label: str = ""
-    """Of a phase; '': it is the whole."""
+    """Name of the phase; '': it is the whole."""
     courses: dict[str, Estimate] = field(default_factory=dict)
     """By key, the same numbers as estimated from their course in time; empty: that is not known."""
     samples: dict[str, list[float]] = field(default_factory=dict)

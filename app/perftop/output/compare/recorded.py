@@ -17,7 +17,7 @@ from perftop.session import marks
 from perftop.session.session import Session
 
 MOST_SAMPLES = 2000
-"""Of a number, for the picture of its distribution."""
+"""Samples kept of a number, for the picture of its distribution."""
 
 
 class Recorded:

@@ -65,7 +65,7 @@ class Runs:
         self.apart = [self._apart(at) for at in apart(self.values(TIME))]
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
-        """Of the runs in which it is known."""
+        """The values of the runs in which the number is known."""
         kept = (one for at, one in enumerate(self.runs) if at not in without)
         return [one.numbers[key] for one in kept if key in one.numbers]
 

@@ -17,7 +17,7 @@ WIDTH, LABEL, NAME = 80, 18, 21
 SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
 """States that are named first if they are the same."""
 MOST_SAME = 8
-"""Of the others, only their number is told."""
+"""States that are named; the others are only counted."""
 SHORT = {
     "power-pl1": "PL1", "power-pl2": "PL2", "thermal": "heat", "current": "current",
     "prochot": "PROCHOT", "vr": "VR", "hwp": "HWP", "policy": "policy", "license": "SIMD",

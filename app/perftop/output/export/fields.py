@@ -181,7 +181,7 @@ def _whole(key: str) -> Field:
 
 
 def _ran(what: str, look: Look) -> list[object]:
-    """Of the task that ran most on each CPU."""
+    """A field of the task that ran most on each CPU."""
     cpus = (look.session.topology[row].cpu for row in look.rows)
     found = (look.interval.look.on(str(cpu))[:1] for cpu in cpus)
     return [getattr(each[0].task, what) if each else None for each in found]
