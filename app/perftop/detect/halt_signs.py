@@ -86,7 +86,7 @@ class Signs:
 
     def _hot(self, seen: Seen) -> Floats:
         most = np.fmax.reduce(self._thermal.shares(seen), axis=0)
-        return np.asarray(np.append(most, np.nan)[seen.cores.of_cpu])
+        return seen.cores.by_cpu(most)
 
     def _forced(self, seen: Seen) -> Floats:
         """Under hardware duty cycling MPERF counts on where the reference counter stops."""

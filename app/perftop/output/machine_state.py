@@ -127,10 +127,5 @@ def _gauges(session: Session) -> Line:
 
 def _means(session: Session, key: str) -> Floats:
     """Means of a gauge over the run, where it was read."""
-    column = session.counters.columns.get(key)
-    if column is None:
-        return np.zeros(0)
-    table = session.run.delta.tables[column.block]
-    read = table.ticks > 0
-    means = table.moved[read, column.first] / table.ticks[read]
-    return np.asarray(means[np.isfinite(means)])
+    means = session.counters.rates(session.run.delta, key)
+    return np.zeros(0) if means is None else means[np.isfinite(means)]

@@ -54,6 +54,10 @@ class Cores:
         leading axis of samples stays."""
         return np.asarray(extended(values, none)[..., self.rows])
 
+    def by_cpu(self, values: Floats) -> Floats:
+        """What cores have, by position of their CPUs; NaN for a CPU in no core."""
+        return np.asarray(extended(values, np.nan)[..., self.of_cpu])
+
     def total(self, values: Floats) -> Floats:
         """The sum over the threads of each core; unknown values count as 0."""
         known = np.where(np.isfinite(values), values, 0.0)

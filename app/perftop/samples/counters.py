@@ -248,6 +248,25 @@ class Counters:
         moved: Floats = parts[..., 0] if column.counter.columns == 1 else parts.sum(axis=-1)
         return moved
 
+    def rates(self, delta: Delta, key: str) -> Floats | None:
+        """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was
+        not read. None: there is no such counter."""
+        column, moved = self.columns.get(key), self.moved(delta, key)
+        if column is None or moved is None:
+            return None
+        ticks = delta.tables[column.block].ticks
+        span = ticks if column.counter.kind == "gauge" else ticks / self.stamp_hz
+        unknown = np.full(moved.shape, np.nan)
+        rates: Floats = np.divide(moved, span, out=unknown, where=span > 0)
+        return rates
+
+    def has(self, key: str) -> Bools:
+        """Mask by position of the CPUs that have this counter."""
+        column, rows = self.columns.get(key), self.hello.topology
+        if column is None or column.counter.cpus is None:
+            return np.full(len(rows), column is not None)
+        return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
+
     def counted(self, delta: Delta, key: str = TIMES[0]) -> Floats | None:
         """Share of the time in which perf counted the block of a counter, by position of the CPU;
         below 1 it multiplexed, and the counts are estimates. None: the stream does not tell."""

@@ -19,7 +19,7 @@ class Evaluator:
         hello = counters.hello
         self._counters = counters
         self._base_hz = hello.base_hz.hz if hello.base_hz else float("nan")
-        self._rows = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._cpus = len(hello.topology)
         self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
         """The variants of each metric with the CPUs that each serves (a mask by position)."""
         self.registry = of_hello(hello)
@@ -39,25 +39,15 @@ class Evaluator:
             if variant.numerator is not None and variant.denominator is not None
         ]
 
-    def _has(self, key: str) -> Bools:
-        column = self._counters.columns.get(key)
-        n = len(self._rows)
-        if column is None:
-            return np.zeros(n, bool)
-        cpus = column.counter.cpus
-        if cpus is None:
-            return np.ones(n, bool)
-        return np.isin(np.array(list(self._rows)), cpus)
-
     def _choose(self, metric: Metric) -> list[tuple[Variant, Bools]]:
-        left = np.ones(len(self._rows), bool)
+        left = np.ones(self._cpus, bool)
         chosen = []
         for variant in metric.variants:
             if variant.needs_tsc and not self._counters.has_tsc:
                 continue
             mask = left.copy()
             for key in variant.needs:
-                mask &= self._has(key)
+                mask &= self._counters.has(key)
             if mask.any():
                 chosen.append((variant, mask))
                 left &= ~mask
@@ -78,7 +68,7 @@ class Evaluator:
     def mask(self, key: str) -> Bools:
         """The CPUs that have the counters for the metric, by position."""
         masks = [mask for _, mask in self.chosen[key]]
-        return np.asarray(np.any([np.zeros(len(self._rows), bool), *masks], axis=0))
+        return np.asarray(np.any([np.zeros(self._cpus, bool), *masks], axis=0))
 
     def needs(self, key: str) -> set[str]:
         """Counters that the metric uses on any CPU of this stream."""
@@ -98,7 +88,7 @@ class Evaluator:
         """All metrics over a span, or over each of several samples."""
         q = Quantities(self._counters, delta, self._base_hz)
         samples = delta.doubts.shape[:-2]
-        top, bottom = np.full((2, *samples, len(self.metrics), len(self._rows)), np.nan)
+        top, bottom = np.full((2, *samples, len(self.metrics), self._cpus), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
             for i, numerator, denominator, mask in self._formulas:
                 if mask is None:

@@ -27,7 +27,6 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.samples.cores import Cores
 from perftop.samples.evaluation import Evaluator, Values, ratio
 from perftop.samples.metrics import INDEX, METRICS
 
@@ -95,12 +94,6 @@ def fill(values: Values, lost: Lost) -> None:
     metric = METRICS[KEY]
     low, high = np.array(metric.low), np.array(metric.high)
     values.all[..., at, :] = ratio(top, bottom, low, high)
-
-
-def by_cpu(cores: Cores, by_core: Floats) -> Floats:
-    """What cores have, by position of their CPUs; NaN for a CPU in no core."""
-    padded = np.concatenate([by_core, np.full((*by_core.shape[:-1], 1), np.nan)], axis=-1)
-    return np.asarray(padded[..., cores.of_cpu])
 
 
 def _unclipped(values: Values, key: str) -> Floats:

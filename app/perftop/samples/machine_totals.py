@@ -45,7 +45,7 @@ def numbers(counters: Counters, delta: Delta, best: Best | None = None) -> dict[
                 total = sum(found[name] for name in MEMORY)
                 found[name] = min(1.0, total / float(best.rate.sum() or np.nan))
             continue
-        rates = _rates(counters, delta, key)
+        rates = counters.rates(delta, key)
         if rates is None or not len(rates):
             continue
         value = float(rates.max() if name in HIGHEST else rates.sum())
@@ -56,7 +56,7 @@ def numbers(counters: Counters, delta: Delta, best: Best | None = None) -> dict[
 def by_package(counters: Counters, delta: Delta, best: Best) -> dict[str, Floats]:
     """Power, its limit, temperature and traffic to memory of each package, in the order of hello's
     packages."""
-    told = ((name, _rates(counters, delta, key)) for name, key in (SUMS | HIGHEST).items())
+    told = ((name, counters.rates(delta, key)) for name, key in (SUMS | HIGHEST).items())
     found = {name: rates for name, rates in told if rates is not None}
     if {*MEMORY} <= found.keys():
         found[OF_BEST] = best.share(np.sum([found[name] for name in MEMORY], axis=0))
@@ -66,7 +66,7 @@ def by_package(counters: Counters, delta: Delta, best: Best) -> dict[str, Floats
 def by_core(counters: Counters, delta: Delta, told: Ints) -> Floats:
     """Power of each core in W, NaN where it is unknown. `told`: row of each core in blocks of core
     scope; -1: it has none."""
-    rates = _rates(counters, delta, "energy_core_j")
+    rates = counters.rates(delta, "energy_core_j")
     if rates is None or len(rates) != len(counters.hello.cores):
         return np.full(len(told), np.nan)
     return np.asarray(np.append(rates, np.nan)[told])
@@ -78,7 +78,7 @@ def by_l3(counters: Counters, delta: Delta, util: Floats) -> dict[str, Floats]:
     hello = counters.hello
     found = {}
     for name, key in OF_L3.items():
-        rates = _rates(counters, delta, key)
+        rates = counters.rates(delta, key)
         if rates is None or len(rates) != len(hello.topology):
             continue
         for at in np.flatnonzero(rates == 0).tolist():
@@ -87,15 +87,3 @@ def by_l3(counters: Counters, delta: Delta, util: Floats) -> dict[str, Floats]:
             rates[at] = np.nan if (util[mine] >= WORKS).any() else 0.0
         found[name] = rates
     return found
-
-
-def _rates(counters: Counters, delta: Delta, key: str) -> Floats | None:
-    """A counter's movement per second, or a gauge's mean, by row of its block."""
-    column, moved = counters.columns.get(key), counters.moved(delta, key)
-    if column is None or moved is None:
-        return None
-    table = delta.tables[column.block]
-    ticks = table.ticks if column.counter.kind == "gauge" else table.ticks / counters.stamp_hz
-    unknown = np.full(moved.shape, np.nan)
-    rates: Floats = np.divide(moved, ticks, out=unknown, where=ticks > 0)
-    return rates

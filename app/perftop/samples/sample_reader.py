@@ -21,7 +21,7 @@ from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
-from perftop.samples.lost import Lost, Reckoner, by_cpu, fill
+from perftop.samples.lost import Lost, Reckoner, fill
 from perftop.samples.metrics import INDEX
 from perftop.samples.sibling_gates import SiblingGates
 from perftop.samples.smt import Split, Splitter
@@ -213,7 +213,7 @@ class Sieve:
             values = self.evaluator.evaluate(delta)
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        lost = self.reckoner.reckon(values, by_cpu(self.cores, ceilings.low_hz))
+        lost = self.reckoner.reckon(values, self.cores.by_cpu(ceilings.low_hz))
         fill(values, lost)
         return Verdicts(delta, values, fresh, split, ceilings, lost, doubted, _highest(values))
 

@@ -208,7 +208,7 @@ class Splitter:
             np.where(np.isnan(first), second, first) + np.where(np.isnan(second), first, second)
         ) / 2
         code = METHODS.index(name.replace("_", "-"))
-        return np.where(self._has(name, pair), code, 0), any_
+        return np.where(self._counters.has(name)[pair].any(axis=1), code, 0), any_
 
     def counted(self) -> str | None:
         """The counter that gives ANY: the best one available whose factor is not refused; None if
@@ -233,13 +233,6 @@ class Splitter:
         """TSC ticks per tick of the counter; 1 for a counter without candidates in hello."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
-
-    def _has(self, key: str, pair: np.ndarray) -> Bools:
-        cpus = self._counters.columns[key].counter.cpus
-        if cpus is None:
-            return np.ones(len(pair), bool)
-        numbers = np.array(list(self._position))
-        return np.asarray(np.isin(numbers[pair], cpus).any(axis=1), bool)
 
     def shares(self, key: str, delta: Delta) -> Floats:
         """Ticks of a counter per TSC tick of the span, by position of the CPU."""

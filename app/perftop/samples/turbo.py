@@ -77,7 +77,7 @@ class Turbo:
         small = (who.vendor, who.family, who.model) in SMALL_MODELS
         self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
         told = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
-        told += [self._having(column.counter) for column in self._gauges]
+        told += [counters.has(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(told, axis=0)
         """Mask by position of the CPUs whose turbo ceiling is known."""
         self.regroup(cores)
@@ -89,12 +89,6 @@ class Turbo:
         blocks = self._counters.hello.blocks
         there = column and any(b.name == column.block and b.scope == scope for b in blocks)
         return column if there else None
-
-    def _having(self, counter: wire.Counter) -> Bools:
-        numbers = [row.cpu for row in self._counters.hello.topology]
-        if counter.cpus is None:
-            return np.ones(len(numbers), bool)
-        return np.isin(np.array(numbers), counter.cpus)
 
     @property
     def origin(self) -> str | None:
@@ -116,7 +110,7 @@ class Turbo:
             self._favoured[faster] = self._fastest[faster]
         self._exact = []
         for column in self._gauges:
-            mine = self._having(column.counter)[first] & (package >= 0)
+            mine = self._counters.has(column.counter.key)[first] & (package >= 0)
             self._exact.append((column.counter.key, np.flatnonzero(mine), package[mine]))
 
     # --- what turbo allows
@@ -170,12 +164,10 @@ class Turbo:
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
         """Mean of a gauge by row, with NaN appended for row -1; NaN also where it is not known."""
-        column = self._column(key, scope)
-        if column is None:
+        means = self._counters.rates(delta, key) if self._column(key, scope) else None
+        if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
-        table = delta.tables[column.block]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return extended(table.moved[..., column.first] / table.ticks, np.nan)
+        return extended(means, np.nan)
 
     def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
         """Least and most share of the span in which each core counted as active. Without counters

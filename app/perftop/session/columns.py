@@ -87,8 +87,7 @@ def spread(session: Session, by_core: Floats) -> Floats:
     cores = session.sieve.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.of_cpu), np.nan)
-    found: Floats = np.append(by_core, np.nan)[cores.of_cpu]
-    return found
+    return cores.by_cpu(by_core)
 
 
 def ceiling_over(ceilings: Floats, util: Floats) -> float:

@@ -108,7 +108,7 @@ class Memory:
     def _both(self, seen: Seen, util: Floats) -> Floats:
         """By position: share of the running time in which the sibling ran; 0 without a sibling."""
         cores = seen.cores
-        state = np.append(seen.sample.split.states[:, 3], np.nan)[cores.of_cpu]
+        state = cores.by_cpu(seen.sample.split.states[:, 3])
         alone = np.append((cores.rows >= 0).sum(axis=1) == 1, [True])[cores.of_cpu]
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(alone, 0.0, np.minimum(state / util, 1.0))

@@ -54,7 +54,7 @@ class Sums:
         self._needs = [self._at({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
         served = [[evaluator.serves(key, row) for row in rows] for key in MODES.values()]
         self._served: Bools = np.array(served, bool)
-        self._has: Bools = np.array([self._counted(key) for key in COUNTS], bool)
+        self._has: Bools = np.array([session.counters.has(key) for key in COUNTS], bool)
         self._polls: Bools = np.zeros(cpus, bool)
         """CPUs whose busy time has their polling in it: reference cycles go on meanwhile."""
         for variant, mask in evaluator.chosen["util"]:
@@ -65,26 +65,19 @@ class Sums:
         at = self._session.counters.key_at
         return [at[key] for key in keys if key in at]
 
-    def _counted(self, key: str) -> Bools:
-        """Mask of the CPUs that have this counter."""
-        column = self._session.counters.columns.get(key)
-        numbers = [row.cpu for row in self._session.hello.topology]
-        if column is None or column.counter.cpus is None:
-            return np.full(len(numbers), column is not None)
-        return np.isin(np.array(numbers), column.counter.cpus)
-
     def take(self, sample: Sample) -> None:
-        delta = sample.delta
+        delta, counters = sample.delta, self._session.counters
         self._add_seconds(sample)
         self._add_counts(delta)
         for key in MOVED:
-            moved = self._of_packages(delta, key)
-            known = np.isfinite(moved)
-            self.moved[key] += np.where(known, moved, 0.0)
-            self._told[key] |= known
+            if (moved := counters.moved(delta, key)) is not None:
+                ticks = delta.tables[counters.columns[key].block].ticks
+                known = np.isfinite(moved) & (ticks > 0)
+                self.moved[key] += np.where(known, moved, 0.0)
+                self._told[key] |= known
         for key, last in self.gauges.items():
-            now = self._of_packages(delta, key, gauge=True)
-            last[:] = np.where(np.isfinite(now), now, last)
+            if (now := counters.rates(delta, key)) is not None:
+                last[:] = np.where(np.isfinite(now), now, last)
         for doubt in Doubt if delta.doubts.any() else ():
             found = (delta.doubts == doubt).any(axis=1) & self.shown
             self.suspects[doubt.name.lower()] += int(found.sum())
@@ -110,17 +103,6 @@ class Sums:
         known = self._has & ~bad & self.shown & (delta.tables["cpu"].ticks > 0)
         self.counts += np.where(known, counts, 0.0)
         self.told_counts |= known
-
-    def _of_packages(self, delta: Delta, key: str, *, gauge: bool = False) -> Floats:
-        """How far a counter moved by package, or the mean of a gauge; NaN where it was not read."""
-        counters = self._session.counters
-        column, moved = counters.columns.get(key), counters.moved(delta, key)
-        if column is None or moved is None:
-            return np.full(len(self._session.hello.packages), np.nan)
-        table = delta.tables[column.block]
-        ticks = np.where(table.ticks > 0, table.ticks, np.nan)
-        found: Floats = moved / (ticks if gauge else ticks / ticks)
-        return found
 
     def told(self, key: str) -> Floats:
         """One of MOVED by package; NaN where nothing was ever told."""

@@ -80,7 +80,7 @@ def _clocks(session: Session, whole: Interval) -> str:
     values, cores = whole.values, session.sieve.cores
     if len(whole.ceilings.low_hz) != len(cores.lists):
         return ""
-    ceiling = np.append(whole.ceilings.low_hz, np.nan)[cores.of_cpu]
+    ceiling = cores.by_cpu(whole.ceilings.low_hz)
     busy, util = values["busy_hz"], values["util"]
     rows = [at for at in session.shown
             if util[at] >= 0.1 and np.isfinite(busy[at]) and np.isfinite(ceiling[at])]  # fmt: skip
