@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,7 +24,7 @@ from perftop.recording.episode_notes import KIND, episode, note
 from perftop.recording.parts import AnyRecording
 from perftop.recording.parts import recording as opened
 from perftop.session.file_episodes import FileEpisodes
-from perftop.session.session import MOST_TOGETHER, Session
+from perftop.session.session import Session
 
 PROGRESS, COMPLETE = "progress", "complete"
 """Kinds of notes: how far the pass has come, and that it is at the end."""
@@ -108,14 +107,12 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     session, cursor = Session(recording.hello), 0
     mark = None
     due_s = time.monotonic() + EVERY_S
-    ahead = recording.messages()
-    while messages := list(islice(ahead, MOST_TOGETHER)):
-        for _ in session.play(messages):
-            ended, cursor = session.episodes_since(cursor)
-            yield from map(note, ended)
-            if session.marks and session.marks[-1] is not mark:
-                mark = session.marks[-1]
-                yield note(mark)
+    for _ in session.play(recording.messages()):
+        ended, cursor = session.episodes_since(cursor)
+        yield from map(note, ended)
+        if session.marks and session.marks[-1] is not mark:
+            mark = session.marks[-1]
+            yield note(mark)
         if time.monotonic() > due_s:
             due_s = time.monotonic() + EVERY_S
             yield wire.Note(PROGRESS, session.now_ns, "perftop")

@@ -30,9 +30,8 @@ class Source(Protocol):
     def __enter__(self) -> Self: ...
     def __exit__(self, *args: object) -> None: ...
 
-    def messages(self, progress: Callable[[int], None]) -> Iterator[wire.Message]:
+    def messages(self, progress: Callable[[int], None] = ...) -> Iterator[wire.Message]:
         """All after the hello, once. `progress` is told how many bytes they took."""
-        ...
 
 
 def opened(path: Path | None) -> Source:
@@ -43,6 +42,10 @@ def opened(path: Path | None) -> Source:
         return _File(path) if path.is_file() or path.is_dir() else _Pipe(str(path), path.open("rb"))
     except OSError as error:
         raise Failed(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _unheard(_: int) -> None:
+    """Nobody wants to know the progress."""
 
 
 class _File:
@@ -60,7 +63,7 @@ class _File:
     def __exit__(self, *args: object) -> None:
         self._recording.__exit__(*args)
 
-    def messages(self, progress: Callable[[int], None]) -> Iterator[wire.Message]:
+    def messages(self, progress: Callable[[int], None] = _unheard) -> Iterator[wire.Message]:
         try:
             for message in self._recording.messages():
                 yield message
@@ -95,7 +98,7 @@ class _Pipe:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def messages(self, progress: Callable[[int], None]) -> Iterator[wire.Message]:
+    def messages(self, progress: Callable[[int], None] = _unheard) -> Iterator[wire.Message]:
         for message in self._messages:
             yield message
             progress(self._whole)

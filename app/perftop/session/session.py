@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -131,28 +131,31 @@ class Session:
         for _ in self.play([message]):
             pass
 
-    def play(self, messages: Sequence[wire.Message]) -> Iterator[wire.Message]:
+    def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
         """Take messages in their order; yields each as soon as it was taken. Frames that follow
-        each other are computed together, with the same result as one by one."""
-        at = 0
-        while at < len(messages):
-            if run := self._run(messages, at):
-                for frame, sample in zip(run, self.sieve.samples(run, learn=True), strict=True):
-                    self._frame(frame, sample)
-                    yield frame
-                self.distribution.settle()
-                if self.history is not None:
-                    self.history.settle()
-            else:
-                self._alone(messages[at])
-                yield messages[at]
-            at += len(run) or 1
+        each other are computed together, with the same result as one by one; so up to MOST_TOGETHER
+        are taken out of `messages` at once."""
+        ahead = iter(messages)
+        while some := list(islice(ahead, MOST_TOGETHER)):
+            at = 0
+            while at < len(some):
+                run = self._run(some[at:])
+                yield from self._played(run) if run else self._alone(some[at])
+                at += len(run) or 1
 
-    def _run(self, messages: Sequence[wire.Message], at: int) -> list[wire.Frame]:
-        """The frames from there on that can be computed together."""
+    def _played(self, run: Sequence[wire.Frame]) -> Iterator[wire.Frame]:
+        for frame, sample in zip(run, self.sieve.samples(run, learn=True), strict=True):
+            self._frame(frame, sample)
+            yield frame
+        self.distribution.settle()
+        if self.history is not None:
+            self.history.settle()
+
+    def _run(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
+        """The first frames that can be computed together."""
         run: list[wire.Frame] = []
         now_ns, most = self.now_ns, self._together
-        for message in messages[at : at + MOST_TOGETHER]:
+        for message in messages:
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns or len(run) == most:
                 break
             if not run and self.history is not None:
@@ -161,7 +164,7 @@ class Session:
             now_ns = message.time_ns
         return run
 
-    def _alone(self, message: wire.Message) -> None:
+    def _alone(self, message: wire.Message) -> Iterator[wire.Message]:
         if isinstance(message, wire.Frame):
             text = f"frame {message.seq} goes back in time, and was left out"
             self._warn(wire.Note("warning", self.now_ns, data={"text": text}))
@@ -177,6 +180,7 @@ class Session:
                 self._gap(message)
             elif (label := marks.label(message)) is not None:
                 self._mark(message.time_ns, label)
+        yield message
 
     @property
     def running(self) -> list[Episode]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, complain
@@ -18,7 +17,6 @@ from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import Foreign, Reading, from_lines
 from perftop.output.compare.recorded import Recorded
 from perftop.recording.source import opened
-from perftop.session.session import MOST_TOGETHER
 
 MOST_BYTES = 256 << 20
 """Bytes that are read of a file of JSON."""
@@ -109,10 +107,7 @@ def _read(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
 def _recorded(path: Path, options: Options, damaged: list[str]) -> list[Reading]:
     with opened(path) as source:
         recorded = Recorded(source.hello, by_mark=options.by_mark)
-        messages = source.messages(lambda _: None)
-        while some := list(islice(messages, MOST_TOGETHER)):
-            recorded.play(some)
-        found = recorded.end()
+        found = recorded.readings(source.messages())
     if not found:
         what = "mark with a sample behind it" if options.by_mark else "two samples"
         raise Failed(f"{path} has no {what}: nothing can be compared", USAGE)

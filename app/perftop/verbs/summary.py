@@ -62,8 +62,7 @@ def run(options: Options) -> int:
         for session in (whole, divided):
             session.account()
         phases = Phases(divided, "", [])
-        messages = source.messages(lambda _: None)
-        there = _play(messages, whole, phases, span, by_mark=options.by_mark)
+        there = _play(source.messages(), whole, phases, span, by_mark=options.by_mark)
     if not there or whole.frames < 2:
         raise Failed(f"{options.file}: no sample lies in that time", USAGE)
     if options.by_mark and not phases.found:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -22,7 +22,7 @@ from perftop.process.command_window import Bracket
 from perftop.process.job import Job
 from perftop.process.probe_stream import Stream
 from perftop.recording.source import opened
-from perftop.session.session import MOST_TOGETHER, Session
+from perftop.session.session import Session
 from perftop.verbs.destination import destination
 from perftop.verbs.run_headless import attend
 
@@ -62,23 +62,22 @@ class Why:
     async def consume(self, stream: Stream) -> None:
         """Reads until the time is up, the job has ended, or the stream ends."""
         async for messages in stream:
+            if isinstance(hello := messages[0], wire.Hello):
+                self.begin(hello)
+                del messages[0]
             if self.take(messages):
                 return
 
-    def take(self, messages: list[wire.Message]) -> bool:
-        """Takes messages; returns whether the last one wanted was among them."""
-        if isinstance(messages[0], wire.Hello):
-            self._begin(messages[0])
-            messages = messages[1:]
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        """Takes messages after a hello; returns whether the last one wanted was among them."""
         session, measurement = self._session, self._measurement
-        if session is None:
-            return False
-        for message in session.play([m for m in messages if not measurement.early(m)]):
+        assert session is not None
+        for message in session.play(m for m in messages if not measurement.early(m)):
             if isinstance(message, wire.Frame) and self._over(session, message):
                 return True
         return False
 
-    def _begin(self, hello: wire.Hello) -> None:
+    def begin(self, hello: wire.Hello) -> None:
         self._session = Session(hello)
         self._measurement.early(hello)
         self._session.account(-1 if self._options.job is None else self._options.job.pid)
@@ -140,10 +139,8 @@ def _run(options: Options) -> int:
 def _read(why: Why, path: Path) -> int:
     """Looks through a recording."""
     with opened(None if str(path) == "-" else path) as source:
-        why.take([source.hello])
-        messages = source.messages(lambda _: None)
-        while some := list(islice(messages, MOST_TOGETHER)):
-            why.take(some)
+        why.begin(source.hello)
+        why.take(source.messages())
     why.finish()
     if source.damage is not None:
         complain(printable(f"{path}: {source.damage}"))

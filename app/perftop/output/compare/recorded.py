@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from perfprobe import wire
 from perftop.output.compare.course import Course
@@ -30,14 +30,17 @@ class Recorded:
         self._label = ""
         self._runs: list[Line] = []
         self._command: str | None = None
-        self.readings: list[Reading] = []
+        self._readings: list[Reading] = []
 
-    def play(self, messages: Sequence[wire.Message]) -> None:
+    def readings(self, messages: Iterable[wire.Message]) -> list[Reading]:
+        """Plays all messages after the hello."""
         for message in self._session.play(messages):
             if isinstance(message, wire.Frame):
                 self._course.take()
             elif isinstance(message, wire.Note):
                 self._note(message)
+        self._cut()
+        return self._readings
 
     def _note(self, note: wire.Note) -> None:
         argv, label = note.data.get("argv"), marks.label(note)
@@ -51,15 +54,11 @@ class Recorded:
             self._session.begin_anew()
             self._course = Course(self._session)
 
-    def end(self) -> list[Reading]:
-        self._cut()
-        return self.readings
-
     def _cut(self) -> None:
         """Ends a phase. What is before the first mark is in none."""
         session = self._session
         named = bool(self._label) == self._by_mark
-        if not named or session.frames < 2 or len(self.readings) >= MOST_READINGS:
+        if not named or session.frames < 2 or len(self._readings) >= MOST_READINGS:
             return
         line = json_line(phase(session, self._label))
         line["cores"] = line["cores"] or []
@@ -69,7 +68,7 @@ class Recorded:
         if self._command is not None:
             line["state"] = line["state"] | {"command": self._command}
         extremes = session.distribution.finish()
-        self.readings.append(
+        self._readings.append(
             dataclasses.replace(
                 reading(line, self._label),
                 courses=self._course.estimates(),
