@@ -42,7 +42,7 @@ class CorePage(Canvas):
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session) or self._laid is None
+        changed = self.settle(session, interval)
         who = self._seen_who or bool(interval.tasks)
         changed |= who != self._seen_who
         self._seen, self._seen_who = (session, interval), who
@@ -57,9 +57,8 @@ class CorePage(Canvas):
 
     # --- lines
 
-    def lay_out(self) -> None:
-        if self._seen is None or not self.size.width:
-            return
+    def build(self) -> None:
+        assert self._seen is not None
         chosen = self.choice.cpu
         place = next((place for place in self.places.places if chosen in place.cpus), None)
         self._track = self._scales = None

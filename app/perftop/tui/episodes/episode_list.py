@@ -19,7 +19,7 @@ from perftop.session import episode_navigation
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.episodes import lines
-from perftop.tui.panels.below import Below
+from perftop.tui.panels.below import Paneled
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
@@ -30,7 +30,7 @@ _LEAST_DETAILS, _MOST_DETAILS = 5, 10
 """Lines about the chosen episode."""
 
 
-class Episodes(Cursor):
+class Episodes(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode", "order", "reverse")
     ORDERS: ClassVar[tuple[str, ...]] = lines.ORDERS
 
@@ -40,8 +40,7 @@ class Episodes(Cursor):
 
         time_ns: int
 
-    _session: Session | None = None
-    _interval: Interval
+    TELLS = "happened"
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
@@ -62,7 +61,6 @@ class Episodes(Cursor):
         """Sentence and evidence of ended episodes, which do not change, by id() of the episode."""
         self._led = False
         """A click on another view has selected the episode: a second one at once opens it."""
-        self._below = Below("happened")
         self._refused = False
         """The user asked for the selected episode, but it is older than the history."""
 
@@ -74,21 +72,16 @@ class Episodes(Cursor):
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session) or session is not self._session
-        self._session, self._interval = session, interval
-        if changed:
+        if self.settle(session, interval):
             self.lay_out()
             return
         self._read(session)
         self.paint()
 
-    def lay_out(self) -> None:
-        session = self._session
-        if session is None or not self.size.width:
-            return
+    def build(self) -> None:
         self._plan = lines.planned(self.width)
         self._forget()
-        self._read(session)
+        self._read(self.session)
         self.redraw()
         self.show_cursor()
 
@@ -111,9 +104,7 @@ class Episodes(Cursor):
             self.count = len(self._nothing)
         if not self.feet and not self.bare:
             room = self.size.height - len(self.heads) - self.count
-            self.feet = self._below.lines(
-                session, self._interval, self.choice, self.size.width, room
-            )
+            self.feet = self.panels(room)
         if before != bool(self._lines):
             self.redraw()
 
@@ -198,7 +189,6 @@ class Episodes(Cursor):
     def line(self, y: int) -> strips.Line:
         if not self._lines:
             return self._nothing[y], "calm"
-        assert self._session is not None
         at, part = self._index(y)
         episode = self._lines[at]
         chosen = episode is self._chosen
@@ -210,17 +200,16 @@ class Episodes(Cursor):
         if len(why) > 1 and self._plan.why and at >= len(self._starts) - 1:
             beside = f"{beside} ·{theme.CUT}"
         runs = lines.line(
-            self._plan, self._session, episode, self._sentence(episode), beside,
-            chosen=chosen, kept=episode_navigation.reaches(self._session, episode),
+            self._plan, self.session, episode, self._sentence(episode), beside,
+            chosen=chosen, kept=episode_navigation.reaches(self.session, episode),
         )  # fmt: skip
         return runs, mood
 
     def _sentence(self, episode: Episode) -> list[Part]:
-        assert self._session is not None
         found = self._said.get(id(episode))
         if found is None:
             names = self._names(episode)
-            found = lines.said(self._session, episode, self._plan.what - 1, names)
+            found = lines.said(self.session, episode, self._plan.what - 1, names)
             if episode.end_ns is not None:
                 self._said[id(episode)] = found
         return found
@@ -235,10 +224,9 @@ class Episodes(Cursor):
 
     def _names(self, episode: Episode) -> list[str]:
         """Tasks that lose by an episode that runs."""
-        assert self._session is not None
         if episode.end_ns is not None:
             return []
-        return losers(self._session, [episode], self._interval.tasks)
+        return losers(self.session, [episode], self.interval.tasks)
 
     def _refusal(self, session: Session) -> list[Run]:
         """Why the selected episode cannot be shown; empty if it was not asked for."""
@@ -254,9 +242,6 @@ class Episodes(Cursor):
         return [(" ", "text"), (fit(why, min(len(why), max(1, self.width - 2))), "text")]
 
     # --- the cursor
-
-    def target(self, x: int, y: int) -> Episode | int | None:
-        return self._below.target(x, y)
 
     def select(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on what tells of it."""
@@ -279,10 +264,10 @@ class Episodes(Cursor):
         self._choose(self._index(max(0, y))[0])
 
     def _choose(self, at: int) -> None:
-        if self._lines and self._session is not None:
+        if self._lines:
             self._chosen = self._lines[max(0, min(len(self._lines) - 1, at))]
             self._refused = False
-            self._tell(self._session)
+            self._tell(self.session)
             self.chosen()
 
     def show_cursor(self) -> None:
@@ -306,8 +291,8 @@ class Episodes(Cursor):
     def open(self) -> bool:
         """Go to the selected episode's moment and one of its cores, the selected core if it is
         among them. True if a core was found."""
-        session, episode = self._session, self._chosen
-        if session is None or episode is None:
+        session, episode = self.session, self._chosen
+        if episode is None:
             return False
         if not episode_navigation.reaches(session, episode):
             self._refused = True
@@ -318,5 +303,5 @@ class Episodes(Cursor):
         hit = [place.cpus for place in self.places.places if not mine.isdisjoint(place.cpus)]
         if hit:
             self.choice.cpu = next((c[0] for c in hit if self.choice.cpu in c), hit[0][0])
-        self.post_message(self.Visited(episode_navigation.moment(session, episode, self._interval)))
+        self.post_message(self.Visited(episode_navigation.moment(session, episode, self.interval)))
         return bool(hit)

@@ -17,21 +17,17 @@ from perftop.tui.heat import cells, layout
 from perftop.tui.heat.layout import HeatLayout, Part
 from perftop.tui.heat.lines import foot, heading, legend, title
 from perftop.tui.heat.values import Heat, HeatReader
-from perftop.tui.panels.below import Below
-from perftop.tui.shared.canvas import Canvas
-from perftop.tui.shared.choice import Choice
+from perftop.tui.panels.below import Paneled
 from perftop.tui.shared.keys import bindings
 
 HEADS, FOOT = 2, 1
 _NOTHING = HeatLayout(layout.Cell(1, 1, 0, halves=True), [])
 
 
-class HeatMap(Canvas):
+class HeatMap(Paneled):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
-    _session: Session | None = None
-    _interval: Interval
     _reader: HeatReader
     _heat: Heat | None = None
     _plan = _NOTHING
@@ -45,15 +41,10 @@ class HeatMap(Canvas):
     _shades: cells.Shades
     _marks: cells.Marks
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(choice, id=id)
-        self._below = Below()
-
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session) or self._session is None
-        self._session, self._interval = session, interval
+        changed = self.settle(session, interval)
         if changed:
             self._reader = HeatReader(session)
             # The old plan indexes other places, and there may be no size for a new one yet.
@@ -89,14 +80,10 @@ class HeatMap(Canvas):
             legend(heat, places, cell, self.width, asked=self._asked, ascii_=ascii_),
         ]  # fmt: skip
         room = 0 if self.bare else self.size.height - len(self.heads) - FOOT - self.count
-        assert self._session is not None
-        self.feet = [
-            *self._below.lines(self._session, self._interval, self.choice, self.size.width, room),
-            (self._numbers(), "chosen"),
-        ]
+        self.feet = [*self.panels(room), (self._numbers(), "chosen")]
 
     def target(self, x: int, y: int) -> Episode | int | None:
-        return self._below.target(x, y - FOOT)
+        return super().target(x, y - FOOT)  # the last one is of the map itself
 
     def _troubled(self, heat: Heat) -> dict[int, Run]:
         """Signs of episodes by row; what befalls a whole package has its sign in the heading."""
@@ -110,20 +97,18 @@ class HeatMap(Canvas):
     def _numbers(self) -> list[Run]:
         """Last line: numbers of the selected core; empty if none is shown."""
         chosen = self._chosen()
-        if chosen is None or self._heat is None or self._session is None:
+        if chosen is None or self._heat is None:
             return []
-        return foot(self._session, self._interval, self.places, chosen, self._heat,
+        return foot(self.session, self.interval, self.places, chosen, self._heat,
                               self.size.width)  # fmt: skip
 
     # --- lines
 
-    def lay_out(self) -> None:
-        if self._session is None or not self.size.width:
-            return
+    def build(self) -> None:
         places = self.places
         self._cpus = [place.rows for place in places.places]
         self._row = {place.at: row for row, place in enumerate(places.places)}
-        packages, self._packages = layout.packages(self._session, places)
+        packages, self._packages = layout.packages(self.session, places)
         names = [places.name(i, "topology") for i in range(len(places.places))]
         strays = 1 if places.strays else 0
         height = self.size.height - FOOT - strays - (0 if self.bare else HEADS)
@@ -157,14 +142,12 @@ class HeatMap(Canvas):
             return [(part.label, "dim")]
         assert self._heat is not None
         package = self._packages[part.package]
-        return heading(self._interval, self.places, package, self._heat, part.width)
+        return heading(self.interval, self.places, package, self._heat, part.width)
 
     # --- the cursor
 
     def _chosen(self) -> int | None:
         """Row of the selected core; None if it is not shown."""
-        if self._session is None:
-            return None
         cpu = self.choice.cpu
         return next((i for i, p in enumerate(self.places.places) if p.cpus[0] == cpu), None)
 
@@ -226,13 +209,13 @@ class HeatMap(Canvas):
         outliers = [one for one in self._heat.outliers if one.far] if self._heat else []
         found = [self._row[one.core] for one in outliers if one.core in self._row]
         self._asked = not found
-        if not found and self._session is not None:
-            self._tell()
-            self.paint()
-        elif found:
+        if found:
             chosen = self._chosen()
             after = found.index(chosen) + 1 if chosen in found else 0
             self._choose(found[after % len(found)])
+        else:
+            self._tell()
+            self.paint()
 
     def on_click(self, event: events.Click) -> None:
         if self.pick(event):

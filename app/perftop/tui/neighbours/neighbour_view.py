@@ -9,13 +9,12 @@ from perftop.base.format import clock_unit
 from perftop.base.times import clock
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run
-from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.neighbours import lines as words
 from perftop.tui.neighbours.values import Neighbourhood, Runner, waits
 from perftop.tui.panels import losses
-from perftop.tui.panels.below import Below
+from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.pairs import Pair
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
@@ -24,11 +23,9 @@ Row = list[Run] | Pair | Runner
 """A line: plain text, a CPU that loses, or a thread of the job."""
 
 
-class Neighbours(Cursor):
+class Neighbours(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "reverse")
-
-    _session: Session | None = None
-    _interval: Interval
+    TELLS = "losses"
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
@@ -41,19 +38,14 @@ class Neighbours(Cursor):
         """Identity of what is under the cursor, as its line may move."""
         self._pairs = losses.columns(79, since=True)
         self._runners = words.runner_columns(80)
-        self._below = Below("losses")
 
     def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session) or self._session is None:
-            cores = session.cores
-            self._first = {cpu: core[0] for core in cores for cpu in core}
-        self._session, self._interval = session, interval
+        if self.settle(session, interval):
+            self._first = {cpu: core[0] for core in session.cores for cpu in core}
         self._read()
         self.paint()
 
-    def lay_out(self) -> None:
-        if self._session is None or not self.size.width:
-            return
+    def build(self) -> None:
         self._pairs = losses.columns(max(20, self.width - 2), since=True)
         self._runners = words.runner_columns(self.width)
         self._read()
@@ -63,9 +55,8 @@ class Neighbours(Cursor):
     # --- lines
 
     def _read(self) -> None:
-        assert self._session is not None
-        here = Neighbourhood(self._session, self._interval, self.choice.mask)
-        base = self._session.hello.base_hz
+        here = Neighbourhood(self.session, self.interval, self.choice.mask)
+        base = self.session.hello.base_hz
         unit = clock_unit(self.choice.units, base.hz if base else nan)
         job = here.job()
         pairs = here.running()
@@ -79,13 +70,8 @@ class Neighbours(Cursor):
         self._rows += [[], *words.untold(here.untold(), self.width)]
         self.count = len(self._rows)
         room = 0 if self.bare else self.size.height - len(self.heads) - self.count
-        self.feet = self._below.lines(
-            self._session, self._interval, self.choice, self.size.width, room
-        )
+        self.feet = self.panels(room)
         self._follow()
-
-    def target(self, x: int, y: int) -> Episode | int | None:
-        return self._below.target(x, y)
 
     def _losers(self, here: Neighbourhood, pairs: list[Pair]) -> list[Row]:
         if not pairs:
@@ -112,8 +98,7 @@ class Neighbours(Cursor):
         return words.runner(row, self._runners, chosen=chosen), mood
 
     def _when(self, raw_ns: int) -> str:
-        assert self._session is not None
-        return clock(self._session.unix(raw_ns))
+        return clock(self.session.unix(raw_ns))
 
     # --- the cursor is on a loss or a thread; other views select its core
 

@@ -10,7 +10,6 @@ from textual import events
 from perftop.base.format import GHZ, clock_unit
 from perftop.draw import strips
 from perftop.draw.strips import text
-from perftop.samples.episode import Episode
 from perftop.session.columns import BY_KEY
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -20,9 +19,8 @@ from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
 from perftop.tui.overview.recent import Recent
 from perftop.tui.overview.rule import rule
-from perftop.tui.panels.below import Below
+from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.panel import LEAST
-from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.placed_column import Placed
@@ -34,33 +32,24 @@ _STEADY = frozenset({"topology", "CPU number"})
 """Orders that no value changes."""
 
 
-class CoreGrid(Cursor):
+class CoreGrid(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
     _picture: Picture | None = None
     _reader: Reader | None = None
     _troubles: Troubles
-    _session: Session | None = None
-    _interval: Interval
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
     _top_ipc = 0.0
     """Top of the scale of IPC so far, so that columns change only by what they show."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(choice, id=id)
-        self._below = Below()
-
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
         """Show this interval: the newest, or one of the past."""
-        changed = self.settle(session) or self._reader is None
-        self._session, self._interval = session, interval
-        if changed:
+        if self.settle(session, interval) or self._reader is None:
             self._reader, self._troubles = Reader(session, self.places), Troubles(session)
             self._plan, self.count, self._picture = Arrangement([], [], [], []), 0, None
-        assert self._reader is not None
         sheet = self._reader.read(interval)
         self._troubles.read(interval)
         if self._picture is None:
@@ -80,9 +69,8 @@ class CoreGrid(Cursor):
 
     def _look(self) -> None:
         """Load the numbers and the past of the rows in sight, and tell the fixed lines."""
-        picture, session = self._picture, self._session
+        picture = self._picture
         assert picture is not None
-        assert session is not None
         sight = self._sight()
         picture.sheet.fetch(sight)
         work, ipc = (
@@ -92,7 +80,7 @@ class CoreGrid(Cursor):
         picture.recent = None
         if work or ipc:
             picture.recent = Recent(
-                session, self._interval, self.places.places, work, ipc,
+                self.session, self.interval, self.places.places, work, ipc,
                 max(self._top_ipc, self._troubles.ipc_alone),
                 ascii_=self.choice.ascii,
             )  # fmt: skip
@@ -102,9 +90,8 @@ class CoreGrid(Cursor):
 
     def _tell(self) -> None:
         """Make the fixed lines anew."""
-        picture, session, plan = self._picture, self._session, self._plan
+        picture, plan = self._picture, self._plan
         assert picture is not None
-        assert session is not None
         self.heads = [] if self.bare else [
             layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
             *(heading(picture, line, self.width) for line in plan.above),
@@ -112,26 +99,19 @@ class CoreGrid(Cursor):
         self.feet = [(heading(picture, line, self.width), "calm") for line in plan.below]
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
-            axis = rule(picture, session, self._interval)
+            axis = rule(picture, self.session, self.interval)
             gap = int(room > LEAST + 1 and bool(text(axis).strip()))  # an empty axis is gap enough
-            below = self._below.lines(
-                session, self._interval, self.choice, self.size.width, room - 1, gap
-            )
-            self.feet += [(axis, "calm"), *below]
-
-    def target(self, x: int, y: int) -> Episode | int | None:
-        return self._below.target(x, y)
+            self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
 
     # --- lines
 
-    def lay_out(self) -> None:
+    def build(self) -> None:
         picture = self._picture
-        if picture is None or self._session is None or not self.size.width:
-            return
-        base = self._session.hello.base_hz
+        assert picture is not None
+        base = self.session.hello.base_hz
         unit = clock_unit(self.choice.units, nan if base is None else base.hz)
         picture.clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
-        known = layout.known(self._session, self.places, picture.clock.name)
+        known = layout.known(self.session, self.places, picture.clock.name)
         picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
         self._arrange()
         self._look()
@@ -139,12 +119,11 @@ class CoreGrid(Cursor):
         self.show_cursor()
 
     def _arrange(self) -> None:
-        picture, choice, session = self._picture, self.choice, self._session
+        picture, choice = self._picture, self.choice
         assert picture is not None
-        assert session is not None
         order = None
         if choice.order != "topology" or choice.reverse:
-            order = arranged(self.places, choice, session, self._interval)
+            order = arranged(self.places, choice, self.session, self.interval)
         room = self.size.height - (not self.bare)
         self._plan = arrangement(self.places, room, self._fold, choice.cpu, order, bare=self.bare)
         picture.order = choice.order if self._plan.grouped else "every package"

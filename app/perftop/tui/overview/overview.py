@@ -29,7 +29,7 @@ class Overview(CoreGrid):
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session) or self._charts is None:
+        if self.settle(session, interval) or self._charts is None:
             self._reader, self._picture = None, None  # of another machine
             self._sheets = Reader(session, self.places)
             self._charts = Charts(session, self.places)
@@ -37,16 +37,12 @@ class Overview(CoreGrid):
         if not self._fits:
             super().show(session, interval)
             return
-        self._session, self._interval = session, interval
-        changed = self._draw()
-        if changed:
+        if self._draw():
             self.redraw()
         else:
             self.paint()
 
-    def lay_out(self) -> None:
-        if self._charts is None or self._session is None or not self.size.width:
-            return
+    def build(self) -> None:
         before = self._fits
         self._fit()
         if self._fits:
@@ -55,9 +51,9 @@ class Overview(CoreGrid):
             self.show_cursor()
         elif before:
             self.feet = []
-            super().show(self._session, self._interval)
+            super().show(self.session, self.interval)
         else:
-            super().lay_out()
+            super().build()
 
     def _fit(self) -> None:
         assert self._charts is not None
@@ -66,8 +62,7 @@ class Overview(CoreGrid):
 
     def _draw(self) -> bool:
         """Makes the lines anew; returns whether there is another number of them."""
-        session, interval, charts = self._session, self._interval, self._charts
-        assert session is not None
+        session, interval, charts = self.session, self.interval, self._charts
         assert charts is not None
         self._reader, self._picture = None, None  # the rows are made anew if they come back
         base = session.hello.base_hz
@@ -81,7 +76,7 @@ class Overview(CoreGrid):
         room = self.size.height - self.count
         self.feet = [([], "calm")] if room > charts.below else []
         row = self._panel_row(room - len(self.feet))
-        self.feet += self._below.drawn(row, session, interval, self.choice)
+        self.feet += self.drawn(row)
         return before != (self.count, len(self.feet))
 
     def _panel_row(self, height: int) -> PanelRow:
@@ -113,9 +108,6 @@ class Overview(CoreGrid):
             Cursor.chosen(self)
         else:
             super().chosen()
-
-    def choose(self, y: int, towards: int = 1) -> None:
-        self._kind().choose(self, y, towards)
 
     def action_move(self, by: int) -> None:
         self._kind().action_move(self, by)

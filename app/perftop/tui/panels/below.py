@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from perftop.draw.strips import Line
+from typing import ClassVar
+
+from perftop.draw.strips import BLANK, Line
 from perftop.samples.episode import Episode
-from perftop.session.interval import Interval
-from perftop.session.session import Session
 from perftop.tui.panels import losses
 from perftop.tui.panels.panel import LEAST
 from perftop.tui.panels.row import Kind, PanelRow
-from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.canvas import Canvas
 
 THREE = 200
 """Width from which there are three panels."""
@@ -17,46 +17,39 @@ _SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Widths of so many panels."""
 
 
-class Below:
-    """Who runs or who loses to whom, what happened, the selected core: side by side."""
+class Paneled(Canvas):
+    """A view with panels below its lines: who runs or who loses to whom, what happened, the
+    selected core, side by side."""
 
-    def __init__(self, *without: Kind) -> None:
-        """`without`: what the view itself shows."""
-        self._without = without
-        self._drawn: tuple[PanelRow, Session, Interval] | None = None
+    TELLS: ClassVar[Kind | None] = None
+    """What the view itself shows, so that no panel need."""
+    _drawn: PanelRow | None = None
 
-    def lines(
-        self, session: Session, interval: Interval, choice: Choice, width: int, room: int,
-        gap: int = 1,
-    ) -> list[Line]:  # fmt: skip
+    def panels(self, room: int, gap: int = 1) -> list[Line]:
         """`room` lines, of which the first `gap` are empty; all are where there is no room for
         panels."""
         if room < LEAST + gap:
             self._drawn = None
-            return [([], "calm")] * room
-        row = self._row(session, interval, width, room - gap)
-        empty: list[Line] = [([], "calm")] * gap
-        return empty + self.drawn(row, session, interval, choice)
+            return [BLANK] * room
+        return [BLANK] * gap + self.drawn(self._chosen_panels(room - gap))
 
-    def drawn(
-        self, row: PanelRow, session: Session, interval: Interval, choice: Choice
-    ) -> list[Line]:
+    def drawn(self, row: PanelRow) -> list[Line]:
         """These panels."""
-        self._drawn = row, session, interval
-        return [(line, "calm") for line in row.lines(session, interval, choice)]
+        self._drawn = row
+        return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
 
-    def _row(self, session: Session, interval: Interval, width: int, height: int) -> PanelRow:
+    def _chosen_panels(self, height: int) -> PanelRow:
         """Where losses are, they take the place of the tasks on a low row."""
-        lose = "losses" not in self._without and losses.any_pair(session, interval)
+        width = self.size.width
+        lose = self.TELLS != "losses" and losses.any_pair(self.session, self.interval)
         first: Kind = "losses" if lose and height < 2 * LEAST else "who"
         every: tuple[Kind, ...] = (first, "happened", "selected")
-        count = 3 - len(self._without[:1]) if width >= THREE else 2
-        kinds = tuple(kind for kind in every if kind not in self._without)[:count]
+        count = 2 if width < THREE or self.TELLS else 3
+        kinds = tuple(kind for kind in every if kind != self.TELLS)[:count]
         return PanelRow(kinds, _SHARES[len(kinds)], width, height)
 
     def target(self, x: int, y: int) -> Episode | int | None:
-        """What stands at column `x` of line `y` from the last one, which is 1."""
-        if self._drawn is None or not 0 < y <= self._drawn[0].height:
+        row = self._drawn
+        if row is None or not 0 < y <= row.height:
             return None
-        row, session, interval = self._drawn
-        return row.target(session, interval, x, row.height - y)
+        return row.target(self.session, self.interval, x, row.height - y)

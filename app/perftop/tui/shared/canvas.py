@@ -72,6 +72,9 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Inks by mood, looked up once a paint: the theme may change between two."""
         self._area = Size(0, 0)
         self.places: Places
+        self.session: Session
+        self.interval: Interval
+        """What was last given to `settle`; there is none before the first numbers."""
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         self.built = 0
         """Number of strips made so far, to measure the use of the cache."""
@@ -90,9 +93,9 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """The runs and mood of line `y` of those that scroll. Only called for visible lines."""
 
     @abstractmethod
-    def lay_out(self) -> None:
-        """Makes all lines anew for another width, order or machine. Sets `count`, `heads` and
-        `feet`; ends with `redraw`."""
+    def build(self) -> None:
+        """Makes all lines anew. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called
+        where there are numbers to show and room for them."""
 
     def chosen(self) -> None:
         """Called after another core was selected."""
@@ -118,8 +121,15 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     # --- for the view to use
 
-    def settle(self, session: Session) -> bool:
-        """Makes `places` anew if the machine or the filter has changed; returns whether it did."""
+    def lay_out(self) -> None:
+        """Makes all lines anew for another width, order or machine."""
+        if self._of is not None and self.size.width:
+            self.build()
+
+    def settle(self, session: Session, interval: Interval) -> bool:
+        """Takes up this interval. Makes `places` anew if the machine or the filter has changed;
+        returns whether it did."""
+        self.session, self.interval = session, interval
         of = (session, session.cores, self.choice.mask)
         if self._of is not None and all(a is b for a, b in zip(of, self._of, strict=True)):
             return False

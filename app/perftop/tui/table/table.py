@@ -12,12 +12,11 @@ from textual.binding import BindingType
 from perftop.base.arrays import Ints
 from perftop.base.format import clock_unit
 from perftop.draw import strips
-from perftop.samples.episode import Episode
 from perftop.samples.metrics import Column
 from perftop.session.columns import Tabular, doubted
 from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
-from perftop.tui.panels.below import Below
+from perftop.tui.panels.below import Paneled
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.keys import bindings
@@ -30,15 +29,13 @@ _ORDERS = {"cpu": "CPU number", "core": "topology"}
 _NAMES = {order: key for key, order in _ORDERS.items()}
 
 
-class Table(Cursor):
+class Table(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
     _tabular: Tabular | None = None
     _reader: Reader | None = None
     _troubles: Troubles
-    _session: Session
-    _interval: Interval
     _rows: Ints
     """Positions of the CPUs that are shown, by topology."""
 
@@ -56,13 +53,11 @@ class Table(Cursor):
         """Position of the CPU of each line."""
         self._row = 0
         """Position of the CPU under the cursor."""
-        self._below = Below()
 
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session) or self._tabular is None
-        self._session, self._interval = session, interval
+        changed = self.settle(session, interval)
         if changed:
             self._begin(session)
         assert self._tabular is not None
@@ -95,10 +90,8 @@ class Table(Cursor):
 
     # --- columns and lines
 
-    def lay_out(self) -> None:
-        if self._tabular is None or not self.size.width:
-            return
-        base = self._session.hello.base_hz
+    def build(self) -> None:
+        base = self.session.hello.base_hz
         self._clock = clock_unit(self.choice.units, base.hz if base else nan)
         self._plan = self._planned(self._left)
         self._left = self._plan.before
@@ -121,14 +114,14 @@ class Table(Cursor):
 
     def _read(self) -> None:
         """Update the numbers of the columns in sight, and the order of lines."""
-        tabular, interval, page = self._tabular, self._interval, self._page
+        tabular, interval, page = self._tabular, self.interval, self._page
         assert tabular is not None
         self._troubles.read(interval)
         slots = [slot for slot in self._plan.slots if not slot.left]
         page.values = {slot.key: tabular.values(slot.key, interval).tolist() for slot in slots}
         page.online = interval.online.tolist()
         page.doubted = {
-            slot.key: doubted(slot.key, self._session, interval).tolist() for slot in slots
+            slot.key: doubted(slot.key, self.session, interval).tolist() for slot in slots
         }
         page.estimated = {
             slot.key: (interval.shares[slot.key] < ALWAYS).tolist()
@@ -145,25 +138,20 @@ class Table(Cursor):
             alike = (row for row in self._lines if first[row] == self.choice.cpu)
             self._row = next(alike, self._lines[0] if self._lines else 0)
         room = 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
-        self.feet = self._below.lines(
-            self._session, self._interval, self.choice, self.size.width, room
-        )
-
-    def target(self, x: int, y: int) -> Episode | int | None:
-        return self._below.target(x, y)
+        self.feet = self.panels(room)
 
     def _arranged(self, tabular: Tabular) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse
         column = next((column for column in self._known if column.key == order), None)
         if column is not None:
             found = tabular.arranged(
-                self._rows, column, self._interval, self._clock, reverse=reverse
+                self._rows, column, self.interval, self._clock, reverse=reverse
             )
             rows: list[int] = found.tolist()
             return rows
         rows = self._rows.tolist()
         if order == "CPU number":
-            rows.sort(key=lambda row: self._session.topology[row].cpu)
+            rows.sort(key=lambda row: self.session.topology[row].cpu)
         elif order == "worst first":
             rows.sort(key=self._scores().__getitem__)
         return rows[::-1] if reverse else rows
@@ -171,14 +159,14 @@ class Table(Cursor):
     def _scores(self) -> dict[int, float]:
         """Score of each CPU's core, by position of the CPU."""
         assert self._reader is not None
-        scores, places = self._reader.read(self._interval).scores(), self.places.places
+        scores, places = self._reader.read(self.interval).scores(), self.places.places
         return {row: scores[i] for i, place in enumerate(places) for row in place.rows}
 
     def line(self, y: int) -> strips.Line:
         assert self._tabular is not None
         row = self._lines[y]
         chosen = row == self._row
-        task = self._tabular.task(row, self._interval)
+        task = self._tabular.task(row, self.interval)
         trouble = self._troubles.of([row]) if self._troubles else None
         return lines.row(self._plan, self._page, row, task, trouble, chosen=chosen)
 

@@ -20,9 +20,8 @@ from perftop.samples.metrics import Column
 from perftop.session.columns import doubted, shown
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.below import Below
+from perftop.tui.panels.below import Paneled
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import fields, unit_in
 from perftop.tui.shared.order import arranged
@@ -35,11 +34,9 @@ TALL = 24
 """Lines from which clock times have a line of their own, below the axis."""
 
 
-class Past(Cursor):
+class Past(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
 
-    _session: Session | None = None
-    _interval: Interval
     _field: Column
     _unit: ClockUnit
     _others: list[str]
@@ -62,16 +59,10 @@ class Past(Cursor):
     _of_cpu: dict[int, list[Episode]]
     """Episodes in sight; one that affects most of a package appears once, in its heading."""
 
-    def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(choice, id=id)
-        self._below = Below()
-
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session) or self._lanes is None
-        self._session, self._interval = session, interval
-        if changed:
+        if self.settle(session, interval) or self._lanes is None:
             self.count, self._lanes = 0, None  # nothing to draw until there is a size
             self.lay_out()
             return
@@ -80,10 +71,8 @@ class Past(Cursor):
         self._look(session)
         self.paint()
 
-    def lay_out(self) -> None:
-        session = self._session
-        if session is None or not self.size.width:
-            return
+    def build(self) -> None:
+        session = self.session
         known = fields(session)
         keys = [field.key for field in known]
         at = keys.index(self.choice.metric) if self.choice.metric in keys else 0
@@ -104,7 +93,7 @@ class Past(Cursor):
         if choice.order == "topology" and not choice.reverse:
             lines = places.lines()
         else:
-            lines = [Line("row", row) for row in arranged(places, choice, session, self._interval)]
+            lines = [Line("row", row) for row in arranged(places, choice, session, self.interval)]
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
         feet = 2 if self.size.height >= TALL else 1
@@ -119,7 +108,7 @@ class Past(Cursor):
 
     def _look(self, session: Session) -> None:
         """Look up the values up to the interval's end."""
-        plan, interval, choice = self._plan, self._interval, self.choice
+        plan, interval, choice = self._plan, self.interval, self.choice
         self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
         room = max(1, self.width - plan.label - self._right)
         self._axis = time_axis.fitted(
@@ -178,7 +167,7 @@ class Past(Cursor):
 
     def _feet(self, session: Session) -> list[strips.Line]:
         """The time axis, which stays in sight below the rows."""
-        axis, history, shown = self._axis, session.history, self._interval
+        axis, history, shown = self._axis, session.history, self.interval
         first_ns = None if history is None else history.first_ns
         inside = self.size.height < TALL
         rule = time_axis.history(
@@ -188,18 +177,14 @@ class Past(Cursor):
         left: Run = (" " * self._left, "text")
         now: Run = (f"{clock(shown.time):>{self._right - 1}}", "text")
         if inside:
-            return [([left, *rule, now], "calm"), *self._panels(session, 1)]
+            return [([left, *rule, now], "calm"), *self._fill(1)]
         times: Run = (time_axis.times(axis, session.unix), "dim")
         lines: list[strips.Line] = [([left, *rule], "calm"), ([left, times, now], "calm")]
-        return lines + self._panels(session, len(lines))
+        return lines + self._fill(len(lines))
 
-    def _panels(self, session: Session, axis: int) -> list[strips.Line]:
+    def _fill(self, axis: int) -> list[strips.Line]:
         """What fills the screen below the rows and the `axis` lines of the axis."""
-        room = self.size.height - HEADS - axis - max(1, self.count)
-        return self._below.lines(session, self._interval, self.choice, self.size.width, room)
-
-    def target(self, x: int, y: int) -> Episode | int | None:
-        return self._below.target(x, y)
+        return self.panels(self.size.height - HEADS - axis - max(1, self.count))
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
@@ -259,7 +244,7 @@ class Past(Cursor):
             package = "?" if place.package is None else place.package
             name = (fit(f" package {package}", self._left), "bright")
             told = self._of_package.get(place.package, [])
-            strip = time_axis.rule(self._axis, told, self._interval.time_ns)
+            strip = time_axis.rule(self._axis, told, self.interval.time_ns)
         _, per, digits = self._unit
         value = self._mean([cpu for row in rows for cpu in self.places.places[row].rows])
         mean = "" if self._plan.each else f"{'mean':>{NUMBER}}"
@@ -269,7 +254,7 @@ class Past(Cursor):
     def _mean(self, cpus: list[int]) -> float:
         """The field's value for these CPUs (by position) together; NaN if none is known."""
         if not self._field.of_core:
-            return self._interval.values.over(self._field.key, cpus)
+            return self.interval.values.over(self._field.key, cpus)
         there = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
         return sum(there) / len(there) if there else nan
 
@@ -295,11 +280,11 @@ class Past(Cursor):
         cpus = self.places.places[row].cpus
         mine = cpus if of_core else [cpus[lane] for lane in slot.lanes]
         told = [e for cpu in mine for e in self._of_cpu.get(cpu, [])]
-        signs = time_axis.begins(self._axis, told, self._interval.time_ns)
+        signs = time_axis.begins(self._axis, told, self.interval.time_ns)
         return [*runs, *marked(strip, signs), *self._numbers(slot), self._goes_on(told)]
 
     def _numbers(self, slot: LaneLine) -> list[Run]:
-        place, interval = self.places.places[slot.line.row], self._interval
+        place, interval = self.places.places[slot.line.row], self.interval
         _, per, digits = self._unit
         runs: list[Run] = []
         for lane in slot.lanes:
@@ -319,8 +304,8 @@ class Past(Cursor):
     def _goes_on(self, episodes: list[Episode]) -> Run:
         """Sign of the worst episode still running at the right edge; a blank if there is none."""
         for episode in reversed(time_axis.mildest_first(episodes)):
-            seen = time_axis.cells(self._axis, episode, self._interval.time_ns)
+            seen = time_axis.cells(self._axis, episode, self.interval.time_ns)
             if seen is not None and seen[0].stop == self._axis.width:
-                sign, key = time_axis.mark(episode, self._interval.time_ns)
+                sign, key = time_axis.mark(episode, self.interval.time_ns)
                 return f" {sign}", key
         return "  ", "text"
