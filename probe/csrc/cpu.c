@@ -76,10 +76,9 @@ uint64_t pp_stamp(void)
 
 /* --- the CPU ---------------------------------------------------------------------------------- */
 
-int pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers)
+void pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers)
 {
     __cpuid_count(leaf, subleaf, registers[0], registers[1], registers[2], registers[3]);
-    return 0;
 }
 
 int pp_current_cpu(void)

@@ -17,6 +17,10 @@
 #include "idle_program.h"
 #include "idle_rows.h"
 
+static const char NAME[] = "pp_idle"; /* of map and program, for those who list them */
+
+/* `attr` was cleared as a whole, since the kernel refuses bytes that it does not know and an
+ * initializer may clear the named member only. */
 static int bpf(int command, union bpf_attr *attr)
 {
     long rc = syscall(__NR_bpf, command, attr, sizeof *attr);
@@ -29,16 +33,16 @@ static int bpf(int command, union bpf_attr *attr)
 static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
 {
     struct bpf_insn program[PP_IDLE_INSNS];
-    union bpf_attr attr = {
-        .prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT,
-        .insn_cnt = pp_idle_assemble(program, idle->map, swaps),
-        .insns = (uintptr_t)program,
-        .license = (uintptr_t) "Dual MIT/GPL",
-        .prog_name = "pp_idle",
-    };
+    union bpf_attr attr;
     int tries = 5; /* a pending signal interrupts the verifier */
     size_t used;
 
+    memset(&attr, 0, sizeof attr);
+    attr.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT;
+    attr.insn_cnt = pp_idle_assemble(program, idle->map, swaps);
+    attr.insns = (uintptr_t)program;
+    attr.license = (uintptr_t) "Dual MIT/GPL";
+    memcpy(attr.prog_name, NAME, sizeof NAME);
     do
         idle->program = bpf(BPF_PROG_LOAD, &attr);
     while (idle->program == -EAGAIN && --tries);
@@ -56,8 +60,10 @@ static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_siz
 
 static int attach(struct pp_idle *idle, char *log, uint32_t log_size)
 {
-    union bpf_attr attr = {.raw_tracepoint = {.name = (uintptr_t) "cpu_idle"}};
+    union bpf_attr attr;
 
+    memset(&attr, 0, sizeof attr);
+    attr.raw_tracepoint.name = (uintptr_t) "cpu_idle";
     attr.raw_tracepoint.prog_fd = (uint32_t)idle->program;
     idle->link = bpf(BPF_RAW_TRACEPOINT_OPEN, &attr);
     if (idle->link < 0)
@@ -67,15 +73,15 @@ static int attach(struct pp_idle *idle, char *log, uint32_t log_size)
 
 static int map(struct pp_idle *idle, char *log, uint32_t log_size)
 {
-    union bpf_attr attr = {
-        .map_type = BPF_MAP_TYPE_ARRAY,
-        .key_size = sizeof(uint32_t),
-        .value_size = PP_IDLE_ROW,
-        .max_entries = 1 + idle->cpus + idle->cores,
-        .map_flags = BPF_F_MMAPABLE,
-        .map_name = "pp_idle",
-    };
+    union bpf_attr attr;
 
+    memset(&attr, 0, sizeof attr);
+    attr.map_type = BPF_MAP_TYPE_ARRAY;
+    attr.key_size = sizeof(uint32_t);
+    attr.value_size = PP_IDLE_ROW;
+    attr.max_entries = 1 + idle->cpus + idle->cores;
+    attr.map_flags = BPF_F_MMAPABLE;
+    memcpy(attr.map_name, NAME, sizeof NAME);
     snprintf(log, log_size, "BPF_MAP_CREATE\n");
     idle->map = bpf(BPF_MAP_CREATE, &attr);
     if (idle->map < 0)
@@ -184,11 +190,14 @@ void pp_idle_close(pp_idle *idle)
 int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
 {
     uint64_t context[2] = {state, cpu};
-    union bpf_attr attr = {.test = {.ctx_in = (uintptr_t)context, .ctx_size_in = sizeof context}};
+    union bpf_attr attr;
 
     if (pp_idle_cpu(idle->base, cpu) == NULL)
         return -ENOENT;
+    memset(&attr, 0, sizeof attr);
     attr.test.prog_fd = (uint32_t)idle->program;
+    attr.test.ctx_in = (uintptr_t)context;
+    attr.test.ctx_size_in = sizeof context;
     if (there) {
         attr.test.flags = BPF_F_TEST_RUN_ON_CPU;
         attr.test.cpu = cpu;
@@ -225,18 +234,16 @@ int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *ou
     return pp_idle_value(idle->base, kind, index, out);
 }
 
-int pp_idle_busy(const pp_idle *idle, uint32_t cpu, uint64_t *busy_ns)
-{
-    return pp_idle_get(idle, PP_IDLE_BUSY, cpu, busy_ns);
-}
-
 int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out)
 {
     struct bpf_prog_info info = {0};
-    union bpf_attr attr = {.info = {.info_len = sizeof info, .info = (uintptr_t)&info}};
+    union bpf_attr attr;
     int rc;
 
+    memset(&attr, 0, sizeof attr);
     attr.info.bpf_fd = (uint32_t)idle->program;
+    attr.info.info = (uintptr_t)&info;
+    attr.info.info_len = sizeof info;
     rc = bpf(BPF_OBJ_GET_INFO_BY_FD, &attr);
     if (rc)
         return rc;

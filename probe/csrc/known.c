@@ -106,8 +106,8 @@ int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_mark
     return 0;
 }
 
-int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
-                     uint32_t n)
+void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
+                      uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         const uint64_t start = begin_ns + i * period_ns;
@@ -118,5 +118,4 @@ int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_s
             ;
         leave(&spells[i]);
     }
-    return 0;
 }

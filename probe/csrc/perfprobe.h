@@ -171,7 +171,7 @@ uint64_t pp_stamp(void); /* the TSC now */
 int pp_current_cpu(void);
 
 /* Writes eax, ebx, ecx, edx of the CPU that the caller is on. */
-int pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
+void pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
 
 /* --- perf events ------------------------------------------------------------------------------ */
 
@@ -283,7 +283,6 @@ int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
 /* As a slot reads it: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the others of a CPU. Also
  * -ENODATA: the state is not known now. */
 int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
-int pp_idle_busy(const pp_idle *idle, uint32_t cpu, uint64_t *busy_ns);
 
 int pp_idle_get_stats(const pp_idle *idle, pp_idle_stats *out);
 
@@ -398,8 +397,8 @@ typedef struct pp_spell {
 int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks, pp_spell *out);
 
 /* n times: sleeps until begin_ns + i * period_ns, then is at work for on_ns. CLOCK_MONOTONIC. */
-int pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
-                     uint32_t n);
+void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_spell *spells,
+                      uint32_t n);
 
 /* --- timers ----------------------------------------------------------------------------------- */
 

@@ -57,7 +57,7 @@ static inline uint64_t busy(const pp_idle *idle, uint32_t cpu)
 {
     uint64_t ns;
 
-    CHECK(pp_idle_busy(idle, cpu, &ns) == 0);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, cpu, &ns) == 0);
     return ns;
 }
 

@@ -46,11 +46,11 @@ static void unknown_until_the_first_transition(void)
     uint64_t value;
 
     CHECK(!read_core(idle).known);
-    CHECK(pp_idle_busy(idle, A, &value) == -ENODATA);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, A, &value) == -ENODATA);
     event(idle, A, RUNS);
     CHECK(!read_core(idle).known && read_core(idle).ns[1] == 0);
     CHECK(pp_idle_get(idle, PP_IDLE_LP0, CORE, &value) == -ENODATA);
-    CHECK(pp_idle_busy(idle, A, &value) == 0);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, A, &value) == 0);
     event(idle, B, IDLE);
     CHECK(read_core(idle).known);
     CHECK(pp_idle_get(idle, PP_IDLE_LP0, CORE, &value) == 0);

@@ -138,7 +138,7 @@ static int attached_it_counts(void)
     CHECK(pp_idle_open(here, 1, &idle, text, sizeof text) == 0);
     CHECK(pp_idle_open(far, 1, &other, text, sizeof text) == 0);
     CHECK(pp_idle_settle(idle, 0) == 0);
-    CHECK(pp_idle_busy(idle, 0, &first) == 0 && pp_idle_busy(idle, 0, &second) == 0);
+    CHECK(pp_idle_get(idle, PP_IDLE_BUSY, 0, &first) == 0 && pp_idle_get(idle, PP_IDLE_BUSY, 0, &second) == 0);
     CHECK(second > first); /* this thread is on it */
     counted = counts_entries(idle);
     pp_idle_close(other);

@@ -109,12 +109,14 @@ static void check_cpu(void)
     CPU_ZERO(&after);
     CPU_SET(first, &after);
     CHECK(sched_setaffinity(0, sizeof after, &after) == 0);
-    CHECK(pp_known_pattern(0, 0, 1, &spell, 1) == 0 && spell.cpu == first);
+    pp_known_pattern(0, 0, 1, &spell, 1);
+    CHECK(spell.cpu == first);
     if (second >= 0) {
         CPU_ZERO(&after);
         CPU_SET(second, &after);
         looks_until_moved = 3; /* its begin has the first two */
-        CHECK(pp_known_pattern(0, 0, 1, &spell, 1) == 0 && spell.cpu == -1);
+        pp_known_pattern(0, 0, 1, &spell, 1);
+        CHECK(spell.cpu == -1);
     }
     CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
@@ -126,7 +128,7 @@ static void check_pattern(void)
     const uint64_t begin = pp_clock_ns(CLOCK_MONOTONIC) + period;
     pp_spell spells[N];
 
-    CHECK(pp_known_pattern(begin, period, on, spells, N) == 0);
+    pp_known_pattern(begin, period, on, spells, N);
     for (unsigned i = 0; i < N; i++) {
         CHECK(spells[i].begin_ns >= begin + i * period);
         CHECK(spells[i].end_ns >= begin + i * period + on);

@@ -4,8 +4,8 @@ All values are ns of CLOCK_MONOTONIC, cumulative up to the moment of the call. "
 operating system's view: not idle. It includes interrupts, wake-ups and time that a hypervisor took.
 A reader keeps its own CPU busy while it reads.
 
-A value can step back by nanoseconds if a transition was under way during the read (idle.h says
-why): take signed differences, and negative ones as zero.
+A value can step back by nanoseconds if a transition was under way during the read (idle_rows.c
+says why): take signed differences, and negative ones as zero.
 """
 
 from __future__ import annotations
@@ -113,17 +113,20 @@ class IdleTrace:
 
     def busy(self, cpu: int) -> int | None:
         """Busy ns of the CPU; None: its state is not known yet."""
-        out: Any = ffi.new("uint64_t *")
-        result = lib.pp_idle_busy(self._open(), cpu, out)
-        if result == -errno.ENODATA:
+        try:
+            return self._value(lib.PP_IDLE_BUSY, cpu)
+        except OSError as error:
+            if error.errno != errno.ENODATA:
+                raise
             return None
-        checked(result)
-        return int(out[0])
 
     def entries(self, cpu: int) -> int:
         """How often the CPU went idle, into any state."""
+        return self._value(lib.PP_IDLE_ENTRIES, cpu)
+
+    def _value(self, kind: int, cpu: int) -> int:
         out: Any = ffi.new("uint64_t *")
-        checked(lib.pp_idle_get(self._open(), lib.PP_IDLE_ENTRIES, cpu, out))
+        checked(lib.pp_idle_get(self._open(), kind, cpu, out))
         return int(out[0])
 
     def stats(self) -> Stats:
