@@ -13,47 +13,42 @@ from perfprobe.sources.os.parts import Part
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 NS = 1e-9
-_STATES = (
-    ("neither_s", lib.PP_IDLE_NEITHER),
-    ("lp0_s", lib.PP_IDLE_LP0),
-    ("lp1_s", lib.PP_IDLE_LP1),
-    ("both_s", lib.PP_IDLE_BOTH),
-)
+ORIGIN = "idle transitions"
+BUSY = Counter("busy_s", "not idle", "s", ORIGIN, scale=NS)
+STATES = {
+    "neither_s": lib.PP_IDLE_NEITHER,
+    "lp0_s": lib.PP_IDLE_LP0,
+    "lp1_s": lib.PP_IDLE_LP1,
+    "both_s": lib.PP_IDLE_BOTH,
+}
+Places = Mapping[int, tuple[int, int]]
+"""By CPU its core and its LP there, 0 or 1."""
 
 
-def open_traced(
-    rows: Sequence[Cpu], core_map: Mapping[int, tuple[int, int]] | None = None
-) -> list[Part]:
-    """Parts for what can be traced, or one part without counters that says why not. `core_map`, CPU
-    to (core, 0 or 1), replaces the topology's cores."""
+def open_traced(rows: Sequence[Cpu], core_map: Places | None = None) -> list[Part]:
+    """Parts for what can be traced, or one part without counters that says why not. `core_map`
+    replaces the topology's cores."""
     places = core_map or _places(topology.cores(rows))
     try:
         trace = IdleTrace(places)
     except OSError as error:
-        return [_Nothing(Missing("traced", error.strerror or str(error), access.as_root()))]
-    parts: list[Part] = [_Busy(trace, places)]
-    if any(lp for _, lp in places.values()):
-        parts.append(_Cores(trace, places))
+        nothing = Traced(None, "cpu", [], {})
+        nothing.missing = [Missing("traced", error.strerror or str(error), access.as_root())]
+        return [nothing]
+    base = trace.base()
+    busy = {cpu: [Slot(TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
+    parts: list[Part] = [Traced(trace, "cpu", [BUSY], busy)]
+    pairs = {core for core, lp in places.values() if lp}
+    if pairs:
+        states = {
+            cpu: [Slot(TRACED + kind, i, core, base) for i, kind in enumerate(STATES.values())]
+            for cpu, (core, _) in places.items()
+            if core in pairs
+        }
+        names = [(key, key.removesuffix("_s")) for key in STATES]
+        counters = [Counter(key, name, "s", ORIGIN, scale=NS) for key, name in names]
+        parts.append(Traced(None, "core", counters, states))
     return parts
-
-
-class _Nothing:
-    """A part without counters: there are no rights, or the kernel is too old."""
-
-    scope: Scope = "cpu"
-    counters: tuple[Counter, ...] = ()
-
-    def __init__(self, missing: Missing) -> None:
-        self.missing = [missing]
-
-    def open(self, cpu: int) -> list[Slot]:  # noqa: ARG002
-        return []
-
-    def shut(self, cpu: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
@@ -68,55 +63,27 @@ def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
     return places
 
 
-class _Busy:
-    """Time for which each CPU was not idle."""
+class Traced:
+    """The part that has the trace tells it which CPUs go off, and closes it."""
 
-    scope: Scope = "cpu"
-    counters = (Counter("busy_s", "not idle", "s", "idle transitions", scale=NS),)
-
-    def __init__(self, trace: IdleTrace, places: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        trace: IdleTrace | None,
+        scope: Scope,
+        counters: Sequence[Counter],
+        slots: Mapping[int, list[Slot]],
+    ) -> None:
+        self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
-        self._trace = trace
-        self._places = places
+        self._trace, self._slots = trace, slots
 
     def open(self, cpu: int) -> list[Slot]:
-        if cpu not in self._places:
-            return []
-        return [Slot(TRACED + lib.PP_IDLE_BUSY, 0, cpu, self._trace.base())]
+        return self._slots.get(cpu, [])
 
     def shut(self, cpu: int) -> None:
-        if cpu in self._places:
+        if self._trace is not None and cpu in self._slots:
             self._trace.offline(cpu)  # the kernel reports no transition of a CPU that is off
 
     def close(self) -> None:
-        self._trace.close()
-
-
-class _Cores:
-    """Time in each of the four states of cores with two threads."""
-
-    scope: Scope = "core"
-    counters = tuple(
-        Counter(key, key.removesuffix("_s"), "s", "idle transitions", scale=NS)
-        for key, _ in _STATES
-    )
-
-    def __init__(self, trace: IdleTrace, places: Mapping[int, tuple[int, int]]) -> None:
-        self.missing: list[Missing] = []
-        self._trace = trace
-        self._core = {cpu: core for cpu, (core, _) in places.items()}
-        shared = [core for core, lp in places.values() if lp]
-        self._pairs = set(shared)
-
-    def open(self, cpu: int) -> list[Slot]:
-        core = self._core.get(cpu)
-        if core not in self._pairs or core is None:
-            return []
-        base = self._trace.base()
-        return [Slot(TRACED + kind, i, core, base) for i, (_, kind) in enumerate(_STATES)]
-
-    def shut(self, cpu: int) -> None:
-        pass  # slots point into memory that the trace owns
-
-    def close(self) -> None:
-        pass
+        if self._trace is not None:
+            self._trace.close()
