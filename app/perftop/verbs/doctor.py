@@ -7,13 +7,16 @@ from typing import Any
 
 from perftop.base.text import in_ascii, machine, mark, wrapped
 from perftop.verbs import next_step
+from perftop.verbs.next_step import Asked
 
 Answer = dict[str, Any]
 INDENT = 20
+HERE = Asked()
 
 
-def draw(answer: Answer, width: int = 100, *, unicode: bool = True, where: str = "") -> list[str]:
-    """`where`: options that name the machine, for commands to type."""
+def draw(
+    answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
+) -> list[str]:
     lines = [" · ".join(machine(answer)), ""]
     for check in answer["checks"]:
         lines += _check(check, mark(check["state"], unicode=unicode), width)
@@ -21,7 +24,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True, where: str =
     if items := answer.get("readiness"):
         lines += ["", *_readiness(items, width, unicode=unicode)]
     lines.append("")
-    for sentence in next_step.sentences(answer, where):
+    for sentence in next_step.sentences(answer, asked):
         lines += wrapped(sentence, width, 0)
     return lines if unicode else [in_ascii(line) for line in lines]
 

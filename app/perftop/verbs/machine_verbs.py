@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -142,10 +145,14 @@ def _topology(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from perftop.verbs import doctor
+    from perftop.verbs.next_step import Asked
 
-    where = "" if options.host is None else f" --host {options.host}"
-    where += "" if options.remote is None else f" --remote {options.remote}"
-    return _drawn(options, "doctor", functools.partial(doctor.draw, where=where))
+    host, program = options.host, None
+    root = host.startswith("root@") if host else os.geteuid() == 0
+    if not host and not root and shutil.which("sudo") is None:
+        program = str(Path(sys.executable).with_name("perftop"))
+    asked = Asked(host, options.remote, root, options.sudo, program)
+    return _drawn(options, "doctor", functools.partial(doctor.draw, asked=asked))
 
 
 def _events(options: argparse.Namespace) -> int:

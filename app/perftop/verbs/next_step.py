@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
 from typing import Any
 
 Answer = dict[str, Any]
@@ -14,38 +16,71 @@ GIVES = {
 ALWAYS = "utilisation, steal, tasks and whom they wait for"
 BY_ROOT = ("run perftop as root", "perftop --sudo")
 """Parts of remedies that more rights are."""
+SUDO = "sudo "
 
 
-def sentences(answer: Answer, where: str = "") -> list[str]:
-    """At most three. `where`: options that name the machine, with a blank before them."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of which machine the doctor was asked, and what whoever asked may do there."""
+
+    host: str | None = None
+    """As ssh knows it; None: this machine."""
+    remote: str | None = None
+    root: bool = False
+    """The probe runs as root without being told to."""
+    sudo: bool = False
+    """It was told to, with --sudo."""
+    program: str | None = None
+    """perftop by its path, where `su` must start it, because there is no sudo."""
+
+    def command(self, *words: str, sudo: bool = False) -> str:
+        """perftop with these words, for the same machine."""
+        where = ["--host", self.host] if self.host is not None else []
+        where += ["--remote", self.remote] if self.remote is not None else []
+        return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
+
+    def with_rights(self, first: str = "") -> str:
+        """The screen with root's rights, after a command that needs the same."""
+        if self.program is not None:
+            return f"su -c {shlex.quote(_joined(first, self.program))}"
+        rights = "" if self.root else SUDO
+        there = "" if self.host is None else f"ssh -t {shlex.quote(self.host)} "
+        return _joined(f"{there}{rights}{first}" if first else "", self.command(sudo=not self.root))
+
+
+def _joined(*commands: str) -> str:
+    return " && ".join(filter(None, commands))
+
+
+def sentences(answer: Answer, asked: Asked) -> list[str]:
+    """At most three."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     there = [GIVES[what] for what in GIVES if _usable(checks, what)]
     lacking = [what for what in GIVES if what in checks and not _usable(checks, what)]
     found = f"You have {', '.join([*there, ALWAYS])}"
     if lacking:
         found += f"; not: {', '.join(GIVES[what] for what in lacking)}"
-    step, typed = _step([checks[what] for what in lacking], where)
-    return [f"{found}.", *([f"{step}."] if step else []), f"Type: {typed}"]
+    step, typed = _step([checks[what] for what in lacking], asked)
+    return [f"{found}.", f"{step}.", f"Type: {typed}"]
 
 
 def _usable(checks: dict[str, Answer], what: str) -> bool:
     return what in checks and checks[what]["state"] != "not usable"
 
 
-def _step(lacking: list[Answer], where: str) -> tuple[str, str]:
-    """What gives most of what is lacking, and the command for it; '' if nothing does."""
-    look = f"perftop why{where}"
+def _step(lacking: list[Answer], asked: Asked) -> tuple[str, str]:
+    """What gives most of what is lacking, and the command for it."""
+    look = asked.command("why")
     if not lacking:
         return "Look at what costs most", look
     fixes = [(check, check["fix"]) for check in lacking if check["fix"]]
     rights = [GIVES[check["what"]] for check, fix in fixes if any(part in fix for part in BY_ROOT)]
     if rights:
-        return f"Root's rights for the probe give you {', '.join(rights)}", (
-            f"perftop{where} --sudo"
-        )
+        return f"Root's rights for the probe give you {', '.join(rights)}", asked.with_rights()
     for check, fix in fixes:
-        if fix.startswith("sudo "):
-            return f"This gives you {GIVES[check['what']]}", f"{fix} && perftop{where} --sudo"
+        if fix.startswith(SUDO):
+            typed = asked.with_rights(fix.removeprefix(SUDO))
+            return f"This gives you {GIVES[check['what']]}", typed
     if fixes:
         check, fix = fixes[0]
         return f"For {GIVES[check['what']]}: {fix}", look

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.kernel import access, clock_policy, memory_controllers
+from perfprobe.kernel import access, clock_policy, idle_trace, memory_controllers
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import device, journal
 
@@ -121,7 +121,7 @@ def _msr(root: Path) -> Check:
         os.close(device.opened(root, int(first.parent.name), os.O_RDONLY))
     except OSError as error:
         why = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
-        return Check(what, "not usable", why, lost, access.as_root(root))
+        return Check(what, "not usable", why, lost, access.as_root(root, "CAP_SYS_RAWIO"))
     writes = (files.text(f"{root}/sys/module/msr/parameters/allow_writes") or "").strip()
     lockdown = files.text(f"{root}/sys/kernel/security/lockdown") or "[none]"
     blocked = []
@@ -143,8 +143,8 @@ def _traced(root: Path) -> Check:
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, settle=False).close()
     except OSError as error:
-        why = error.strerror or str(error)
-        return Check(what, "not usable", why, lost, access.as_root(root))
+        trouble = idle_trace.trouble(error)
+        return Check(what, "not usable", trouble.why, lost, trouble.fix)
     return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import files, identity
 
-CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON = 19, 21, 38
+CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 MOUNTS = 1 << 20  # bytes read of mountinfo: some thousand mounts
 STATUS = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
@@ -42,6 +43,8 @@ def perf_refused(root: Path) -> Trouble | None:
         return Trouble(why, fix)
     if not capable(root, CAP_PERFMON, CAP_SYS_ADMIN):
         why = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+        if os.geteuid() == 0:
+            return Trouble(why, as_root(root, "CAP_PERFMON"))
         return Trouble(why, "sysctl kernel.perf_event_paranoid=0, or perftop --sudo")
     if int(level) >= 3 and not capable(root, CAP_SYS_ADMIN):  # a patch of Debian and Ubuntu
         why = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, it needs CAP_SYS_ADMIN"
@@ -49,10 +52,14 @@ def perf_refused(root: Path) -> Trouble | None:
     return None
 
 
-def as_root(root: Path = Path("/")) -> str:
-    """The remedy where the kernel asks for root."""
+def as_root(root: Path, *capabilities: str) -> str:
+    """The remedy where the kernel asks for root, or for these capabilities. A container's root does
+    not have them all."""
     if identity.user_namespace(root):
         return "start perftop outside this user namespace, as root"
+    if os.geteuid() == 0:
+        lacking = " and ".join(capabilities)
+        return f"give root here {lacking}, or start perftop outside the container"
     return "run perftop as root"
 
 

@@ -20,9 +20,12 @@ from typing import Any, Self
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import identity
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
 from perfprobe.native.errors import checked
 
 LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
+ROOT = Path("/")
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
@@ -153,6 +156,19 @@ def _text(log: Any) -> str:
     return bytes(ffi.buffer(log)).partition(b"\0")[0].decode(errors="replace")
 
 
+def trouble(error: OSError) -> Trouble:
+    """Why there is no trace, and what helps."""
+    why = error.strerror or str(error)
+    if error.errno not in {errno.EPERM, errno.EACCES}:
+        return Trouble(why)  # this kernel cannot do it for anybody
+    if not _permitted():
+        return Trouble(why, access.as_root(ROOT, "CAP_BPF", "CAP_PERFMON"))
+    if access.filtered(ROOT):
+        fix = "start perftop outside the container, or allow bpf in its seccomp profile"
+        return Trouble(why, fix)
+    return Trouble(why, "ask its administrator")
+
+
 def _failure(number: int, log: str) -> OSError:
     """`log` begins with the call that failed; the rest is the verifier's log."""
     call, _, words = log.partition("\n")
@@ -162,16 +178,31 @@ def _failure(number: int, log: str) -> OSError:
     return error
 
 
+def _permitted() -> bool:
+    """Whether the kernel itself would let us trace."""
+    return not identity.user_namespace() and all(
+        access.capable(ROOT, capability, access.CAP_SYS_ADMIN)
+        for capability in (access.CAP_BPF, access.CAP_PERFMON)
+    )
+
+
+def _forbidden() -> str:
+    if _permitted():
+        by = "the container's seccomp filter" if access.filtered(ROOT) else "a security module"
+        return f"bpf is refused, it seems by {by}"
+    try:
+        limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"
+    except OSError:
+        limit = ""
+    who = "outside this user namespace" if identity.user_namespace() else f"or root{limit}"
+    return f"needs CAP_BPF and CAP_PERFMON, {who}"
+
+
 def reason(number: int, call: str) -> str:
     """The message for the user, by errno and the call that failed."""
     what = f"idle transitions cannot be traced ({call}): "
     if number in {errno.EPERM, errno.EACCES}:
-        try:
-            limit = f" (kernel.unprivileged_bpf_disabled={DISABLED.read_text().strip()})"
-        except OSError:
-            limit = ""
-        who = "outside this user namespace" if identity.user_namespace() else f"or root{limit}"
-        return f"{what}needs CAP_BPF and CAP_PERFMON, {who}"
+        return what + _forbidden()
     if number == errno.ENOSYS:
         return f"{what}this kernel has no bpf(2)"
     known = {

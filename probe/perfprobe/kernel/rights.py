@@ -19,7 +19,7 @@ from perfprobe.cpu import files, identity
 from perfprobe.kernel import access
 from perfprobe.native.errors import checked
 
-CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO, CAP_BPF = 1, 2, 17, 39
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
 BPF_FREE = (5, 19)
 """From this Linux on, a BPF program that is loaded may be run without a capability."""
 _MACHINE = Path("/")
@@ -48,7 +48,7 @@ def needed(root: Path, source: str) -> Iterator[int]:
     if source in {"auto", "perf"}:
         yield from _events()
     if _version() < BPF_FREE:
-        yield CAP_BPF
+        yield access.CAP_BPF
         yield access.CAP_SYS_ADMIN  # in its place before 5.8
 
 

@@ -11,6 +11,7 @@ import command
 import pytest
 
 from perftop.verbs import doctor, next_step
+from perftop.verbs.next_step import Asked
 
 ANSWER: dict[str, Any] = {
     "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,
@@ -65,17 +66,34 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_it_ends_with_what_to_do(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
-    have, does, types = next_step.sentences({"checks": checks})
+    have, does, types = next_step.sentences({"checks": checks}, Asked())
     assert have.startswith("You have ")
     assert does.startswith(step)
     assert types == f"Type: {typed}"
 
 
-def test_the_command_is_for_the_machine_that_was_asked() -> None:
-    checks = [check("perf counters", PARANOID)]
-    assert next_step.sentences({"checks": checks}, " --host n7")[-1] == (
-        "Type: perftop --host n7 --sudo"
-    )
+@pytest.mark.parametrize(("asked", "rights", "module", "look"), [
+    (Asked(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
+    (Asked(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
+     "perftop why --sudo"),
+    (Asked(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
+    (Asked(program="/p q/perftop"), "su -c '/p q/perftop'",
+     "su -c 'modprobe msr && /p q/perftop'", "perftop why"),
+    (Asked("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
+     "ssh -t n7 sudo modprobe msr && perftop --host n7 --remote '/x y' --sudo",
+     "perftop why --host n7 --remote '/x y'"),
+    (Asked("root@n7", root=True), "perftop --host root@n7",
+     "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
+])  # fmt: skip
+def test_the_command_is_for_who_asked_and_for_that_machine(
+    asked: Asked, rights: str, module: str, look: str
+) -> None:
+    def types(*checks: dict[str, Any]) -> str:
+        return next_step.sentences({"checks": checks}, asked)[-1]
+
+    assert types(check("perf counters", PARANOID)) == f"Type: {rights}"
+    assert types(check("MSRs", "sudo modprobe msr")) == f"Type: {module}"
+    assert types(check("MSRs")) == f"Type: {look}"
 
 
 def test_ascii() -> None:

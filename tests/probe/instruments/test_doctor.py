@@ -3,6 +3,7 @@ one that works for a Python program."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import fakeperf
@@ -30,7 +31,13 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_paranoid_is_named_with_its_level_and_mend(tree: Path) -> None:
+def test_paranoid_is_named_with_its_level_and_mend(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # a container's root
+    fix = check(tree, "perf counters").fix
+    assert fix == "give root here CAP_PERFMON, or start perftop outside the container"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = check(tree, "perf counters")
     assert found.state == "not usable"
     assert "it is 2" in found.why

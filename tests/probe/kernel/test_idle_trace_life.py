@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from waiting import MOST_S, wait
 
-from perfprobe.kernel import idle_trace
+from perfprobe.cpu import identity
+from perfprobe.kernel import access, idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
 
 NOBODY = 65534
@@ -163,8 +164,35 @@ def test_two_capabilities_are_enough() -> None:
         (errno.ENOMEM, "mmap", os.strerror(errno.ENOMEM)),
     ],
 )
-def test_reasons(number: int, call: str, words: str) -> None:
+def test_reasons(number: int, call: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_trace, "_permitted", lambda: False)
     assert words in idle_trace.reason(number, call)
+
+
+@pytest.mark.parametrize(
+    ("number", "root", "permitted", "filtered", "why", "fix"),
+    [
+        (errno.EPERM, False, False, False, "or root", "run perftop as root"),
+        (errno.EPERM, True, False, True, "needs CAP_BPF", "give root here CAP_BPF and CAP_PERFMON"),
+        (errno.EPERM, True, True, True, "seccomp filter", "allow bpf in its seccomp profile"),
+        (errno.EPERM, True, True, False, "security module", "ask its administrator"),
+        (errno.ENOSYS, False, False, False, "this kernel has no bpf(2)", None),
+        (errno.ENOSYS, True, True, False, "this kernel has no bpf(2)", None),
+    ],
+)
+def test_what_helps(
+    number: int, root: bool, permitted: bool, filtered: bool, why: str, fix: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Root is not told to become root, and nobody to take rights to a kernel without bpf(2)."""
+    monkeypatch.setattr(idle_trace, "_permitted", lambda: permitted)
+    monkeypatch.setattr(access, "filtered", lambda _: filtered)
+    monkeypatch.setattr(identity, "user_namespace", lambda *_: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
+    found = idle_trace.trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
+    assert why in found.why
+    assert (found.fix is None) == (fix is None)
+    assert (fix or "") in (found.fix or "")
 
 
 def test_the_verifiers_words_are_a_note() -> None:

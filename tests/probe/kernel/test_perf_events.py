@@ -214,8 +214,11 @@ def rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
 @pytest.mark.parametrize("level", ["1", "2", "4"])
-def test_the_paranoid_level(number: int, level: str, tmp_path: Path) -> None:
+def test_the_paranoid_level(
+    number: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rights(tmp_path, level)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = trouble(OSError(number, "x"), tmp_path)
     assert found.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
     assert found.fix == "sysctl kernel.perf_event_paranoid=0, or perftop --sudo"

@@ -58,9 +58,9 @@ def only(status: dict[str, str], *kept: int) -> bool:
 def test_what_a_running_probe_holds(source: str) -> None:
     kept = set(rights.needed(Path("/"), source))
     assert kept <= {
-        "auto": {access.CAP_PERFMON, rights.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, rights.CAP_BPF},
-        "os": {rights.CAP_BPF, access.CAP_SYS_ADMIN},
-    }.get(source, {rights.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
+        "auto": {access.CAP_PERFMON, rights.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
+        "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
+    }.get(source, {access.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
     with started("stream", "--source", source, program="perfprobe") as process:
         working(process)
         threads = list(held(process.pid))
@@ -148,7 +148,7 @@ def test_older_kernels_run_programs_for_the_capable(
     monkeypatch: pytest.MonkeyPatch, release: str, wanted: bool
 ) -> None:
     monkeypatch.setattr(identity, "kernel", lambda: release)
-    assert (rights.CAP_BPF in set(rights.needed(Path("/"), "os"))) == wanted
+    assert (access.CAP_BPF in set(rights.needed(Path("/"), "os"))) == wanted
 
 
 @pytest.mark.parametrize(("option", "wanted"), [("hidepid=ptraceable", True), ("gid=5", False)])

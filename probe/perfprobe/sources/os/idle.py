@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfprobe._native import lib
 from perfprobe.cpu import topology
-from perfprobe.kernel import access
+from perfprobe.kernel import idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.native.sampler import TRACED, Slot
 from perfprobe.sources.os.parts import Part
@@ -33,7 +33,8 @@ def open_traced(rows: Sequence[Cpu], core_map: Places | None = None) -> list[Par
         trace = IdleTrace(places)
     except OSError as error:
         nothing = Traced(None, "cpu", [], {})
-        nothing.missing = [Missing("traced", error.strerror or str(error), access.as_root())]
+        trouble = idle_trace.trouble(error)
+        nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
         return [nothing]
     base = trace.base()
     busy = {cpu: [Slot(TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
