@@ -75,7 +75,10 @@ class Terminal(LinuxDriver):
 
     def _goes_on(self) -> None:
         """Goes on behind a stop. SIGSTOP, unlike Ctrl-Z, leaves the threads that read and write;
-        beside a second pair of them nothing would end, and the terminal stay as it is now."""
+        beside a second pair of them nothing would end, and the terminal stay as it is now. An app
+        that ends has no use for threads either: nobody would end them."""
+        if self._app._exit:  # noqa: SLF001
+            return
         if not self._must_signal_resume:
             self.suspend_application_mode()
         super()._sigcont_application()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 from textual import events
@@ -60,3 +61,14 @@ def test_a_terminal_that_vanishes_ends_the_reading_thread() -> None:
     os.close(reading.typing)
     reading.thread.join()
     assert reading.gone
+
+
+def test_an_app_that_ends_does_not_take_the_terminal_again() -> None:
+    """The reading thread that this would start, nobody would end."""
+    reading: Any = Reading()
+    reading.exit_event.set()
+    reading.thread.join()
+    reading._app = SimpleNamespace(_exit=True)
+    reading._goes_on()
+    assert threading.active_count() == 1
+    assert reading.exit_event.is_set()
