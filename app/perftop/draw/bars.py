@@ -10,6 +10,7 @@ from perftop.draw.strips import Run
 
 _SMT = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
 """A step darker than the keys of a legend, so that red is the loudest."""
+_ACCOUNT = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
 def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
@@ -51,11 +52,9 @@ def possible(low: Sequence[float], width: int) -> list[Run]:
 def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
     """Issue slots that retired, that had no instruction, and that were thrown away; the back end
     has the rest."""
-    shapes = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
-    return stacked((retiring, frontend, speculation), shapes, width)
+    return stacked((retiring, frontend, speculation), _ACCOUNT, width)
 
 
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
     """User, kernel and steal shares of a CPU by the system's account."""
-    shapes = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
-    return stacked((user, kernel, steal), shapes, width)
+    return stacked((user, kernel, steal), _ACCOUNT, width)

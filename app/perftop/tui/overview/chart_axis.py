@@ -13,8 +13,8 @@ from itertools import takewhile
 from perftop.draw import theme
 from perftop.draw.strips import Run, merged
 from perftop.samples.episode import Episode
-from perftop.tui.shared import episode_style
-from perftop.tui.shared.time_axis import TICK, Unix, mildest_first, round_times
+from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.time_axis import TICK, Unix, mark, mildest_first, round_times
 
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds."""
@@ -78,13 +78,6 @@ class Span:
         return first // self.per, last // self.per, seen
 
 
-def mark(episode: Episode, now_ns: int) -> Run:
-    """Its sign and the style of both sign and stroke: red while it runs."""
-    if episode_style.going(episode, now_ns):
-        return episode_style.sign(episode), episode_style.severity(episode)
-    return episode_style.sign(episode), "over" if episode_style.wrong(episode) else "dim"
-
-
 def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
     """Cells of round times and their names, from the left."""
     first_ns = span.end_ns - span.known * span.bin_ns // span.wide
@@ -121,7 +114,7 @@ def rule(
         first, last, seen = found
         sign, key = mark(episode, span.now_ns)
         cells[first : last + 1] = [(theme.CLOCK, key)] * (last + 1 - first)
-        if episode_style.going(episode, span.now_ns):
+        if going(episode, span.now_ns):
             firm.update(range(first, last + 1))
         if seen:
             cells[first] = (sign, key)

@@ -14,7 +14,6 @@ from perftop.draw.charts import RATES, top
 from perftop.draw.strips import Run
 from perftop.samples.episode import Episode
 from perftop.session.session import Session
-from perftop.tui.overview import chart_past
 from perftop.tui.overview.chart_past import Past
 from perftop.tui.overview.chart_units import Unit, busier, lost
 from perftop.tui.shared.column_ring import Lookup
@@ -61,12 +60,14 @@ class Drawing:
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
         if counted:
-            lookups["ceiling"] = chart_past.ceiling(cores)
+            lookups["ceiling"] = lambda history, at: history.ceiling(cores, at)
         if self._pairs:
             pairs = [cores[i] for i in self._pairs]
-            lookups["states"] = chart_past.states(pairs)
-            if _may_be_bounds(session):
-                lookups["bounds"] = chart_past.bounds(pairs)
+            lookups["states"] = lambda history, at: history.states(pairs, at)
+            if _may_be_bounds(session):  # the lowest shares of the states, then the highest
+                lookups["bounds"] = lambda history, at: np.concatenate(
+                    history.bounds(pairs, at), axis=2
+                )
         self._bounded = "bounds" in lookups
         self.past = Past(session, keys, rows, lookups)
         self._top = 1.0

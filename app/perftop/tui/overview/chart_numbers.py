@@ -138,14 +138,12 @@ def _low_block(of: Numbers) -> list[list[Run]]:
     names = [*of.shares]
     half = (WIDE_BLOCK - 5) // 2
     left = [*_name(of), *([(f"  {of.cpus}", "dim")] if of.cpus else [])]
+    gap: Run = ("  ", "text")
     upper, lower = merged(left, half), list[Run]()
     for name in names[:1]:
-        upper = [*upper, ("  ", "text"), *_number(of, name, half - 2)]
+        upper = [*upper, gap, *_number(of, name, half - 2)]
     for name in names[1:3]:
-        lower += [
-            *([("  ", "text")] if lower else []),
-            *_number(of, name, half - 2 + (not lower) * 2),
-        ]
+        lower += [gap, *_number(of, name, half - 2)] if lower else _number(of, name, half)
     if not of.online:
         upper, lower = _name(of), [("off", "dim")]
     return _framed(of, [upper, lower], 2, WIDE_BLOCK)
@@ -170,11 +168,8 @@ def _name(of: Numbers) -> list[Run]:
     return [(f"{what} ", "dim"), (number, "bright")]
 
 
-_KEYS = {"both": "both", "lp0": "lp0", "lp1": "lp1"}
-
-
 def _number(of: Numbers, name: str, size: int = BLOCK - 5) -> list[Run]:
-    room, key = size - len(name), _KEYS.get(name, "dim")
+    room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
     if name in of.off:
         return [(name, key), (f"{'off':>{room}}", "dim")]
     value = share(of.shares[name], room, lost=name in of.lost, unsure=name in of.unsure)

@@ -98,17 +98,3 @@ class Past:
 def _whole(ns: float, sample_ns: int) -> int:
     """At least this long, in whole samples."""
     return max(1, ceil(ns / sample_ns)) * sample_ns
-
-
-def states(cores: Sequence[Sequence[int]]) -> Lookup:
-    """(bins, cores, 4)."""
-    return lambda history, at: history.states(cores, at)
-
-
-def bounds(cores: Sequence[Sequence[int]]) -> Lookup:
-    """(bins, cores, 8): the lowest shares of the states, then the highest."""
-    return lambda history, at: np.concatenate(history.bounds(cores, at), axis=2)
-
-
-def ceiling(cores: Sequence[Sequence[int]]) -> Lookup:
-    return lambda history, at: history.ceiling(cores, at)

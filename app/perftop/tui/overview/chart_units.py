@@ -14,6 +14,7 @@ from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.samples.episode import Episode
+from perftop.samples.smt import STATES
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -27,7 +28,6 @@ from perftop.tui.shared.trouble import OF_CPU, loser, number
 _NAMES = {"busy_hz": "clock", "ipc": "IPC", "steal": "steal"}
 """Numbers that have charts."""
 _KEYS = {"busy": "util", "user": "user", "kernel": "system", "steal": "steal"}
-_STATES = ("neither", "lp0", "lp1", "both")
 
 
 def lost(episode: Episode) -> str:
@@ -106,13 +106,13 @@ class Moment:
         return next(((episode_style.sign(e), episode_style.severity(e)) for e in mine),
                     (" ", "text"))  # fmt: skip
 
-    def numbers(self, unit: Unit, *, chosen: bool, states: bool) -> Numbers:
+    def numbers(self, unit: Unit, *, chosen: bool) -> Numbers:
         interval, row = self._interval, self._busier(unit)
         online = any(interval.online[row] for row in unit.rows)
         own = [e for e in self.going(unit) if e not in self._wide]
         worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
         names = frozenset(filter(None, map(lost, own)))
-        shares = self._states(unit) if states else self._account(row)
+        shares = self._states(unit) if unit.pair else self._account(row)
         dropped = bool(self._sheet.dropped[unit.at]) or "clock" in map(lost, self.going(unit))
         lowers = next((e for e in own if lost(e) == "IPC"), None)
         lowered = loser(unit.cpus, own, "ipc")
@@ -123,13 +123,13 @@ class Moment:
         )
         tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
         return Numbers(
-            self._name(unit, states=states), ",".join(map(str, unit.cpus)) if states else "",
+            self._name(unit), ",".join(map(str, unit.cpus)) if unit.pair else "",
             shares, names, self._unsure(unit, shares), _sign(worst),
             [name for _, name in tasks], hz,
             float(self._sheet.ceiling[unit.at]),
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign(lowers), online, self._off(unit),
-            self._busy(row) < AWAKE, chosen, self._clock,
+            interval.values["util"][row] < AWAKE, chosen, self._clock,
         )  # fmt: skip
 
     def _off(self, unit: Unit) -> frozenset[str]:
@@ -138,13 +138,10 @@ class Moment:
         gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not online[row]]
         return frozenset(gone) if unit.pair else frozenset()
 
-    def _name(self, unit: Unit, *, states: bool) -> str:
-        if not states:
+    def _name(self, unit: Unit) -> str:
+        if not unit.pair:
             return f"CPU {unit.cpus[0]}"
         return f"core {self._places.name(unit.at, 'CPU number')}"
-
-    def _busy(self, row: int) -> float:
-        return float(self._interval.values["util"][row])
 
     def _busier(self, unit: Unit) -> int:
         """Position of the CPU of the unit that had more to do."""
@@ -156,7 +153,7 @@ class Moment:
     def _states(self, unit: Unit) -> Mapping[str, float]:
         core = self._places.places[unit.at].at
         split = self._interval.split
-        known = dict(zip(_STATES, split.states[core].tolist(), strict=True))
+        known = dict(zip(STATES, split.states[core].tolist(), strict=True))
         return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _account(self, row: int) -> Mapping[str, float]:

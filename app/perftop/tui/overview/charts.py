@@ -93,15 +93,13 @@ class Charts:
         episodes = session.episodes(past.span.start_ns, past.span.now_ns)
         drawn = self._drawing.draw(episodes, page.plan.rows, page.rate_rows, wishes.look)
         moment = Moment(session, interval, self._places, sheet, found, wishes.clock)
+        cores = [self._places.places[unit.at].cpus for unit in found]
         numbers = [
-            moment.numbers(unit, chosen=self._chosen(unit, wishes), states=unit.pair)
-            for unit in found
+            moment.numbers(unit, chosen=wishes.cpu in core)
+            for unit, core in zip(found, cores, strict=True)
         ]
         picture = _Picture(page, past.span, past.dots, episodes, session, wishes, moment, found)
         self.lines, self.rows = picture.made(drawn, numbers)
-
-    def _chosen(self, unit: Unit, wishes: Wishes) -> bool:
-        return wishes.cpu in self._places.places[unit.at].cpus
 
 
 class _Page:

@@ -17,8 +17,7 @@ from perftop.tui.overview import layout
 from perftop.tui.overview.arrangement import FOLDS, Arrangement, Fold, arrangement
 from perftop.tui.overview.headings import heading
 from perftop.tui.overview.lines import Picture, row
-from perftop.tui.overview.recent import Recent
-from perftop.tui.overview.rule import rule
+from perftop.tui.overview.recent import Recent, rule
 from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.panel import LEAST
 from perftop.tui.shared.cursor import Cursor
@@ -99,7 +98,7 @@ class CoreGrid(Paneled, Cursor):
         self.feet = [(heading(picture, line, self.width), "calm") for line in plan.below]
         room = self.size.height - len(self.heads) - len(self.feet) - max(1, self.count)
         if not self.bare and room > 0:
-            axis = rule(picture, self.session, self.interval)
+            axis = rule(picture.columns, self.session, self.interval)
             gap = int(room > LEAST + 1 and bool(text(axis).strip()))  # an empty axis is gap enough
             self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
 

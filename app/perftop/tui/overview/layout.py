@@ -116,7 +116,7 @@ def _core_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
         _Wish(Placed("cpus", "CPUs", max(5, known.cpus_width) + 2, left=True)),
         *caches,
         _Wish(Placed("bar", "SMT states", (20 if roomy else 10) + 2, left=True), 0, 24, 2),
-        *_each(known, "util", "lp{} %", 6 + air, 0, first="util %"),
+        *_each(known, "util", "lp{} %", 6 + air, 0),
         *(_work(roomy=roomy) if known.threads == 2 else []),
         *_slots(known, roomy=roomy),
         *_lost(known, air),
@@ -149,11 +149,7 @@ def _lost(known: Known, air: int) -> list[_Wish]:
     past = Placed("past ipc", "IPC of lp0", 10 + 2 + 3 * air, left=True, gap=2 + air)
     can = ipc or known.ceiling or known.steal or "involuntary" in known.metrics
     return [
-        *(
-            _each(known, "ipc", "lp{}", 5 + 2 * air, 1, first="IPC lp0", least=8 + air)
-            if ipc
-            else []
-        ),
+        *_each(known, "ipc", "lp{}", 5 + 2 * air, 1, first="IPC lp0", least=8 + air),
         *([_Wish(Placed("lost", "lost", 6 + 2 * air))] if can else []),
         *([_Wish(past, 6, 30, 1)] if ipc and known.threads == 2 else []),
     ]
@@ -170,8 +166,7 @@ def _each(
         return [_Wish(Placed(key, name, max(width, len(name) + 2), arg=LEAD), rank)]
     gap = 2 if rank > MUST else 1
     names = [title.format(thread) for thread in range(known.threads)]
-    if least:
-        names[0] = first
+    names[0] = first or names[0]
     wide = [max(least if not i else 0, width, len(name) + gap) for i, name in enumerate(names)]
     return [_Wish(Placed(key, name, wide[i], arg=i), rank) for i, name in enumerate(names)]
 
@@ -204,12 +199,12 @@ def _cpu_wishes(known: Known, *, roomy: bool) -> list[_Wish]:
     ]
 
 
-def _number(known: Known, key: str, rank: int, title: str = "") -> list[_Wish]:
+def _number(known: Known, key: str, rank: int) -> list[_Wish]:
     """Column of a metric, that of the busiest CPU or the worst one; none if it is not known."""
     if key not in known.metrics:
         return []
     column = BY_KEY[key]
-    title = title or (column.label if column.unit == "Hz" else column.name(GHZ))
+    title = column.label if column.unit == "Hz" else column.name(GHZ)
     return [_Wish(Placed(key, title, max(4, len(title)) + 2, arg=LEAD), rank)]
 
 

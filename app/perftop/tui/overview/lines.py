@@ -92,12 +92,11 @@ def _cache(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[R
 def _bar(_: Picture, row: Row, column: Placed, __: Trouble | None, runs: list[Run]) -> None:
     width = column.width - 2
     runs.append(("  ", "text"))
-    states, online = row.states, row.online
-    method = row.method
+    states, method = row.states, row.method
     if method == "bounds" and not isnan(row.low[0]):
         runs += bars.possible(row.low, width)
     elif method == "single" and not isnan(states[1]):
-        thread = online.index(True) if len(online) > 1 else None
+        thread = row.online.index(True) if len(row.online) > 1 else None
         runs += bars.single(states[1], width, thread)
     elif not isnan(states[3]):
         runs += bars.smt(states, width)
@@ -178,18 +177,12 @@ def _lost(p: Picture, _: Row, column: Placed, trouble: Trouble | None, runs: lis
     runs.append((f"{text:>{column.width}}", "alarm" if text else "text"))
 
 
-def _work(p: Picture, row: Row, column: Placed, _: Trouble | None, runs: list[Run]) -> None:
-    runs.append((" " * column.gap, "text"))
-    if p.recent is None:
-        runs.append((" " * (column.width - column.gap), "text"))
-    else:
-        runs += p.recent.work(row.at)
-
-
 def _past(p: Picture, row: Row, column: Placed, trouble: Trouble | None, runs: list[Run]) -> None:
     runs.append((" " * column.gap, "text"))
     if p.recent is None:
         runs.append((" " * (column.width - column.gap), "text"))
+    elif column.key == "work":
+        runs += p.recent.work(row.at)
     else:
         runs += p.recent.ipc(row.at, trouble)
 
@@ -228,7 +221,7 @@ def _taken(loser: str, taker: str, room: int) -> list[Run]:
 
 def _task(p: Picture, cpu: int) -> str:
     """Name and pid of the task on a CPU; '' if none was seen."""
-    match p.sheet.tasks.get(str(cpu)):
+    match p.sheet.interval.tasks.get(str(cpu)):
         case [int(pid), str(name), *_]:
             return foreign(f"{name[:64]} {pid}")
     return ""
@@ -247,6 +240,6 @@ def start(picture: Picture, key: str) -> int:
 _Draw = Callable[[Picture, Row, Placed, Trouble | None, list[Run]], None]
 _DRAW: dict[str, _Draw] = {
     "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
-    "slots": _slots, "work": _work, "past ipc": _past, "who": _who,
+    "slots": _slots, "work": _past, "past ipc": _past, "who": _who,
 }  # fmt: skip
 """Drawing function of a column, by its key; `_number` draws all other columns."""

@@ -1,4 +1,5 @@
-"""The past beside the rows: each cell is one interval, the newest at the right edge."""
+"""The past beside the rows, and the time axis below it: each cell is one interval, the newest at
+the right edge."""
 
 from __future__ import annotations
 
@@ -7,17 +8,23 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perftop.draw import histories
+from perftop.base.times import clock
+from perftop.draw import histories, theme
 from perftop.draw.strips import Run
 from perftop.session.history import edges
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.overview.layout import BEFORE
+from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.time_axis import TICK, Axis
 from perftop.tui.shared.trouble import Trouble
 
 _STEP = 0.5
 """Steps of the highest IPC of a scale."""
+NAMED = 24
+"""Minimum cells of an axis with a clock time in it."""
 
 
 def axis(session: Session, interval: Interval, cells: int) -> Axis:
@@ -93,3 +100,27 @@ class Recent:
             first = max(0, self._ipc_axis.bin(trouble.episode.start_ns + 1))
             cells = histories.lost(cells.copy(), first)
         return histories.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
+
+
+def rule(columns: Iterable[Placed], session: Session, interval: Interval) -> list[Run]:
+    """The line below the rows: an axis below each column that shows the past."""
+    runs: list[Run] = [(" " * BEFORE, "text")]
+    for column in columns:
+        runs.append((" " * (column.gap if column.left else column.width), "text"))
+        if column.key in {"work", "past ipc"}:
+            runs += _rule(session, interval, column.width - column.gap)
+        elif column.left:
+            runs.append((" " * (column.width - column.gap), "text"))
+    return runs
+
+
+def _rule(session: Session, interval: Interval, cells: int) -> list[Run]:
+    along = axis(session, interval, cells)
+    episodes = filter(episode_style.wrong, time_axis.episodes(along, session))
+    line = time_axis.rule(along, episodes, interval.time_ns)
+    if cells >= NAMED:
+        at = cells // 6
+        text = TICK + clock(session.unix(along.start_ns + at * along.bin_ns))
+        if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
+            line[at : at + len(text)] = [(sign, "dim") for sign in text]
+    return line

@@ -7,10 +7,9 @@ halts and steal the worst CPU's. Nothing is averaged over siblings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Any
 
 import numpy as np
 
@@ -87,8 +86,6 @@ class Sheet:
     alone: Bools
     top_hz: float
     """The highest clock or ceiling of all rows, for scales; at least 1 GHz."""
-    tasks: Mapping[str, Any] = field(default_factory=dict)
-    """Tasks as the probe sends them: by CPU, a list that begins with pid and name."""
     _rows: dict[int, Row] = field(default_factory=dict)
 
     def row(self, i: int) -> Row:
@@ -160,10 +157,7 @@ class Reader:
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self.at], np.nan)
         dropped, alone = self._drops(busy, ceiling, awake, usual)
         tops = (np.fmax.reduce(hz, initial=1e9) for hz in (busy, ceiling))
-        return Sheet(
-            self, interval, online, util, busy, ceiling, dropped, alone,
-            top_hz=float(max(tops)), tasks=interval.tasks,
-        )  # fmt: skip
+        return Sheet(self, interval, online, util, busy, ceiling, dropped, alone, float(max(tops)))
 
     def rows(self, sheet: Sheet, wanted: list[int]) -> list[Row]:
         """These rows of the sheet as plain numbers."""
