@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from perftop.samples.episode import KINDS
+from perftop.samples import episode as kinds
 
 if TYPE_CHECKING:
     from perftop.samples.episode import Episode
 
-_RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 STOLEN = "steal", "hypervisor"
 """Group of what the hypervisor takes, which two detectors tell."""
 
@@ -33,7 +32,7 @@ def cost(episodes: Iterable[Episode]) -> float:
 
 def rank(episode: Episode) -> int:
     """Place of its kind among all, the worst first, for episodes whose cost does not differ."""
-    return _RANKS.get(episode.kind, len(_RANKS))
+    return kinds.rank(episode.kind)
 
 
 def told_once(episodes: Sequence[Episode]) -> list[Episode]:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base.format import percent, rough
 from perftop.base.text import ranges
+from perftop.base.times import brief
+from perftop.samples.episode import LOW_CLOCK
 from perftop.samples.evidence import Bit, Crowd, Host, Polled, Ran
 
 if TYPE_CHECKING:
     from perfprobe.wire import Cpu
 
-_LOSSES, _COUNTS = frozenset({"turbo-drop", "license"}), frozenset({"smi"})
-"""Kinds whose depth is a loss of clock in Hz, and kinds whose depth is a count; of most it is a
-share."""
 CUT = "…"
-_LEAST_HZ = 5e6
+LEAST_HZ = 5e6
 """Losses of clock below this are none."""
 _CAUSES = {
     "power-pl1": "power limit PL1", "power-pl2": "power limit PL2", "current": "current limit",
@@ -39,11 +38,11 @@ def depth(kind: str, value: float | None) -> str:
     """The depth in the unit of the kind; '' if it was not measured."""
     if value is None or not math.isfinite(value):
         return ""
-    if kind in _LOSSES:
-        return f"−{value / 1e9:.2f} GHz" if value >= _LEAST_HZ else ""
+    if kind in LOW_CLOCK:
+        return f"−{value / 1e9:.2f} GHz" if value >= LEAST_HZ else ""
     if kind == "ramp":
         return f"+{value / 1e9:.2f} GHz"
-    return f"{value:.0f}×" if kind in _COUNTS else f"{percent(value)} %"
+    return f"{value:.0f}×" if kind == "smi" else f"{percent(value)} %"
 
 
 def cause(kind: str, name: str) -> str:
@@ -223,9 +222,7 @@ def _beside(key: str, value: object, limit: object) -> str:
 
 
 def _seconds(value_s: float) -> str:
-    if value_s < 1e-3:
-        return f"{1e6 * value_s:.0f} us"
-    return f"{1e3 * value_s:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"
+    return f"{1e6 * value_s:.0f} us" if value_s < 1e-3 else brief(value_s)
 
 
 _NAMES = {

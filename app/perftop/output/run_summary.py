@@ -10,7 +10,7 @@ from perftop.output.machine_state import state
 from perftop.output.stat_json import Line, number
 from perftop.output.waits import beside
 from perftop.process.command_window import Bounds, Bracket
-from perftop.samples.episode import Episode
+from perftop.samples.episode import LOW_CLOCK, Episode
 from perftop.samples.metrics import INDEX
 from perftop.samples.smt import STATES
 from perftop.session.interval import Interval
@@ -22,8 +22,6 @@ from perftop.session.summary import Extremes
 MOST_BEHIND = 3
 OURS = "perftop", "perfprobe"
 """Names of our own processes, which are no strangers: their cost is told apart."""
-BELOW = frozenset({"turbo-drop", "license"})
-"""Kinds of episodes that are a clock below its ceiling."""
 
 
 def run_line(session: Session, bracket: Bracket) -> Line | None:
@@ -193,19 +191,19 @@ def _totals(session: Session, whole: Interval) -> Line:
     }
     ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
     episodes = session.episodes(session.run.start_ns, session.now_ns)
-    low_s = sum(_low_s(session, whole, one) for one in episodes if one.kind in BELOW)
+    low_s = sum(
+        one.span_s(session.run.start_ns, session.now_ns) * working(session, whole, one)
+        for one in episodes if one.kind in LOW_CLOCK
+    )  # fmt: skip
     known = session.evaluator.chosen["busy_hz"] and session.sieve.turbo.cpus.any() and ran_s > 0
     found |= {"below_ceiling": min(1.0, low_s / ran_s)} if known else {}
     return {key: number(value) for key, value in found.items() if math.isfinite(value)}
 
 
-def _low_s(session: Session, whole: Interval, episode: Episode) -> float:
-    """Seconds that its CPUs ran while it lasted, as if each had run evenly over the run."""
-    now_ns = session.now_ns
-    end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
-    span_s = max(0, end_ns - max(episode.start_ns, session.run.start_ns)) / 1e9
+def working(session: Session, whole: Interval, episode: Episode) -> float:
+    """How many of an episode's CPUs worked, in the mean over the run."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
-    return span_s * float(np.nansum(whole.values["util"][rows]))
+    return float(np.nansum(whole.values["util"][rows]))
 
 
 def _energy_j(session: Session, key: str) -> float:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from perftop.base.format import percent, rough
 from perftop.base.times import brief, clock, length
-from perftop.output.episode_words import where_briefly
+from perftop.output.episode_words import LEAST_HZ, where_briefly
+from perftop.samples.episode import LOW_CLOCK
 from perftop.samples.evidence import Cap, Level, Ran
 from perftop.samples.running_tasks import task
 
@@ -31,8 +32,8 @@ _NAMES = 15, 9
 """Characters kept of a task's name; the second where the sentence is too long with the first."""
 LATELY_NS = 10_000_000_000
 """An episode younger than this is told by its length, an older one by its start."""
-_LEAST_HZ, _LEAST_SHARE = 5e6, 0.0005
-"""A smaller loss is none: it would be told as 0.00 GHz or 0.0 %."""
+_LEAST_SHARE = 0.0005
+"""A smaller loss is none: it would be told as 0.0 %."""
 
 Role = Literal["text", "lost", "name"]
 
@@ -150,7 +151,6 @@ _NUMBERS = "lost", "climb"
 """Fields that no sentence leaves out if they are known."""
 RUNS = 0.02
 """Least share of a CPU of a task that is told as one that loses."""
-_LOST_HZ = frozenset({"turbo-drop", "license"})
 
 
 def sentence(
@@ -306,13 +306,18 @@ def _amounts(episode: Episode) -> dict[str, Part]:
     return told
 
 
+def inside(name: str) -> str:
+    """A cause in the middle of a sentence: abbreviations stay as they are."""
+    return name if name[:2].isupper() else name[0].lower() + name[1:]
+
+
 def lost(episode: Episode) -> str:
     """How much was lost, with its unit; '' if that is nothing or not known."""
     value = episode.depth
     if value is None or not math.isfinite(value):
         return ""
-    if episode.kind in _LOST_HZ:
-        return f"{value / 1e9:.2f} GHz" if value >= _LEAST_HZ else ""
+    if episode.kind in LOW_CLOCK:
+        return f"{value / 1e9:.2f} GHz" if value >= LEAST_HZ else ""
     if episode.kind == "ramp":
         return ""
     if episode.kind == "smi":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from perftop.base.format import percent, rough
 from perftop.base.text import safe
@@ -89,16 +87,10 @@ class StatTable:
         return head, rows
 
     def _alone(self, interval: Interval) -> str:
-        split = [percent(share) for share in self._mean(interval)] if self._states else []
-        return self._row(when(interval.time), self._of_all(interval), split)
-
-    def _mean(self, interval: Interval) -> Iterator[float]:
-        """The states over all cores that are shown."""
-        cores = [i for i in self._session.shown_cores() if i < len(interval.split.states)]
-        for i in range(len(STATES)):
-            states = interval.split.states[cores, i]
-            known = states[np.isfinite(states)]
-            yield float(known.mean()) if len(known) else math.nan
+        split = interval.split
+        cores = [i for i in self._session.shown_cores() if i < len(split.states)]
+        shares = [percent(split.mean(state, cores)) for state in STATES if self._states]
+        return self._row(when(interval.time), self._of_all(interval), shares)
 
     def _of_all(self, interval: Interval) -> list[str]:
         session = self._session

@@ -20,7 +20,6 @@ MOST_CPUS = 60
 """Most characters of a list of CPUs."""
 MOST_SENTENCE = 200
 """Most characters of the sentence on an episode."""
-MOST_COMMAND = 100
 
 
 def heading(session: Session) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import Failed
+from perftop.process.job import raw_ns
 from perftop.process.rejoin import Rejoin
 from perftop.process.retry import Retry
 from perftop.process.ssh import Broken
@@ -158,10 +159,6 @@ class Link:
         if sent_ns is not None:
             self._sent = {n: ns for n, ns in self._sent.items() if ns > sent_ns}
             self.echoed = Echo(sent_ns, note.time_ns, raw_ns() - sent_ns)
-
-
-def raw_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
 
 class LinkStream:

@@ -10,10 +10,15 @@ KINDS = (
     "suspect", "offline", "online",
 )  # fmt: skip
 """All kinds, the worst first."""
-
-
+LOW_CLOCK = frozenset({"turbo-drop", "license"})
+"""Kinds that are a clock below its ceiling; their depth is what it lacks, in Hz."""
 _SHARES = frozenset({"throttle", "involuntary-halt", "neighbour", "steal"})
 """Kinds whose depth is the share of the time, or of the work, that is lost."""
+
+
+def rank(kind: str) -> int:
+    """Place of a kind among all, the worst first; unknown kinds come last."""
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 @dataclass(slots=True)
@@ -36,8 +41,12 @@ class Episode:
         if self.kind in _SHARES:
             return depth
         ceiling_hz = self.evidence.get("ceiling_hz", 0)
-        lost = self.kind in {"turbo-drop", "license"} and ceiling_hz
-        return depth / ceiling_hz if lost else 0.0
+        return depth / ceiling_hz if self.kind in LOW_CLOCK and ceiling_hz else 0.0
+
+    def span_s(self, since_ns: int, until_ns: int) -> float:
+        """Seconds of it that lie between two moments."""
+        end_ns = until_ns if self.end_ns is None else min(self.end_ns, until_ns)
+        return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
         """What it has cost by then, in seconds of CPUs: depth times length times CPUs."""

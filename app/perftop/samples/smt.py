@@ -14,6 +14,7 @@ four sum to 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,6 +61,12 @@ class Split:
     @cached_property
     def method(self) -> list[str | None]:
         return [METHODS[code] for code in self.how.tolist()]
+
+    def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
+        """Mean share of a state over these cores, as far as it is known; NaN: of none."""
+        shares = self.states[cores, STATES.index(state)]
+        known = shares[np.isfinite(shares)]
+        return float(known.mean()) if len(known) else float("nan")
 
     def of(self, core: int) -> dict[str, float]:
         return dict(zip(STATES, self.states[core].tolist(), strict=True))

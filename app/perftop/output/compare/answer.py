@@ -9,7 +9,7 @@ from perftop.output.compare.comparison import ALONE, NOISE, UNSTEADY, UNTOLD, Co
 from perftop.output.compare.numbers import NUMBERS
 from perftop.output.compare.reading import Cause
 from perftop.output.machine_state import label, shown
-from perftop.output.sentences import CAUSES
+from perftop.output.sentences import CAUSES, inside
 
 TIMES = frozenset({"run_s", "length_s"})
 MOST_NAME = 20
@@ -58,7 +58,8 @@ def _because(one: Comparison, row: Row) -> str:
         state = states[0]
         a, b = (shown(state.key, value) for value in (state.a, state.b))
         return f": {label(state.key)} is {b} in B, {a} in A"
-    return f": {_name(cause)} takes {'less' if row.verdict == 'better' else 'more'} from it"
+    name = inside(CAUSES.get(cause[1], cause[1]))
+    return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
 def _gains(one: Comparison, cause: Cause) -> bool:
@@ -66,11 +67,6 @@ def _gains(one: Comparison, cause: Cause) -> bool:
     of_a, of_b = (sum(each.lost.get(cause, 0.0) for each in side) / len(side)
                   for side in (one.a, one.b))  # fmt: skip
     return of_b < of_a
-
-
-def _name(cause: Cause) -> str:
-    name = CAUSES.get(cause[1], cause[1])
-    return name if name[:2].isupper() else name[0].lower() + name[1:]
 
 
 def _alike(found: Sequence[Comparison]) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 from perftop.base.arrays import Floats
 from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
 from perftop.output.compare.numbers import NUMBERS
-from perftop.output.run_summary import BELOW
+from perftop.output.run_summary import working
+from perftop.samples.episode import LOW_CLOCK
 from perftop.samples.metrics import INDEX
 from perftop.samples.smt import STATES
 from perftop.session.session import Session
@@ -107,11 +108,10 @@ class Course:
         """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
-        util, low_s = session.whole().values["util"], np.zeros(self._count)
+        whole, low_s = session.whole(), np.zeros(self._count)
         for one in session.episodes(self._begin_ns, session.now_ns):
-            if one.kind in BELOW:
+            if one.kind in LOW_CLOCK:
                 end_ns = session.now_ns if one.end_ns is None else one.end_ns
                 span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, one.start_ns)
-                rows = [session.position[cpu] for cpu in one.cpus if cpu in session.position]
-                low_s += np.maximum(span_ns, 0) / 1e9 * float(np.nansum(util[rows]))
+                low_s += np.maximum(span_ns, 0) / 1e9 * working(session, whole, one)
         return low_s

@@ -61,8 +61,7 @@ class Happened:
     def _settle(self, one: _Waiting) -> None:
         below: dict[Place, float] = {}
         for episode in self._session.episodes(one.since_ns - 1, one.time_ns):
-            end_ns = one.time_ns if episode.end_ns is None else min(one.time_ns, episode.end_ns)
-            seconds = max(0, end_ns - max(one.since_ns, episode.start_ns)) / 1e9
+            seconds = episode.span_s(one.since_ns, one.time_ns)
             begins = one.since_ns <= episode.start_ns < one.time_ns
             cause = _cause(episode)
             for package in self._packages(episode):

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 
-import numpy as np
-
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_json import Line, number
 from perftop.output.why.answer import answer
 from perftop.output.why.report import MOST_TOLD, Finding, report
 from perftop.samples.episode import Episode
-from perftop.samples.smt import STATES
 from perftop.session.session import Session
 from perftop.session.summary import Tally
 
@@ -54,15 +51,13 @@ def phase(session: Session, label: str) -> Phase:
         tally.add(episode, now_ns)
     found, extremes = report(session, first_ns, past=True), session.distribution.finish()
     line = summary_line(session, tally.counted, elapsed_s)
-    both = session.whole().split.states[:, STATES.index("both")]
-    known = both[np.isfinite(both)]
     worst = [(one, _worst(one, episodes, first_ns, now_ns)) for one in found.told[:MOST_TOLD]]
     return Phase(
         label, session.unix(first_ns), elapsed_s, max(0, session.frames - 1),
         session.suspect_samples, line,
         {key: dict(zip(SHARES, extremes.percentiles(key, [*SHARES.values()]), strict=True))
          for key in line["machine"]},
-        float(known.mean()) if len(known) else nan,
+        session.whole().split.mean("both"),
         found.sums.lost_ratio, answer(session, found), found.findings, worst,
     )  # fmt: skip
 
@@ -76,9 +71,7 @@ def _worst(
 
 def _cost(episode: Episode, first_ns: int, now_ns: int) -> float:
     """Seconds of CPUs within the phase."""
-    end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
-    span_s = max(0, end_ns - max(episode.start_ns, first_ns)) / 1e9
-    return episode.lost_share * len(episode.cpus) * span_s
+    return episode.lost_share * len(episode.cpus) * episode.span_s(first_ns, now_ns)
 
 
 def json_line(made: Phase) -> Line:

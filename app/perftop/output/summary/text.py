@@ -11,7 +11,7 @@ from perftop.base.text import safe
 from perftop.base.times import clock, length
 from perftop.output.episode_words import depth, where
 from perftop.output.summary.phase import SHARES, Phase
-from perftop.output.why.phrases import SIGNS, of_cycles
+from perftop.output.why.phrases import SIGNS
 from perftop.session.session import Session
 
 ROWS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
@@ -39,8 +39,7 @@ def sentence(phases: Sequence[Phase]) -> str:
         if first is None:
             told.append(f"{name} loses less than 1 %")
         else:
-            what = of_cycles(first.cause)
-            told.append(f"{name} loses {percent(first.share)} % of its {what} to {first.by}")
+            told.append(f"{name} loses {percent(first.share)} % of its {first.unit} to {first.by}")
     return "; ".join(told) + "."
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from perftop.base.format import percent
 from perftop.output.episode_words import where_briefly
-from perftop.output.sentences import CAUSES, UNKNOWN
+from perftop.output.sentences import CAUSES, UNKNOWN, inside
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Cap, Ran
 from perftop.session.losses import OTHER, Cause
@@ -72,7 +72,7 @@ def subject(cause: Cause, worst: Episode | None) -> str:
         return who.comm if who else others
     if name == OTHER:
         return "halts" if kind == "involuntary-halt" else "a low clock"
-    return _lower(CAUSES.get(name, UNKNOWN))
+    return inside(CAUSES.get(name, UNKNOWN))
 
 
 def said(
@@ -126,8 +126,3 @@ def _first(episode: Episode | None) -> Ran | None:
     told = episode.evidence.get("who", ()) if episode is not None else ()
     found = (one for one in told if isinstance(one, Ran)) if isinstance(told, list) else ()
     return next(iter(found), None)
-
-
-def _lower(name: str) -> str:
-    """A cause in the middle of a sentence."""
-    return name if name[:2].isupper() else name[0].lower() + name[1:]

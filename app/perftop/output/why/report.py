@@ -56,7 +56,7 @@ class Finding:
 
     @property
     def unit(self) -> str:
-        return "cycles" if self.cause[0] in phrases.OF_CYCLES else "time"
+        return phrases.of_cycles(self.cause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from perftop.base.times import clock, length
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
 from perftop.output.why.report import MOST_TOLD, Finding, Report, all_the_time
-from perftop.samples.smt import STATES
 from perftop.session.session import Session
 
 WIDTH, WIDEST = 78, 80
@@ -125,10 +124,9 @@ def _works(session: Session, report: Report) -> str:
             few = rough(value) if value >= 0.095 else f"{percent(value)} %"
             shown = plain(value) if key == "ipc" else few
             parts.append(words.format(shown))
-    both = whole.split.states[:, STATES.index("both")]
-    known = both[[isfinite(share) for share in both.tolist()]]
-    if len(known) and any(len(core) > 1 for core in session.cores):
-        parts.append(f"both threads of a core {rough(float(known.mean()))}")
+    both = whole.split.mean("both")
+    if isfinite(both) and any(len(core) > 1 for core in session.cores):
+        parts.append(f"both threads of a core {rough(both)}")
     works = "It works" if isfinite(report.sums.lost_ratio) else "It rests"
     if report.job is not None and works == "It rests":
         works = "The machine"  # the job rests; others may work

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, nan
 
-from perftop.samples.episode import KINDS
+from perftop.samples.episode import rank
 from perftop.session.fleet.machine import Event, Machine
 from perftop.session.fleet.numbers import FIELDS, Numbers, mean
 
@@ -19,7 +19,6 @@ ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "s
           "episodes", "suspects", "age")  # fmt: skip
 _RISING = frozenset({"name", "clock_hz"})
 """Orders of which the lowest value is told first."""
-_RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _WORDS = ("silent", "suspect", "episode")
 """What a filter may ask for beside names and causes."""
 
@@ -100,7 +99,7 @@ class Fleet:
                 if event.wrong:
                     groups.setdefault(event.group, []).append(event)
         found = [each for events in groups.values() for each in self._told(events)]
-        found.sort(key=lambda h: (-round(h.lost, 2), _rank(h), h.start))
+        found.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
         return found
 
     def _told(self, events: Sequence[Event]) -> list[Happening]:
@@ -167,10 +166,6 @@ def _together(events: Sequence[Event]) -> list[list[Event]]:
         else:
             made.append([event])
     return made
-
-
-def _rank(happening: Happening) -> int:
-    return _RANKS.get(happening.kind, len(_RANKS))
 
 
 def value(machine: Machine, order: str, now: float) -> float:
