@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.commands.arguments import (
-    COMMAND,
-    EXPLAINED,
-    count,
-    held,
-    repeats,
-    span_ns,
-)
+from perftop.commands.arguments import COMMAND, EXPLAINED, count, held, repeats, span_ns
 from perftop.commands.options import (
+    METRICS,
     STAT_INTERVAL_NS,
     add_attach,
+    add_force,
     add_label,
     identity_of,
     machines,
     shared,
     stream_of,
     times,
-)
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from perftop.process.job import Job
@@ -37,25 +32,19 @@ def add_stat(verbs: Any, watch: argparse.ArgumentParser) -> None:
     stat.add_argument("-n", "--count", type=count, metavar="N", help="stop after N intervals")
     stat.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
     stat.add_argument(
-        "-r",
-        "--repeat",
-        type=count,
-        metavar="N",
+        "-r", "--repeat", type=count, metavar="N",
         help="run CMD N times, and tell how far the means can be believed",
-    )
+    )  # fmt: skip
     stat.add_argument(
-        "--warmup",
-        type=count,
-        default=0,
-        metavar="K",
+        "--warmup", type=count, default=0, metavar="K",
         help="with -r: run CMD K times before that, uncounted",
-    )
+    )  # fmt: skip
     shown = stat.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="one JSON object a line")
     shown.add_argument(
         "--brief", action="store_true", help="one line an interval, of the whole machine"
     )
-    stat.add_argument("--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …")
+    stat.add_argument("--metrics", metavar="A,B", help=METRICS)
     _add_output(stat)
     add_label(stat)
     add_attach(stat)
@@ -80,7 +69,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write to this file; - is stdout"
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    add_force(parser)
 
 
 def _stat(options: argparse.Namespace) -> int:
@@ -96,28 +85,16 @@ def _stat(options: argparse.Namespace) -> int:
             from perftop.verbs import stat
 
         start, identity = shared(job, each), identity_of(options)
-        return stat.run(
-            [
-                stat.Options(
-                    argv,
-                    interval_ns,
-                    sample_ns,
-                    options.count,
-                    options.duration,
-                    options.json,
-                    options.output,
-                    options.force,
-                    job,
-                    intervals=job is None or options.interval is not None,
-                    start=start,
-                    name=name,
-                    metrics=options.metrics and options.metrics.split(","),
-                    brief=options.brief,
-                    identity=identity,
-                )
-                for name, argv in each
-            ]
-        )
+        intervals = job is None or options.interval is not None
+        metrics = options.metrics and options.metrics.split(",")
+        return stat.run([
+            stat.Options(
+                argv, interval_ns, sample_ns, options.count, options.duration, options.json,
+                options.output, options.force, job, intervals, start, name, metrics,
+                options.brief, identity,
+            )
+            for name, argv in each
+        ])  # fmt: skip
 
 
 def _repeat(options: argparse.Namespace, interval_ns: int, sample_ns: int) -> int:
@@ -141,15 +118,11 @@ def _repeat(options: argparse.Namespace, interval_ns: int, sample_ns: int) -> in
 def _why(options: argparse.Namespace) -> int:
     from perftop.verbs import why
 
+    told = {"json": options.json, "output": options.output, "force": options.force}
     if options.file is not None:
         if options.command is not None:
             raise Failed("a recording or a command, not both", USAGE)
-        return why.run(
-            why.Options(
-                [], json=options.json, file=options.file, output=options.output,
-                force=options.force,
-            )
-        )  # fmt: skip
+        return why.run(why.Options([], file=options.file, **told))
     _, sample_ns = times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         from perftop.process import batches
@@ -157,8 +130,4 @@ def _why(options: argparse.Namespace) -> int:
         duration_ns = options.duration or why.LONGEST_NS
         batch_ns = batches.longest(sample_ns, STAT_INTERVAL_NS, duration_ns)
         argv = stream_of(options, sample_ns, batch_ns, job)
-        return why.run(
-            why.Options(
-                argv, duration_ns, options.json, job, output=options.output, force=options.force
-            )
-        )
+        return why.run(why.Options(argv, duration_ns, job=job, **told))

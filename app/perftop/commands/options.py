@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from perfprobe import stream_options
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import full_terminal
-from perftop.commands.arguments import (
-    attached,
-    following,
-    interval_ns,
-    label,
-    span_ns,
-)
+from perftop.commands.arguments import attached, following, interval_ns, label, span_ns
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
@@ -25,11 +19,16 @@ if TYPE_CHECKING:
 
 STAT_INTERVAL_NS = 1_000_000_000
 SAMPLE_NS = 100_000_000
+METRICS = "only these: util, busy_hz, smt, power_w …"
 
 
 def at_terminal() -> bool:
     """Whether a screen can be shown, and keys can be read."""
     return sys.stdin is not None and sys.stdin.isatty() and full_terminal(sys.stdout)
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
 
 
 def add_attach(parser: argparse.ArgumentParser) -> None:

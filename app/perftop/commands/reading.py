@@ -6,12 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from perftop.commands.arguments import (
-    COMPARED,
-    place,
-    span_ns,
-    two_sides,
-)
+from perftop.commands.arguments import COMPARED, place, span_ns, two_sides
+from perftop.commands.options import METRICS, add_force
 
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -21,28 +17,14 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 def add_export(verbs: Any) -> None:
     export = verbs.add_parser("export", help="a recording as CSV, JSON lines, Parquet, OpenMetrics")
     export.add_argument("file", metavar="FILE", help="a recording, or - for stdin")
-    export.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        default="-",
-        help="write to this file; - is stdout (default)",
-    )
-    export.add_argument("--force", action="store_true", help="replace a file that is there")
-    export.add_argument(
-        "--format",
-        choices=FORMS,
-        help="form of the output (default: by the ending of OUT, else csv)",
-    )
-    export.add_argument(
-        "--metrics", metavar="A,B", help="only these: util, busy_hz, smt, power_w …"
-    )
-    export.add_argument(
-        "-c",
-        "--cpus",
-        metavar="LIST",
-        help="only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P",
-    )
+    text = "write to this file; - is stdout (default)"
+    export.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
+    add_force(export)
+    text = "form of the output (default: by the ending of OUT, else csv)"
+    export.add_argument("--format", choices=FORMS, help=text)
+    export.add_argument("--metrics", metavar="A,B", help=METRICS)
+    text = "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"
+    export.add_argument("-c", "--cpus", metavar="LIST", help=text)
     export.add_argument(
         "--every", type=span_ns, metavar="TIME",
         help="time that a line covers (default: -i of the recording, else 1s)",
@@ -56,11 +38,9 @@ def add_summary(verbs: Any) -> None:
     )
     summary.add_argument("file", type=Path, metavar="FILE", help="what record has written")
     summary.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
-    for name, text in (("from", "where it begins"), ("to", "where it ends")):
-        summary.add_argument(
-            f"--{name}", dest={"from": "since", "to": "until"}[name], type=place,
-            metavar="TIME", help=f"{text}: 30s after the start, or 12:03:05",
-        )  # fmt: skip
+    for name, key, text in (("--from", "since", "begins"), ("--to", "until", "ends")):
+        moment = f"where it {text}: 30s after the start, or 12:03:05"
+        summary.add_argument(name, dest=key, type=place, metavar="TIME", help=moment)
     summary.add_argument("--json", action="store_true", help="one JSON object a phase")
     summary.set_defaults(verb=_summary)
 
@@ -104,15 +84,9 @@ def _export(options: argparse.Namespace) -> int:
 
     output = None if options.output == "-" else Path(options.output)
     ending = "" if output is None else output.suffix.lower()
+    source = None if options.file == "-" else Path(options.file)
+    form = options.format or ENDINGS.get(ending, "csv")
     names = None if options.metrics is None else options.metrics.split(",")
-    return export.run(
-        export.Options(
-            None if options.file == "-" else Path(options.file),
-            output,
-            options.format or ENDINGS.get(ending, "csv"),
-            names,
-            options.cpus,
-            options.every,
-            options.force,
-        )
-    )
+    return export.run(export.Options(
+        source, output, form, names, options.cpus, options.every, options.force
+    ))  # fmt: skip

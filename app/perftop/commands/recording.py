@@ -8,21 +8,17 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.commands.arguments import (
-    RECORDED,
-    held,
-    size_bytes,
-    span_ns,
-)
+from perftop.commands.arguments import RECORDED, held, size_bytes, span_ns
 from perftop.commands.options import (
     STAT_INTERVAL_NS,
     add_attach,
+    add_force,
     add_label,
     identity_of,
     machines,
     shared,
     times,
-)
+)  # fmt: skip
 
 RECORD_BATCH_NS = 200_000_000
 """What a recording may lack at its end if perftop or the probe is killed."""
@@ -34,35 +30,20 @@ MOST_BYTES = 1_000_000_000
 def add_record(verbs: Any, watch: argparse.ArgumentParser) -> None:
     text = "write what is measured to a file, without a screen"
     record = verbs.add_parser("record", parents=[watch], help=text, epilog=RECORDED)
+    text = "the file to write; a directory for several --host"
+    record.add_argument("-o", "--output", type=Path, metavar="FILE", help=text)
+    text = "keep only the last TIME, in a directory; USR1 or m keeps it for good"
+    record.add_argument("--ring", type=span_ns, metavar="TIME", help=text)
+    text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
+    record.add_argument("--on", metavar="KIND,KIND", help=text)
     record.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="the file to write; a directory for several --host",
-    )
-    record.add_argument(
-        "--ring",
-        type=span_ns,
-        metavar="TIME",
-        help="keep only the last TIME, in a directory; USR1 or m keeps it for good",
-    )
-    record.add_argument(
-        "--on",
-        metavar="KIND,KIND",
-        help="keep 30 s around episodes of these kinds: turbo-drop,neighbour …",
-    )
-    record.add_argument(
-        "--max-size",
-        type=size_bytes,
-        default=MOST_BYTES,
-        metavar="SIZE",
+        "--max-size", type=size_bytes, default=MOST_BYTES, metavar="SIZE",
         help="limit for all that --ring or --on keep (default: 1G)",
-    )
+    )  # fmt: skip
     record.add_argument(
         "--print-unit", action="store_true", help="print the systemd service of a black box"
     )
-    record.add_argument("--force", action="store_true", help="replace a file that is there")
+    add_force(record)
     record.add_argument("--duration", type=span_ns, metavar="TIME", help="stop after this long")
     add_label(record)
     add_attach(record)
@@ -92,17 +73,9 @@ def _record(options: argparse.Namespace) -> int:
         paths = [options.output] if one else several.paths(options.output, options.hosts)
         wanted = [
             record.Options(
-                argv,
-                path,
-                sample_ns,
-                options.duration,
-                options.force,
-                job,
-                start,
-                name,
-                box,
+                argv, path, sample_ns, options.duration, options.force, job, start, name, box,
                 identity_of(options),
             )
             for (name, argv), path in zip(each, paths, strict=True)
-        ]
+        ]  # fmt: skip
         return record.run(wanted[0]) if one else record.run_all(wanted)

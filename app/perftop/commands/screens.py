@@ -9,14 +9,7 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.commands.arguments import (
-    COST,
-    PANE,
-    alignment,
-    check_replayed,
-    count,
-    span_ns,
-)
+from perftop.commands.arguments import COST, PANE, alignment, check_replayed, count, span_ns
 from perftop.commands.options import add_interval, at_terminal, stream_of, times
 from perftop.verbs import machine_verbs
 
@@ -48,13 +41,13 @@ def add_screens(verbs: Any, watch: argparse.ArgumentParser) -> None:
     add_interval(attach)
     attach.set_defaults(live=live, verb=_attach)
     for screen in (live, replay, demo, attach):
-        screen.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
-        screen.add_argument(
-            "--config",
-            type=Path,
-            metavar="FILE",
-            help="instead of ~/.config/perftop/config.toml",
-        )
+        _add_terminal(screen)
+
+
+def _add_terminal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
+    text = "instead of ~/.config/perftop/config.toml"
+    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
 
 
 def add_replay(verbs: Any) -> argparse.ArgumentParser:
@@ -76,25 +69,15 @@ def add_fleet(verbs: Any) -> None:
     text = "many machines, a row each, the one that loses most first; Enter opens one"
     fleet = verbs.add_parser("fleet", help="many machines, a row each", description=text)
     fleet.add_argument(
-        "hosts",
-        nargs="*",
-        metavar="[USER@]HOST|DIR",
+        "hosts", nargs="*", metavar="[USER@]HOST|DIR",
         help="machines to reach by ssh, at most 64; sim:… simulates one; DIR is what "
         "record --host … -o DIR wrote",
-    )
-    fleet.add_argument(
-        "--hosts",
-        type=Path,
-        dest="hosts_file",
-        metavar="FILE",
-        help="read names of machines from it, one a line",
-    )
+    )  # fmt: skip
+    text = "read names of machines from it, one a line"
+    fleet.add_argument("--hosts", type=Path, dest="hosts_file", metavar="FILE", help=text)
     fleet.add_argument("--remote", metavar="PATH", help=machine_verbs.REMOTE)
-    fleet.add_argument(
-        "--prometheus",
-        metavar="URL",
-        help="read what this server has scraped from perftop exporter",
-    )
+    text = "read what this server has scraped from perftop exporter"
+    fleet.add_argument("--prometheus", metavar="URL", help=text)
     fleet.add_argument(
         "--match", metavar="SELECTOR", help='with --prometheus, only these series: {job="perftop"}'
     )
@@ -103,10 +86,7 @@ def add_fleet(verbs: Any) -> None:
     fleet.add_argument(
         "-n", "--count", type=count, metavar="N", help="with --json: stop after N intervals"
     )
-    fleet.add_argument("--no-mouse", action="store_true", help="the terminal keeps the mouse")
-    fleet.add_argument(
-        "--config", type=Path, metavar="FILE", help="instead of ~/.config/perftop/config.toml"
-    )
+    _add_terminal(fleet)
     fleet.set_defaults(verb=_fleet)
 
 
@@ -175,16 +155,11 @@ def _fleet(options: argparse.Namespace) -> int:
 
     if not (options.json or at_terminal()):
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
-    source = command.source(
-        command.Options(
-            options.hosts,
-            options.hosts_file,
-            None if options.interval is None else options.interval / 1e9,
-            options.remote,
-            options.prometheus,
-            options.match,
-        )
-    )
+    every_s = None if options.interval is None else options.interval / 1e9
+    source = command.source(command.Options(
+        options.hosts, options.hosts_file, every_s, options.remote, options.prometheus,
+        options.match,
+    ))  # fmt: skip
     if options.json:
         return command.lines(source, options.count)
     from perftop.tui import config, fleet_app

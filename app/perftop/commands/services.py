@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe import stream_options
-from perftop.commands.arguments import (
-    SCRAPED,
-    span_ns,
-)
+from perftop.commands.arguments import SCRAPED, span_ns
 from perftop.commands.options import STAT_INTERVAL_NS, stream_of, times
 
 EXPORTER_SAMPLE_NS = 1_000_000_000

@@ -103,20 +103,10 @@ def _add_ramp(verbs: Any) -> None:
         "--isa", choices=("scalar", "avx2", "avx512"), default="scalar",
         help="code that runs beside the clock's chain; wide code may lower the clock",
     )  # fmt: skip
-    ramp.add_argument(
-        "--seconds",
-        type=float,
-        default=5.0,
-        metavar="S",
-        help="time for all runs on a CPU: 1 to 60 (default: 5)",
-    )
-    ramp.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE.svg",
-        help="draw a picture into this file as well",
-    )
+    text = "time for all runs on a CPU: 1 to 60 (default: 5)"
+    ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
+    text = "draw a picture into this file as well"
+    ramp.add_argument("-o", "--output", type=Path, metavar="FILE.svg", help=text)
     ramp.add_argument("--force", action="store_true", help="replace a file that is there")
     ramp.set_defaults(verb=_ramp)
 
@@ -125,12 +115,8 @@ def _add_selftest(verbs: Any) -> None:
     selftest = _instrument(
         verbs, "selftest", "hold every counter against code whose counts are known"
     )
-    selftest.add_argument(
-        "--source",
-        default="auto",
-        metavar="NAME",
-        help="source of the counters: auto, perf, msr, os",
-    )
+    text = "source of the counters: auto, perf, msr, os"
+    selftest.add_argument("--source", default="auto", metavar="NAME", help=text)
     selftest.set_defaults(verb=_selftest)
 
 
