@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
     selftest = verbs.add_parser("selftest", parents=[root], help="counters against known counts")
     selftest.add_argument("--source", default="auto", metavar="NAME")
+    selftest.add_argument("--all", action="store_true", help="every source and instrument, too")
     selftest.set_defaults(verb=_selftest)
 
     for answers in (topology, doctor, events, timers, ramp, selftest):
@@ -296,7 +297,7 @@ def _selftest(options: argparse.Namespace) -> int:
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
     with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
         try:
-            answer = run.run(source, lambda: serve.asked_to_end(stop))
+            answer = run.run(source, lambda: serve.asked_to_end(stop), every=options.all)
         except Stopped:
             return INTERRUPTED
     _print(answer)

@@ -54,6 +54,9 @@ def _standing(answer: Mapping[str, Any]) -> list[str]:
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
         right[check["counter"]] = clear and right.get(check["counter"], True)
+    for row in answer.get("instruments", ()):
+        for name in row["counters"]:
+            right[name] = row["verdict"] == "works" and right.get(name, True)
     before = _wrong(answer["boot_id"])
     return [name for name in before if not right.get(name) and name not in answer["wrong"]]
 

@@ -123,7 +123,7 @@ _TABLE = str.maketrans(_SAME_WIDTH)
 _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
     "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
-    "not there": "  ",
+    "not there": "  ", "works": "✓+", "wrong": "✗X", "undecided": "??", "not tried": "??",
 }  # fmt: skip
 """Marks for the states that the probe reports: first a shape, then an ASCII character."""
 

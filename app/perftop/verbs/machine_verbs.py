@@ -117,6 +117,8 @@ def _add_selftest(verbs: Any) -> None:
     )
     text = "source of the counters: auto, perf, msr, os"
     selftest.add_argument("--source", default="auto", metavar="NAME", help=text)
+    every = "a verdict on every source and instrument, also on those that are not there"
+    selftest.add_argument("--all", action="store_true", help=every)
     selftest.set_defaults(verb=_selftest)
 
 
@@ -170,7 +172,8 @@ def _selftest(options: argparse.Namespace) -> int:
     from perftop.process import launch
     from perftop.verbs import selftest
 
-    answer = launch.ask(probe_command(options, "selftest", "--source", options.source))
+    every = ("--all",) if options.all else ()
+    answer = launch.ask(probe_command(options, "selftest", "--source", options.source, *every))
     try:
         if options.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from perftop.base.format import brief
 from perftop.base.text import in_ascii, mark, ranges, wrapped
 
 Answer = dict[str, Any]
@@ -15,6 +16,8 @@ MEANS = {
     "unusable": "wrong: do not believe numbers that need it",
 }
 NAME, VERDICT = 22, 11
+ROWS = 4
+"""Values of a counter that are shown: those of cores would fill the screen."""
 INDENT = 2 + NAME
 
 
@@ -28,6 +31,10 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         names = ", ".join(answer["unchecked"])
         text = f"  {'not tested':<{NAME}}nothing moves by a known amount: {names}"
         lines += wrapped(text, width, INDENT)
+    if "instruments" in answer:
+        lines += ["", "Every source and instrument:"]
+        for row in answer["instruments"]:
+            lines += _instrument(row, mark(row["verdict"], unicode=unicode), width)
     lines += ["", *wrapped(_sum(answer, there), width, 0)]
     return lines if unicode else [in_ascii(line) for line in lines]
 
@@ -53,6 +60,32 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
         means = "no sample could be used; "
     rest = " " * INDENT + means + "; ".join(details)
     return [*wrapped(head, width, INDENT), *wrapped(rest, width, INDENT)]
+
+
+def _instrument(row: Answer, sign: str, width: int) -> list[str]:
+    """A source or an instrument: its verdict, what it measured, and why it is no better."""
+    told = [_number(number) for number in row["measured"]]
+    told += [row["why"]] if row["why"] else []
+    told += [f"fix: {row['fix']}"] if row["fix"] else []
+    text = f"{sign} {row['instrument']:<{NAME}}{row['verdict']:<{VERDICT}}{'; '.join(told)}"
+    return wrapped(text, width, INDENT + VERDICT)
+
+
+def _number(number: Answer) -> str:
+    """A counter with its value of each row, the first ROWS of them."""
+    values, unit = number["values"], number["unit"]
+    if unit == "polls":
+        bits = ", ".join(number["bits"]) or "no bit set"
+        return f"{number['counter']} {min(values):.0f} polls, {bits}"
+    shown = ", ".join(_short(value) for value in values[:ROWS])
+    more = f" and {len(values) - ROWS} more" if len(values) > ROWS else ""
+    expected = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
+    return f"{number['counter']} {shown}{more} {unit}{expected}"
+
+
+def _short(value: float) -> str:
+    """Three digits or more, with a prefix such as M or G where it is large."""
+    return brief(value) if abs(value) >= 1e4 else f"{value:.3g}"
 
 
 def _of(check: Answer) -> str:

@@ -81,6 +81,39 @@ def test_ascii() -> None:
     assert "\n".join(selftest.draw(ANSWER, unicode=False)).isascii()
 
 
+def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {"counters": [], "why": None, "fix": None, "measured": []}
+    return {"instrument": name, "verdict": verdict} | empty | more
+
+
+def test_every_instrument_with_its_verdict() -> None:
+    joules = {"counter": "energy_j", "values": [120.0], "unit": "W"}
+    bits = {"counter": "limit_reasons", "values": [50.0], "unit": "polls", "bits": ["PL1"]}
+    rows = [
+        instrument("energy", "works", measured=[joules]),
+        instrument("limit reasons, MSR", "wrong", measured=[bits], why="it stands still"),
+        instrument("HSMP", "not there", why="no /dev/hsmp", fix="get one"),
+    ]
+    text = " ".join(" ".join(selftest.draw(ANSWER | {"instruments": rows}, 80)).split())
+    for part in (
+        "✓ energy works energy_j 120 W",
+        "✗ limit reasons, MSR wrong limit_reasons 50 polls, PL1; it stands still",
+        "HSMP not there no /dev/hsmp; fix: get one",
+    ):
+        assert part in text
+
+
+def test_an_instrument_that_works_again_takes_its_warning_away() -> None:
+    wrong = instrument("energy", "wrong", counters=["energy_j"])
+    findings.keep(ANSWER | {"wrong": ["energy_j"], "checks": [], "instruments": [wrong]})
+    findings.keep(ANSWER | {"wrong": [], "checks": []})  # not looked at
+    assert findings.verdict("b-1") is not None
+    findings.verdict.cache_clear()
+    works = wrong | {"verdict": "works"}
+    findings.keep(ANSWER | {"wrong": [], "checks": [], "instruments": [works]})
+    assert findings.verdict("b-1") is None
+
+
 def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
     assert findings.verdict("b-1") is None
     findings.verdict.cache_clear()

@@ -5,12 +5,16 @@ moved: the owner of a machine that nobody here has can send that back.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from perfprobe.instruments.selftest import clocks
 from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.native.affinity import pinned
+from perfprobe.native.errors import Unavailable
 
 COPY_BYTES, COPY_S = 128 << 20, 0.5
 """Larger than most L3s, so that each copy is read from memory; and how long to go on with it."""
@@ -23,25 +27,41 @@ ROWS_TOLD = 64
 """Rows told of a counter; a thousand cores would fill a message."""
 
 
-def see(tape: Tape) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Second:
+    """The time in which memory was copied, as stamps."""
+
+    begin: int
+    end: int
+    copied: int
+    """Bytes."""
+    cpu: int
+    """Where that ran, alone at work for perftop."""
+
+
+def second(tape: Tape) -> Second:
+    """Copies memory on one CPU, with samples before and after it."""
+    tape.forget()
+    tape.past(clocks.now()[1])
+    cpu = max(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError), pinned(cpu):
+        begin = clocks.now()[1]
+        copied = _copy()
+        end = clocks.now()[1]
+        tape.past(end)
+        return Second(begin, end, copied, cpu)
+    raise Unavailable(f"selftest may not run on CPU {cpu}")
+
+
+def see(tape: Tape, span: Second) -> list[dict[str, Any]]:
     """A row for each counter that belongs to no CPU, or to the L3 of one, also where it is not
     there."""
-    wanted = [key for key in tape.columns if _wanted(tape, key)]
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in tape.hello.missing
         if missing.what.startswith(STEMS) and missing.what not in tape.columns
     ]
-    if not wanted:
-        return absent
-    tape.forget()
-    tape.past(clocks.now()[1])
-    begin = clocks.now()[1]
-    copied = _copy() if READ in wanted else 0
-    time.sleep(0.0 if copied else COPY_S)
-    end = clocks.now()[1]
-    tape.past(end)
-    return [*(_told(tape, key, begin, end, copied) for key in wanted), *absent]
+    return [*(_told(tape, key, span) for key in tape.columns if _wanted(tape, key)), *absent]
 
 
 def _wanted(tape: Tape, key: str) -> bool:
@@ -59,14 +79,18 @@ def _copy() -> int:
     return copied
 
 
-def _told(tape: Tape, key: str, begin: int, end: int, copied: int) -> dict[str, Any]:
+def _told(tape: Tape, key: str, span: Second) -> dict[str, Any]:
     counter = tape.columns[key].counter
-    moved = list(_moved(tape, key, begin, end))
+    moved = [
+        None if found is None else float(found.amount)
+        for row in rows(tape, key)
+        for found in [tape.moved(key, row, span.begin, span.end, inside=False)]
+    ]
     known = [amount for amount in moved if amount is not None]
     verdict = "counts" if any(known) else "stands still" if known else "no reading"
     if counter.kind == "gauge" and known:
         verdict = "read"
-    if key == READ and known and sum(known) < LEAST * copied:
+    if key == READ and known and sum(known) < LEAST * span.copied:
         verdict = "too little"
     return {
         "counter": key,
@@ -76,15 +100,14 @@ def _told(tape: Tape, key: str, begin: int, end: int, copied: int) -> dict[str, 
         "columns": counter.columns,
         "verdict": verdict,
         "moved": moved[:ROWS_TOLD],
-        "at_least": copied if key == READ else None,
+        "at_least": span.copied if key == READ else None,
     }
 
 
-def _moved(tape: Tape, key: str, begin: int, end: int) -> Iterator[float | None]:
-    """By row, how far it moved, in its unit; None: it was not read twice."""
-    wanted = tape.columns[key].counter.cpus
-    for row in range(tape.rows(key)):
-        if key.startswith("l3_") and tape.hello.topology[row].cpu not in (wanted or ()):
-            continue
-        found = tape.moved(key, row, begin, end, inside=False)
-        yield None if found is None else float(found.amount)
+def rows(tape: Tape, key: str) -> list[int]:
+    """The rows of the counter's block that have it: all, or one for each L3."""
+    every = range(tape.rows(key))
+    if not key.startswith("l3_"):
+        return [*every]
+    having = tape.columns[key].counter.cpus or ()
+    return [row for row in every if tape.hello.topology[row].cpu in having]

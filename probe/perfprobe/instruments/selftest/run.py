@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perfprobe.instruments.selftest import beyond, clocks, declared, load, resting, working
+from perfprobe.instruments.selftest import (
+    beyond,
+    clocks,
+    declared,
+    instruments,
+    load,
+    resting,
+    working,
+)
 from perfprobe.instruments.selftest.declared import Declared
 from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.results import Found, Results, not_there, unchecked, wrong
@@ -32,9 +40,11 @@ Test = tuple[list[Check], Callable[[], Found]]
 """The checks that an attempt may serve, and the attempt."""
 
 
-def run(source: Source, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def run(
+    source: Source, stopped: Callable[[], bool] = lambda: False, *, every: bool = False
+) -> dict[str, Any]:
     """The answer of `selftest`. Raises Unavailable if no CPU can be used, Stopped soon after
-    `stopped` returns true."""
+    `stopped` returns true. `every`: with a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
@@ -50,9 +60,11 @@ def run(source: Source, stopped: Callable[[], bool] = lambda: False) -> dict[str
     finally:
         if pair is not None:
             pair.close()
-    others = beyond.see(tape)
+    span = beyond.second(tape)
+    others = beyond.see(tape, span)
     results.once(clocks.RATE, clocks.rate(hello, begin, clocks.now()))
     found = [*results.found, *not_there(tape)]
+    more = instruments.answer(tape, span, found, others) if every else {}
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
@@ -63,7 +75,8 @@ def run(source: Source, stopped: Callable[[], bool] = lambda: False) -> dict[str
         "checks": [dataclasses.asdict(result) for result in found],
         "unchecked": unchecked(tape),
         "others": others,
-        "wrong": wrong(found),
+        "wrong": [*dict.fromkeys([*wrong(found), *instruments.wrong(more.get("instruments", ()))])],
+        **more,
     }
 
 

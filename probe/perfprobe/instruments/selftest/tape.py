@@ -50,6 +50,10 @@ class _BlockRead:
         return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT else None
 
 
+Read = tuple[int, int, _BlockRead]
+"""Stamps before and after it, and the block."""
+
+
 class Tape:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
@@ -108,6 +112,38 @@ class Tape:
         """How far the counter of a row moved between two stamps: over the longest span inside them,
         or the shortest around them. None: there were no reads at such moments."""
         column = self.columns[key]
+        found = self._ends(column, row, begin, end, inside=inside)
+        if found is None:
+            return None
+        (a0, a1, a), (b0, b1, b) = found
+        before, after = self._raw(column, a, row), self._raw(column, b, row)
+        amount = sum(self._steps(column.counter, before, after))
+        amount /= self._share(column, a, b, row)
+        return Moved((a0 + a1) // 2, (b0 + b1) // 2, amount)
+
+    def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
+        """How far each column of the counter moved around two stamps."""
+        column = self.columns[key]
+        found = self._ends(column, row, begin, end, inside=False)
+        if found is None:
+            return None
+        before, after = (self._raw(column, read[2], row) for read in found)
+        return self._steps(column.counter, before, after)
+
+    def latest(self, key: str, row: int) -> float | None:
+        """What a gauge said last, in its unit."""
+        column = self.columns[key]
+        reads = self._reads(column, row)
+        if not reads:
+            return None
+        (raw, *_) = self._raw(column, reads[-1][2], row)
+        bits = column.counter.bits
+        return (raw - (1 << bits) if raw >> (bits - 1) else raw) * column.counter.scale
+
+    def _ends(
+        self, column: BlockCounter, row: int, begin: int, end: int, *, inside: bool
+    ) -> tuple[Read, Read] | None:
+        """The reads at both ends of a span; None: there were none, or only one."""
         reads = self._reads(column, row)
         if inside:
             fit = [read for read in reads if begin <= read[0] and read[1] <= end]
@@ -117,14 +153,11 @@ class Tape:
             last = [read for read in reads if read[0] >= end][:1]
         if not first or not last or first == last:
             return None
-        (a0, a1, a), (b0, b1, b) = first[0], last[0]
-        amount = self._amount(column.counter, self._raw(column, a, row), self._raw(column, b, row))
-        amount /= self._share(column, a, b, row)
-        return Moved((a0 + a1) // 2, (b0 + b1) // 2, amount)
+        return first[0], last[0]
 
-    def _reads(self, column: BlockCounter, row: int) -> list[tuple[int, int, _BlockRead]]:
+    def _reads(self, column: BlockCounter, row: int) -> list[Read]:
         """The reads with a value since the counter was last rebased."""
-        found: list[tuple[int, int, _BlockRead]] = []
+        found: list[Read] = []
         for table in self._reads_of.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
                 found.clear()
@@ -143,13 +176,14 @@ class Tape:
         return list(table.values[at : at + column.counter.columns])
 
     @staticmethod
-    def _amount(counter: Counter, before: list[int], after: list[int]) -> float:
-        """The sum of the columns' differences. More than half a wrap counts as a step back."""
-        total = 0
+    def _steps(counter: Counter, before: list[int], after: list[int]) -> list[float]:
+        """The columns' differences. More than half a wrap counts as a step back."""
+        found = []
         for a, b in zip(before, after, strict=True):
             delta = (b - a) % (1 << counter.bits)
-            total += delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
-        return total * counter.scale
+            step = delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
+            found.append(step * counter.scale)
+        return found
 
     def _share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
@@ -159,7 +193,7 @@ class Tape:
         if not column.counter.origin.startswith("perf"):
             return 1.0
         enabled, running = (
-            self._amount(t.counter, self._raw(t, before, row), self._raw(t, after, row))
+            sum(self._steps(t.counter, self._raw(t, before, row), self._raw(t, after, row)))
             if t is not None and t.block == column.block
             else 0.0
             for t in times

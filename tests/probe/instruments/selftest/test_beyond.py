@@ -70,8 +70,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beyond, "COPY_BYTES", 1 << 20)
 
 
+def see(source: Source) -> list[dict[str, Any]]:
+    tape = Tape(source)
+    return beyond.see(tape, beyond.second(tape))
+
+
 def verdicts(**steps: int | None) -> dict[str, dict[str, Any]]:
-    return {row["counter"]: row for row in beyond.see(Tape(Source(steps)))}
+    return {row["counter"]: row for row in see(Source(steps))}
 
 
 def test_each_counter_has_a_verdict() -> None:
@@ -92,7 +97,7 @@ def test_what_is_not_there_has_its_reason() -> None:
     source = Source({"energy_j": 1})
     missing = [wire.Missing("memory_read_bytes", "no right to it"), wire.Missing("ref", "no PMU")]
     source.hello = dataclasses.replace(source.hello, missing=missing)
-    (absent,) = [row for row in beyond.see(Tape(source)) if row["verdict"] == "not there"]
+    (absent,) = [row for row in see(source) if row["verdict"] == "not there"]
     assert (absent["counter"], absent["why"]) == ("memory_read_bytes", "no right to it")
 
 

@@ -1,0 +1,307 @@
+"""`selftest --all`: a verdict on each source and instrument, also on those that are not there. The
+owner of a machine that nobody here has can send it back as one object.
+
+Known counts say whether the counters of CPUs are right. Of the others it is asked whether they
+moved while memory was copied, whether their numbers can be, and whether they agree with each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from perfprobe.instruments.selftest import beyond, resting
+from perfprobe.instruments.selftest.beyond import Second
+from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest.verdict import Result
+from perfprobe.instruments.selftest.working import factors
+
+Verdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
+PARTS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
+MUST_MOVE = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
+             "limit_reasons", "hsmp_limits")  # fmt: skip
+"""Counters that move, or are polled, in any second in which memory is copied."""
+OFF = 0.02
+"""Share by which the four parts may miss the slots: four fields of 8 bits each."""
+FACTOR_OFF = 0.03
+"""Share by which the factor of a counter may miss a candidate, as in the patterns of `resting`."""
+LIMITS: dict[str, tuple[float, float]] = {
+    "energy_j": (0.2, 2000.0), "energy_ram_j": (0.0, 1000.0), "energy_core_j": (0.0, 200.0),
+    "temperature_c": (1.0, 125.0), "power_limit_w": (1.0, 5000.0),
+    "power_limit2_w": (1.0, 10000.0), "hsmp_limit_hz": (0.2e9, 10e9),
+    "memory_read_bytes": (0.0, 2e12), "memory_write_bytes": (0.0, 2e12),
+    "l3_memory_bytes": (0.0, 2e12), "l3_occupancy_bytes": (0.0, 4e9),
+}  # fmt: skip
+"""What a number can be: of a counter each second and row, of a gauge itself."""
+RATE_UNITS = {"J": "W", "s": "s/s"}
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    name: str
+    keys: tuple[str, ...]
+    """Its counters."""
+    told: tuple[str, ...] = ()
+    """Further keys under which hello may say why it is absent."""
+    needs: str = "no PMU, register or file here tells it"
+    """Why it is absent where hello does not say."""
+
+
+INSTRUMENTS = (
+    Instrument("core counters", ("ref", "cycles", "instructions", "kernel_cycles",
+               "kernel_instructions", "aperf", "mperf", "smi")),
+    Instrument("SIMD levels", ("license_1", "license_2", "license_3", "license_throttle"),
+               needs="Skylake-SP to Ice Lake-SP have these events"),
+    Instrument("SMT events", (*resting.TICKS,)),
+    Instrument("SMT tracing", resting.STATES, ("traced",)),
+    Instrument("top-down", ("slots", *PARTS), ("topdown_retiring_ratio",),
+               "Ice Lake and later Intel cores have PERF_METRICS"),
+    Instrument("slots to sibling", ("smt_contention",), needs="Zen 4 and later have this event"),
+    Instrument("memory traffic", ("memory_read_bytes", "memory_write_bytes")),
+    Instrument("L3 by resctrl", ("l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"),
+               needs="this CPU has no monitors of L3s that the kernel names"),
+    Instrument("energy", ("energy_j", "energy_ram_j", "energy_core_j")),
+    Instrument("power limits", ("power_limit_w", "power_limit2_w", "power_throttled_s")),
+    Instrument("temperature", ("temperature_c",)),
+    Instrument("thermal status", ("core_thermal", "package_thermal", "core_throttles",
+               "package_throttles")),
+    Instrument("limit reasons, MSR", ("limit_reasons",)),
+    Instrument("limit reasons, TPMI", ("plr_reasons",),
+               needs="no tpmi-*/plr in debugfs: Granite Rapids and later, Linux 6.11, root"),
+    Instrument("HSMP", ("hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"),
+               needs="no /dev/hsmp: AMD EPYC servers with the module amd_hsmp have one"),
+    Instrument("P-state limit", ("pstate_limit",), needs="an MSR of AMD's Zen"),
+    Instrument("power unit", ("pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"),
+               needs="servers up to Cascade Lake have its events"),
+    Instrument("sleep states", ("core_c3", "core_c6", "core_c7")),
+    Instrument("idle times", ("idle_s", "busy_s", "stat_idle_s")),
+)  # fmt: skip
+
+
+def answer(
+    tape: Tape, span: Second, checks: Sequence[Result], others: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """What `--all` adds: the verdicts, and what the machine is."""
+    hello = tape.hello
+    judged = [_judged(one, tape, span, checks, others) for one in INSTRUMENTS]
+    plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
+    whole = dataclasses.asdict(hello)
+    machine = {key: whole[key] for key in plain}
+    machine |= {"cpus": len(hello.topology), "packages": len(hello.packages)}
+    instruments = [*_sources(tape), *judged, _calibration(tape, span), _ceiling(tape)]
+    return {"instruments": instruments, "machine": machine}
+
+
+def wrong(instruments: Iterable[dict[str, Any]]) -> list[str]:
+    """Counters of the instruments that are wrong."""
+    return [key for one in instruments if one["verdict"] == "wrong" for key in one["counters"]]
+
+
+def _row(
+    name: str, verdict: Verdict, *, counters: Sequence[str] = (), why: str | None = None,
+    fix: str | None = None, measured: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "instrument": name, "verdict": verdict, "counters": list(counters), "why": why,
+        "fix": fix, "measured": list(measured),
+    }  # fmt: skip
+
+
+# --- sources
+
+
+def _sources(tape: Tape) -> Iterator[dict[str, Any]]:
+    used, lacking = tape.hello.source, {m.what: m for m in tape.hello.missing}
+    yield _row("source os", "works", why="its counters are tested below")
+    if used == "perf":
+        yield _row("source perf", "works", why="its counters are tested below")
+    elif used == "os":
+        gone = lacking.get("ref") or lacking.get("cycles")
+        why = "the kernel's perf counts no cycles here" if gone is None else gone.why
+        yield _row("source perf", "not there", why=why, fix=gone.fix if gone else None)
+    else:
+        yield _row("source perf", "not tried", why=f"asked for: --source {used}")
+    if used == "msr":
+        yield _row("source msr", "works", why="its counters are tested below")
+        return
+    if not Path("/dev/cpu/0/msr").exists():
+        yield _row("source msr", "not there", why="no /dev/cpu/*/msr", fix="sudo modprobe msr")
+        return
+    why = "it programs counters, which is done only if asked for"
+    yield _row("source msr", "not tried", why=why, fix="perftop selftest --all --source msr")
+
+
+# --- instruments
+
+
+def _judged(
+    one: Instrument, tape: Tape, span: Second, checks: Sequence[Result],
+    others: Sequence[dict[str, Any]],
+) -> dict[str, Any]:  # fmt: skip
+    mine = [check for check in checks if check.counter in one.keys and check.verdict != "not there"]
+    tested = {check.counter for check in mine}
+    there = [key for key in one.keys if key in tape.columns or key in tested]
+    if not there:
+        return _absent(one, tape)
+    measured = [
+        number
+        for key in there
+        if key in tape.columns and (number := _measured(tape, key, span)) is not None
+    ]
+    against = [
+        *_against_known(mine),
+        *_impossible(measured),
+        *_standing(measured),
+        *(_too_little(row) for row in others if row["verdict"] == "too little"
+          and row["counter"] in there),
+        *_disagreeing(measured),
+    ]  # fmt: skip
+    return _concluded(one.name, there, mine, measured, against)
+
+
+def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
+    """Why it is not there, by the first of its keys of which hello says so."""
+    told = {missing.what: missing for missing in reversed(tape.hello.missing)}
+    gone = next((told[key] for key in (*one.keys, *one.told) if key in told), None)
+    why, fix = (one.needs, None) if gone is None else (gone.why, gone.fix)
+    return _row(one.name, "not there", why=why, fix=fix)
+
+
+def _concluded(
+    name: str, there: Sequence[str], mine: Sequence[Result], measured: Sequence[dict[str, Any]],
+    against: Sequence[str],
+) -> dict[str, Any]:  # fmt: skip
+    if against:
+        return _row(name, "wrong", counters=there, why="; ".join(against), measured=measured)
+    clear = any(check.verdict in {"trusted", "close"} for check in mine)
+    if not measured and not clear:
+        why = "it was not read twice in the time of the test"
+        return _row(name, "undecided", counters=there, why=why)
+    if mine and not clear:
+        why = "others were at work, so no known count could be told"
+        return _row(name, "undecided", counters=there, why=why, measured=measured)
+    return _row(name, "works", counters=there, measured=measured)
+
+
+def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
+    """What each row of a counter showed in that second: a counter its rate, a gauge its value, bits
+    how many polls saw which of them. None: nothing was read."""
+    counter = tape.columns[key].counter
+    rows = [row for row in beyond.rows(tape, key) if _reads(tape, key, row, span)]
+    if counter.kind == "flags":
+        every = [steps for row in rows if (steps := tape.steps(key, row, span.begin, span.end))]
+        if not every:
+            return None
+        seen = [part for part, *polls in zip(counter.parts, *(s[1:] for s in every), strict=False)
+                if any(polls)]  # fmt: skip
+        return {"counter": key, "values": [steps[0] for steps in every], "unit": "polls",
+                "bits": seen}  # fmt: skip
+    if counter.kind == "gauge":
+        told = [value for row in rows if (value := tape.latest(key, row)) is not None]
+        return {"counter": key, "values": told, "unit": counter.unit} if told else None
+    rates = []
+    for row in rows:
+        moved = tape.moved(key, row, span.begin, span.end, inside=False)
+        if moved is not None and tape.hello.tsc_hz is not None:
+            rates.append(moved.amount * tape.hello.tsc_hz.hz / (moved.end - moved.begin))
+    unit = RATE_UNITS.get(counter.unit, f"{counter.unit}/s")
+    return {"counter": key, "values": rates, "unit": unit} if rates else None
+
+
+def _reads(tape: Tape, key: str, row: int, span: Second) -> bool:
+    """A counter of CPUs is looked at where memory was copied, any other everywhere."""
+    at = tape.hello.topology
+    return tape.scope(key) != "cpu" or key.startswith("l3_") or at[row].cpu == span.cpu
+
+
+# --- what disagrees
+
+
+def _too_little(row: dict[str, Any]) -> str:
+    moved = sum(filter(None, row["moved"]))
+    return f"{row['counter']}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
+
+
+def _against_known(checks: Iterable[Result]) -> Iterator[str]:
+    for check in checks:
+        if check.verdict == "unusable" and check.measured is not None:
+            expected = f"{check.expected:.4g} {check.unit}"
+            yield f"{check.counter}: {check.measured:.4g} for {expected}, {check.what}"
+
+
+def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for number in measured:
+        low, high = LIMITS.get(number["counter"], (float("-inf"), float("inf")))
+        for value in number["values"]:
+            if not low <= value <= high:
+                what = f"{number['counter']}: {value:.4g} {number['unit']}"
+                yield f"{what}, which no machine has ({low:g} to {high:g})"
+                break
+
+
+def _standing(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
+    for number in measured:
+        if number["counter"] in MUST_MOVE and not any(number["values"]):
+            yield f"{number['counter']} stands still while memory is copied"
+
+
+def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Numbers of one instrument that contradict each other."""
+    total = {number["counter"]: sum(number["values"]) for number in measured}
+    slots, parts = total.get("slots", 0.0), [total[key] for key in PARTS if key in total]
+    if slots > 0 and len(parts) == len(PARTS) and abs(sum(parts) / slots - 1) > OFF:
+        yield f"its four parts are {100 * sum(parts) / slots:.1f} % of the slots"
+    cores, package = total.get("energy_core_j", 0.0), total.get("energy_j", 0.0)
+    if package > 0 and cores > 1.05 * package:
+        yield f"cores take {cores:.1f} W, their packages {package:.1f} W"
+    local, every = total.get("l3_local_bytes", 0.0), total.get("l3_memory_bytes", 0.0)
+    if every > 0 and local > 1.05 * every:
+        yield f"an L3 moves {local:.3g} B/s with its own node, and {every:.3g} B/s in all"
+
+
+# --- what is not a counter
+
+
+def _calibration(tape: Tape, span: Second) -> dict[str, Any]:
+    """The factor of the SMT events, by the CPU that copied memory: any_thread counts all the time
+    there, the others only if no sibling worked."""
+    name, key = "calibration", "any_thread"
+    row = next(i for i, cpu in enumerate(tape.hello.topology) if cpu.cpu == span.cpu)
+    key = next((k for k in ("any_thread", "one_thread", "distributed") if k in tape.columns), "")
+    if not key:
+        why = "no SMT event is counted, so there is nothing to calibrate"
+        return _row(name, "not there", why=why)
+    moved = tape.moved(key, row, span.begin, span.end, inside=True)
+    if moved is None or moved.amount <= 0:
+        return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
+    factor = (moved.end - moved.begin) / moved.amount
+    nearest = min(factors(tape, key), key=lambda each: abs(each - factor))
+    measured = [{"counter": key, "values": [factor], "unit": "TSC ticks", "nearest": nearest}]
+    off = factor / nearest - 1
+    if abs(off) <= FACTOR_OFF:
+        return _row(name, "works", counters=[key], measured=measured)
+    if off > 0 and key != "any_thread":
+        why = "a sibling may have been at work, which this event does not count"
+        return _row(name, "undecided", counters=[key], why=why, measured=measured)
+    why = f"{key} takes {factor:.4g} TSC ticks a tick, {nearest:g} were expected"
+    return _row(name, "wrong", counters=[key], why=why, measured=measured)
+
+
+def _ceiling(tape: Tape) -> dict[str, Any]:
+    """Tables of the turbo clock, by number of active cores."""
+    tables = tape.hello.turbo
+    if not tables:
+        gone = next((m for m in tape.hello.missing if m.what == "turbo_ceiling_hz"), None)
+        why = "no table of turbo clocks is known here" if gone is None else gone.why
+        return _row("turbo ceiling", "not there", why=why, fix=gone.fix if gone else None)
+    measured: list[dict[str, Any]] = [
+        {"counter": table.origin, "values": [step.hz for step in table.steps], "unit": "Hz"}
+        for table in tables
+    ]
+    wild = [n for n in measured if not all(0.2e9 <= hz <= 10e9 for hz in n["values"])]
+    if wild:
+        return _row("turbo ceiling", "wrong", why="a clock that no CPU has", measured=measured)
+    return _row("turbo ceiling", "works", measured=measured)

@@ -1,0 +1,133 @@
+"""Verdicts of `selftest --all`, on made counters whose truth is what the test gives them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import made
+import numpy as np
+import pytest
+
+from perfprobe import wire
+from perfprobe.instruments.selftest import instruments
+from perfprobe.instruments.selftest.beyond import Second
+from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest.verdict import Result
+from perfprobe.wire import Counter
+
+HZ = int(made.TSC_HZ)
+SPAN = Second(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
+"""A second, in the midst of four reads."""
+TOP_DOWN = ("slots", *instruments.PARTS)
+
+
+class Source:
+    """Two CPUs and one package, read at each second; `rates` is what each counter moves in one,
+    gauges are at it."""
+
+    def __init__(self, cpu: dict[str, float], package: list[Counter], rates: list[int]) -> None:
+        every = [Counter(key, key, "events", "made") for key in cpu]
+        self.hello = made.hello(every)
+        self.hello.blocks.append(wire.Block("p", "package", package))
+        self.cpu, self.package, self.rates = [*cpu.values()], package, rates
+
+    def poll(self) -> list[Any]:
+        found = []
+        for second in range(5):
+            stamp = [second * HZ, second * HZ, 0, 0, wire.ROW_SAMPLED]
+            values = [int(second * rate * HZ) for rate in self.cpu]
+            blocks = {"cpu": rows([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2)}
+            told = [
+                rate if counter.kind == "gauge" else second * rate
+                for counter, rate in zip(self.package, self.rates, strict=True)
+            ]
+            blocks["p"] = rows([stamp], [(1 << len(told)) - 1], told)
+            found.append(wire.Frame(second, second, blocks))
+        self.poll = list  # type: ignore[method-assign]
+        return found
+
+    def due(self) -> float | None:
+        return None
+
+    def pace(self, batch_ns: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def rows(head: list[list[int]], valid: list[int], values: list[int]) -> wire.Rows:
+    return wire.Rows(*(np.array(part, np.uint64).tobytes() for part in (head, valid, values)))
+
+
+def verdicts(
+    cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), **package: int
+) -> dict[str, dict[str, Any]]:
+    units = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
+    counters = [
+        Counter(key, key, *(units.get(key, ("J", "counter"))[:1]), "made",
+                kind=units.get(key, ("J", "counter"))[1])  # type: ignore[arg-type]
+        for key in package
+    ]  # fmt: skip
+    source = Source({"ref": 1.0} | (cpu or {}), counters, [*package.values()])
+    tape = Tape(source)
+    tape.listen()
+    answer = instruments.answer(tape, SPAN, checks, [])
+    return {row["instrument"]: row for row in answer["instruments"]}
+
+
+def test_what_works_tells_what_it_measured() -> None:
+    found = verdicts(energy_j=120, temperature_c=71)
+    assert found["energy"]["verdict"] == found["temperature"]["verdict"] == "works"
+    (energy,), (heat,) = found["energy"]["measured"], found["temperature"]["measured"]
+    assert (energy["values"], energy["unit"]) == ([pytest.approx(120)], "W")
+    assert (heat["values"], heat["unit"]) == ([71], "°C")
+
+
+def test_what_is_not_there_has_a_reason() -> None:
+    found = verdicts()
+    assert {found[name]["verdict"] for name in ("HSMP", "top-down", "turbo ceiling")} == {
+        "not there"
+    }
+    assert all(row["why"] for row in found.values() if row["verdict"] != "works")
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("energy", {"energy_j": 0}),
+        ("energy", {"energy_j": 90_000}),
+        ("energy", {"energy_j": 100, "energy_core_j": 160}),
+        ("temperature", {"temperature_c": 0}),
+    ],
+)
+def test_what_cannot_be_is_wrong(name: str, given: dict[str, int]) -> None:
+    row = verdicts(None, (), **given)[name]
+    assert row["verdict"] == "wrong"
+    assert [*given][-1] in row["why"] or "cores take" in row["why"]
+
+
+@pytest.mark.parametrize(("backend", "verdict"), [(0.4, "works"), (0.3, "wrong")])
+def test_parts_of_the_slots_must_add_up(backend: float, verdict: str) -> None:
+    cpu = dict(zip(TOP_DOWN, (1.0, 0.3, 0.1, 0.2, backend), strict=True))
+    assert verdicts(cpu)["top-down"]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"), [(1.0, "works"), (1 / 1.01, "works"), (0.5, "wrong"), (0.0, "undecided")]
+)
+def test_the_factor_of_an_event_must_be_a_candidate(rate: float, verdict: str) -> None:
+    row = verdicts({"any_thread": rate})["calibration"]
+    assert row["verdict"] == verdict
+    if verdict == "wrong":
+        assert row["measured"][0]["values"] == [pytest.approx(2.0)]
+
+
+def test_a_known_count_that_is_missed_is_told() -> None:
+    good = Result("ref", "at work", "trusted", "made")
+    bad = dataclasses.replace(good, verdict="unusable", expected=1.0, measured=2.0, unit="cycles")
+    unsure = dataclasses.replace(good, verdict="disturbed")
+    told = [verdicts(checks=(one,))["core counters"]["verdict"] for one in (good, bad, unsure)]
+    assert told == ["works", "wrong", "undecided"]
+    assert instruments.wrong(verdicts(checks=(bad,)).values()) == ["ref"]
