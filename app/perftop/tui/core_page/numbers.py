@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
-from perftop.base.format import MISSING, ClockUnit, clock_unit, prefixed
+from perftop.base.format import MISSING, ClockUnit, prefixed
 from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
 from perftop.samples import smt
@@ -20,6 +20,7 @@ from perftop.tui.core_page.layout import NAME, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE, DROP
 from perftop.tui.shared.trouble import number
@@ -73,10 +74,7 @@ def scene(
     session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
 ) -> Scene:
     """The scene, with episodes begun by then and not ended by `since_ns` (raw)."""
-    base_hz = session.hello.base_hz.hz if session.hello.base_hz else nan
-    unit = clock_unit(units, base_hz)
-    if isnan(unit.per_hz):  # no base clock is known
-        unit = clock_unit("GHz", base_hz)
+    unit = clock_of(session, units, known=True)
     episodes = [
         episode
         for episode in session.episodes(since_ns, interval.time_ns)

@@ -8,7 +8,7 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.format import MISSING, ClockUnit, clock_unit
+from perftop.base.format import MISSING, ClockUnit
 from perftop.draw.heat_ramp import OFF
 from perftop.samples.metrics import Column
 from perftop.session.columns import doubted, shown
@@ -16,7 +16,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import Scale, fields, scale, unit_in
+from perftop.tui.shared.fields import Scale, clock_of, fields, scale, unit_in
 from perftop.tui.shared.trouble import Troubles, number
 
 
@@ -69,12 +69,11 @@ class HeatReader:
         self._peers = Peers(session)
         self._packages = list(dict.fromkeys(cpu.package for cpu in session.topology))
         self._troubles = Troubles(session)
-        base = session.hello.base_hz
-        self._base_hz = base.hz if base else nan
 
     def read(self, session: Session, interval: Interval, choice: Choice, before: Heat | None
              ) -> Heat:  # fmt: skip
         self._troubles.read(interval)
+        clock = clock_of(session, choice.units)
         known = fields(session)
         at = next((i for i, f in enumerate(known) if f.key == choice.metric), 0)
         field = known[at]
@@ -85,8 +84,8 @@ class HeatReader:
         return Heat(
             field=field,
             others=[other.words for other in known[at + 1 :] + known[:at]],
-            unit=unit_in(field, choice.units, self._base_hz, fitted.high),
-            clock=clock_unit(choice.units, self._base_hz),
+            unit=unit_in(field, clock, fitted.high),
+            clock=clock,
             scale=fitted,
             values=values.tolist(),
             doubted=doubted(field.key, session, interval).tolist(),

@@ -10,7 +10,7 @@ from perftop.base.text import ranges
 from perftop.draw import theme
 from perftop.draw.strips import Run, number, shed
 from perftop.tui.neighbours.values import Job, Runner
-from perftop.tui.panels import losses
+from perftop.tui.panels import losses, panel
 from perftop.tui.panels.pairs import Pair
 from perftop.tui.panels.panel import title
 from perftop.tui.panels.who import bar
@@ -137,18 +137,12 @@ def calm(name: str | None, looked_at: list[str], width: int) -> list[list[Run]]:
 
 def untold(reasons: list[str], width: int) -> list[list[Run]]:
     """What cannot be seen here; each reason begins a new line and may take several."""
-    lines: list[list[Run]] = []
-    for reason in reasons:
-        lines += wrapped("not checked: ", reason.split(" · "), width)
-    return lines
+    return [line for reason in reasons for line in wrapped("not checked: ", [reason], width)]
 
 
 def wrapped(before: str, texts: list[str], width: int) -> list[list[Run]]:
     """Texts one after the other, as many in a line as fit."""
-    lines, held = [], f" {before}"
-    for i, text in enumerate(texts):
-        if i and len(held) + len(text) > width - 4:
-            lines.append([(held.removesuffix(" · "), "dim")])
-            held = " " * (1 + len(before))
-        held += text + (" · " if i + 1 < len(texts) else "")
-    return [*lines, [(held, "dim")]]
+    parts = panel.wrapped(" · ".join(texts), max(1, width - len(before) - 5))
+    return [
+        [(f" {' ' * len(before) if i else before}{part}", "dim")] for i, part in enumerate(parts)
+    ]

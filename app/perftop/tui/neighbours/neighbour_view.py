@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from math import nan
 from typing import ClassVar
 
-from perftop.base.format import clock_unit
 from perftop.base.times import clock
 from perftop.draw import strips, theme
 from perftop.draw.strips import Run
@@ -18,6 +16,7 @@ from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.pairs import Pair
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import clock_of
 
 Row = list[Run] | Pair | Runner
 """A line: plain text, a CPU that loses, or a thread of the job."""
@@ -56,8 +55,7 @@ class Neighbours(Paneled, Cursor):
 
     def _read(self) -> None:
         here = Neighbourhood(self.session, self.interval, self.choice.mask)
-        base = self.session.hello.base_hz
-        unit = clock_unit(self.choice.units, base.hz if base else nan)
+        unit = clock_of(self.session, self.choice.units)
         job = here.job()
         pairs = here.running()
         title = [] if self.bare else [words.summary(len(pairs), self.width)]

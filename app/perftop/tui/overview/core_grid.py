@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from math import isnan, nan
 from typing import ClassVar
 
 from textual import events
 
-from perftop.base.format import GHZ, clock_unit
 from perftop.draw import strips
 from perftop.draw.strips import text
 from perftop.session.columns import BY_KEY
@@ -21,6 +19,7 @@ from perftop.tui.overview.recent import Recent, rule
 from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.panel import LEAST
 from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.placed_column import Placed
 from perftop.tui.shared.places import Line
@@ -107,9 +106,7 @@ class CoreGrid(Paneled, Cursor):
     def build(self) -> None:
         picture = self._picture
         assert picture is not None
-        base = self.session.hello.base_hz
-        unit = clock_unit(self.choice.units, nan if base is None else base.hz)
-        picture.clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
+        picture.clock = clock_of(self.session, self.choice.units, known=True)
         known = layout.known(self.session, self.places, picture.clock.name)
         picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
         self._arrange()

@@ -3,9 +3,6 @@ core."""
 
 from __future__ import annotations
 
-from math import isnan, nan
-
-from perftop.base.format import GHZ, clock_unit
 from perftop.draw import strips
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -13,6 +10,7 @@ from perftop.tui.overview.charts import Charts, Wishes
 from perftop.tui.overview.core_grid import CoreGrid
 from perftop.tui.panels.row import PanelRow
 from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.sheet import Reader
 
@@ -65,9 +63,7 @@ class Overview(CoreGrid):
         session, interval, charts = self.session, self.interval, self._charts
         assert charts is not None
         self._reader, self._picture = None, None  # the rows are made anew if they come back
-        base = session.hello.base_hz
-        unit = clock_unit(self.choice.units, nan if base is None else base.hz)
-        clock = GHZ if isnan(unit.per_hz) else unit  # no base clock is known
+        clock = clock_of(session, self.choice.units, known=True)
         order = arranged(self.places, self.choice, session, interval)
         wishes = Wishes(self.look, self.choice.window_s, clock, self.choice.cpu)
         charts.read(session, interval, self._sheets.read(interval), order, wishes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from perftop.draw.strips import Run
@@ -30,17 +32,14 @@ class PanelRow:
         return divided(self.width, self.shares)
 
     def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
-        found = []
-        for kind, size in zip(self.kinds, self.widths, strict=True):
-            if kind == "selected":
-                found.append(
-                    selected.lines(
-                        session, interval, size, self.height, cpu=choice.cpu, units=choice.units
-                    )
-                )
-                continue
-            made = {"who": who.lines, "happened": happened.lines, "losses": losses.lines}[kind]
-            found.append(made(session, interval, size, self.height))
+        made: dict[Kind, Callable[[Session, Interval, int, int], list[list[Run]]]] = {
+            "who": who.lines, "happened": happened.lines, "losses": losses.lines,
+            "selected": partial(selected.lines, cpu=choice.cpu, units=choice.units),
+        }  # fmt: skip
+        found = [
+            made[kind](session, interval, size, self.height)
+            for kind, size in zip(self.kinds, self.widths, strict=True)
+        ]
         return beside(found, self.widths)
 
     def target(self, session: Session, interval: Interval, x: int, y: int) -> Episode | int | None:

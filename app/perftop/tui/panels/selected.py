@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isnan, nan
+from math import isnan
 
-from perftop.base.format import ClockUnit, clock_unit
+from perftop.base.format import ClockUnit
 from perftop.draw import theme
 from perftop.draw.strips import QUIET, Run, at_rest, doubted, estimated, fit, foreign, rate
 from perftop.samples.episode import Episode
@@ -15,6 +15,7 @@ from perftop.session.session import Session
 from perftop.tui.panels.pairs import ipc_alone
 from perftop.tui.panels.panel import INDENT, sized, title
 from perftop.tui.shared import episode_style, trouble
+from perftop.tui.shared.fields import clock_of
 
 _NAME = 18
 """Cells of the names of the numbers."""
@@ -31,14 +32,9 @@ _ROWS = (
 
 
 def lines(
-    session: Session,
-    interval: Interval,
-    width: int,
-    height: int,
-    *,
-    cpu: int | None,
-    units: str = "GHz",
-) -> list[list[Run]]:
+    session: Session, interval: Interval, width: int, height: int,
+    *, cpu: int | None, units: str = "GHz",
+) -> list[list[Run]]:  # fmt: skip
     """The panel of the core of `cpu`, exactly `width` cells by `height` lines."""
     core = next((core for core in session.cores if cpu in core), [])
     if not core:
@@ -46,9 +42,7 @@ def lines(
     room = max(1, (width - INDENT - _NAME - _UNIT) // _VALUE[0])
     cpus = core if len(core) <= room else [cpu] if cpu is not None else core[:1]
     size = max(1, min(_VALUE[1], (width - INDENT - _NAME - _UNIT) // len(cpus)))
-    base_hz = session.hello.base_hz.hz if session.hello.base_hz else nan
-    clock = clock_unit(units, base_hz)
-    signs = _signs(session, interval, cpus)
+    clock, signs = clock_of(session, units), _signs(session, interval, cpus)
     found = [title(_name(session, core), "selected", width), _heading(cpus, size)]
     found += [
         _row(session, interval, key, name, cpus, size, clock, signs)

@@ -62,12 +62,7 @@ class _Columns:
     indent: int
 
 
-def lines(
-    session: Session,
-    interval: Interval,
-    width: int,
-    height: int,
-) -> list[list[Run]]:
+def lines(session: Session, interval: Interval, width: int, height: int) -> list[list[Run]]:
     """The panel, exactly `width` cells by `height` lines."""
     found = runners(session, interval)
     if not found:

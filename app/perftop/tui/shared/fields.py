@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import ClockUnit, clock_unit, rate_unit
+from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw.theme import HEAT
 from perftop.samples.metrics import Column
 from perftop.samples.registry import PER_KI
@@ -27,12 +27,20 @@ _SLACK = 2.5
 """A scale is replaced once it is more than this many times as wide as needed."""
 
 
-def unit_in(field: Column, units: str, base_hz: float, most: float = 0.0) -> ClockUnit:
-    """The unit of a field's values, with clocks in `units`; rates go up to `most`."""
+def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
+    """The unit of clocks. Where no base clock is known, multiples of it are NaN; if a unit must be
+    `known`, it then is GHz."""
+    base = session.hello.base_hz
+    unit = clock_unit(units, math.nan if base is None else base.hz)
+    return GHZ if known and math.isnan(unit.per_hz) else unit
+
+
+def unit_in(field: Column, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
+    """The unit of a field's values; rates go up to `most`."""
     if field.rate:
         return rate_unit(most)
     if field.unit == "Hz":
-        return clock_unit(units, base_hz)
+        return clock
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 

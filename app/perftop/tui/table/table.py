@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import nan
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.arrays import Ints
-from perftop.base.format import clock_unit
+from perftop.base.format import GHZ
 from perftop.draw import strips
 from perftop.samples.metrics import Column
 from perftop.session.columns import Tabular, doubted
@@ -19,6 +18,7 @@ from perftop.session.session import Session
 from perftop.tui.panels.below import Paneled
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.sheet import AWAKE, IDLE, Reader
 from perftop.tui.shared.trouble import Troubles
@@ -48,7 +48,7 @@ class Table(Paneled, Cursor):
         """Index of the first scrolling column in sight."""
         self._strays: list[int] = []
         """Positions of offline CPUs whose core is unknown; they are the last lines."""
-        self._clock = clock_unit(choice.units, nan)
+        self._clock = GHZ
         self._lines: list[int] = []
         """Position of the CPU of each line."""
         self._row = 0
@@ -91,8 +91,7 @@ class Table(Paneled, Cursor):
     # --- columns and lines
 
     def build(self) -> None:
-        base = self.session.hello.base_hz
-        self._clock = clock_unit(self.choice.units, base.hz if base else nan)
+        self._clock = clock_of(self.session, self.choice.units)
         self._plan = self._planned(self._left)
         self._left = self._plan.before
         order = _NAMES.get(self.choice.order, self.choice.order)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import isnan, nan
 from typing import ClassVar
 
-from perftop.base.format import ClockUnit
+from perftop.base.format import ClockUnit, rate_unit
 from perftop.base.text import ranges
 from perftop.base.times import clock, duration
 from perftop.draw import strips, theme
@@ -23,7 +23,7 @@ from perftop.session.session import Session
 from perftop.tui.panels.below import Paneled
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor
-from perftop.tui.shared.fields import fields, unit_in
+from perftop.tui.shared.fields import clock_of, fields, unit_in
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line
 from perftop.tui.timeline.lanes import Lanes, marked
@@ -77,10 +77,8 @@ class Past(Paneled, Cursor):
         keys = [field.key for field in known]
         at = keys.index(self.choice.metric) if self.choice.metric in keys else 0
         self._field = known[at]
-        base = session.hello.base_hz
-        self._unit = unit_in(self._field, self.choice.units, nan if base is None else base.hz)
-        if isnan(self._unit.per_hz):  # no base clock is known
-            self._unit = unit_in(self._field, "GHz", nan)
+        clock = clock_of(session, self.choice.units, known=True)
+        self._unit = unit_in(self._field, clock)
         self._others = [field.words for field in known[at + 1 :] + known[:at]]
         self._lanes = None
         self._arrange(session)
@@ -121,7 +119,7 @@ class Past(Paneled, Cursor):
         now = shown(self._field, session, interval)
         lanes.settle(self._in_sight(), now[session.shown], self._lanes)
         if self._field.rate:
-            self._unit = unit_in(self._field, choice.units, nan, lanes.scale.high)
+            self._unit = rate_unit(lanes.scale.high)
         self._lanes, self._now = lanes, now.tolist()
         self._doubted = doubted(self._field.key, session, interval).tolist()
         self._share_out(time_axis.episodes(self._axis, session))
