@@ -103,6 +103,8 @@ Feature = Literal[
     "aperfmperf-read-only",
     "irperf",
     "amd-perfmon-v2",
+    "rtm-always-aborts",
+    "tsx-force-abort",
 ]
 
 _BITS: dict[Feature, tuple[int, int, int]] = {
@@ -112,6 +114,8 @@ _BITS: dict[Feature, tuple[int, int, int]] = {
     "hwp": (0x06, EAX, 7),
     "hfi": (0x06, EAX, 19),
     "aperfmperf": (0x06, ECX, 0),
+    "rtm-always-aborts": (0x07, EDX, 11),
+    "tsx-force-abort": (0x07, EDX, 13),
     "hybrid": (0x07, EDX, 15),
     "invariant-tsc": (EXTENDED | 0x07, EDX, 8),
     "aperfmperf-read-only": (EXTENDED | 0x07, EDX, 10),
@@ -206,6 +210,15 @@ def anythread(leaves: Leaves) -> bool:
     """
     found = perfmon(leaves)
     return found is not None and found.version >= 3 and not found.anythread_deprecated
+
+
+TSX_COUNTER = 3
+
+
+def lent_to_tsx(leaves: Leaves) -> bool:
+    """Whether microcode may use that general counter for transactions. Linux leaves it alone
+    then."""
+    return bool(has(leaves, "tsx-force-abort")) and not has(leaves, "rtm-always-aborts")
 
 
 def amd_counters(leaves: Leaves) -> int | None:

@@ -128,7 +128,8 @@ def _budget(row: Uarch, leaves: Leaves) -> Budget | None:
     found = cpuid.perfmon(leaves)
     if found is None:
         return row.budget
-    return Budget(found.gp, found.fixed, found.gp_bits, found.fixed_bits)
+    lent = 1 << cpuid.TSX_COUNTER if cpuid.lent_to_tsx(leaves) else 0
+    return Budget(found.gp, found.fixed, found.gp_bits, found.fixed_bits, lent)
 
 
 def _countable(event: Event, budget: Budget | None) -> bool:

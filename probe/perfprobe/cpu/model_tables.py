@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from perfprobe.cpu import event_counters
 from perfprobe.cpu import model_parts as parts
 from perfprobe.cpu.model_terms import Bank, Budget, Clocks, Event, Rapl, Row, Uarch
 
@@ -49,7 +50,9 @@ _NEHALEM = replace(
     turbo=parts.TRL,
     residencies=(parts.C3, parts.C6, *parts.PC),
     bclk_hz=133.33e6,
+    restrictions=event_counters.NEHALEM,
 )
+_WESTMERE = replace(_NEHALEM, restrictions=event_counters.WESTMERE)
 _SANDY = replace(
     _NEHALEM,
     methods=("one-thread", "any-thread", *parts.SOFT),
@@ -57,14 +60,18 @@ _SANDY = replace(
     residencies=(parts.C3, parts.C6, parts.C7, *parts.PC),
     rapl=parts.RAPL,
     bclk_hz=100e6,
+    restrictions=event_counters.SANDY_BRIDGE,
 )
-_HASWELL = replace(_SANDY, limits=parts.LIMITS_HASWELL)
+_IVY = replace(_SANDY, restrictions=event_counters.IVY_BRIDGE)
+_HASWELL = replace(_SANDY, limits=parts.LIMITS_HASWELL, restrictions=event_counters.HASWELL)
+_BROADWELL = replace(_SANDY, restrictions=event_counters.BROADWELL)
 _SKYLAKE = replace(
     _SANDY,
     events=parts.CRYSTAL,
     limits=parts.LIMITS_SKYLAKE,
     crystals_hz=(24e6,),
     uses_base_clock_for_aperf=True,
+    restrictions=event_counters.SKYLAKE,
 )
 _SKX = replace(
     _SKYLAKE,
@@ -85,6 +92,7 @@ _ICE = replace(
     budget=Budget(8, 4),
     residencies=(parts.C1, parts.C6, parts.C7, *parts.PC_DEEP),
     crystals_hz=(38.4e6,),
+    restrictions=event_counters.ICE_LAKE,
 )
 _ICX = replace(
     _ICE,
@@ -93,8 +101,10 @@ _ICX = replace(
     crystals_hz=(25e6,),
     uses_base_clock_for_aperf=False,
 )
-_SPR = replace(_ICX, events=parts.GOLDEN, licenses={})
-_GOLDEN_COVE = replace(_ICE, events=parts.GOLDEN, licenses=parts.LICENSES)
+_SPR = replace(_ICX, events=parts.GOLDEN, licenses={}, restrictions=event_counters.GOLDEN_COVE)
+_GOLDEN_COVE = replace(
+    _ICE, events=parts.GOLDEN, licenses=parts.LICENSES, restrictions=event_counters.GOLDEN_COVE
+)
 _GRACEMONT = replace(
     _GOLDEN_COVE,
     smt=1,
@@ -103,10 +113,11 @@ _GRACEMONT = replace(
     licenses={},
     budget=Budget(6, 3),
     turbo=parts.TRL_E,
+    restrictions=event_counters.NONE,
 )
 _REDWOOD_COVE = replace(_GOLDEN_COVE, licenses={})
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
-_LION_COVE = replace(_CRESTMONT, turbo=parts.TRL)
+_LION_COVE = replace(_CRESTMONT, turbo=parts.TRL, restrictions=event_counters.LION_COVE)
 # Events from their lists; registers as Lunar Lake's (turbostat, and the cstate PMU).
 _LISTED = replace(
     _INTEL,
@@ -128,6 +139,7 @@ _SIERRA = replace(
     residencies=(parts.C1, parts.C6, parts.C6_MODULE, *parts.PC),
     limits=None,
     crystals_hz=(),
+    restrictions=event_counters.NONE,
 )
 _PHI = replace(
     _SANDY,
@@ -138,6 +150,7 @@ _PHI = replace(
     clocks=replace(parts.CLOCKS, shift=10),
     turbo=parts.TRL_KNL,
     residencies=(parts.C6_KNL, *parts.PC),
+    restrictions=event_counters.NONE,
 )
 _GOLDMONT_PLUS = replace(
     _INTEL,
@@ -151,6 +164,7 @@ _GOLDMONT_PLUS = replace(
     rapl=parts.RAPL,
     bclk_hz=100e6,
     crystals_hz=(19.2e6,),
+    restrictions=event_counters.NONE,
 )
 _BONNELL = replace(
     _INTEL,
@@ -158,24 +172,25 @@ _BONNELL = replace(
     events=parts.ANY_ONLY,
     budget=Budget(2, 3, 40, 40),
     thermal=replace(parts.THERMAL, package=None, tjmax=None),
+    restrictions=event_counters.NONE,
 )
 
 _INTEL_ROWS = (
     _row(_NEHALEM, "Nehalem", 0x1A, 0x1E, 0x1F),
     _row(_NEHALEM, "Nehalem-EX", 0x2E, turbo=None),
-    _row(_NEHALEM, "Westmere", 0x25, 0x2C),
-    _row(_NEHALEM, "Westmere-EX", 0x2F, turbo=None),
+    _row(_WESTMERE, "Westmere", 0x25, 0x2C),
+    _row(_WESTMERE, "Westmere-EX", 0x2F, turbo=None),
     _row(_SANDY, "Sandy Bridge", 0x2A),
     _row(_SANDY, "Sandy Bridge-EP", 0x2D),
-    _row(_SANDY, "Ivy Bridge", 0x3A),
-    _row(_SANDY, "Ivy Bridge-EP", 0x3E, turbo=parts.TRL_16),
+    _row(_IVY, "Ivy Bridge", 0x3A),
+    _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=parts.TRL_16),
     _row(_HASWELL, "Haswell", 0x3C, 0x46),
     _row(_HASWELL, "Haswell-ULT", 0x45, residencies=parts.DEEP),
     _row(_HASWELL, "Haswell-EP", 0x3F, turbo=parts.TRL_18),
-    _row(_SANDY, "Broadwell", 0x3D, residencies=parts.DEEP),
-    _row(_SANDY, "Broadwell", 0x47),
-    _row(_SANDY, "Broadwell-EP", 0x4F, turbo=parts.TRL_16),
-    _row(_SANDY, "Broadwell-DE", 0x56, turbo=parts.TRL_16),
+    _row(_BROADWELL, "Broadwell", 0x3D, residencies=parts.DEEP),
+    _row(_BROADWELL, "Broadwell", 0x47),
+    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=parts.TRL_16),
+    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=parts.TRL_16),
     _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=parts.DEEP),
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=parts.DEEP),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=parts.DEEP),
@@ -242,6 +257,7 @@ _ZEN1 = Uarch(
     bank=Bank(0xC0010200, 0xC0010201, 2, 0xC0000301, 0xC0000300),
     clocks=Clocks(mperf=0xC00000E7, aperf=0xC00000E8),  # read-only, so no tool can reset them
     rapl=Rapl(0xC0010299, package=0xC001029B, core=0xC001029A),
+    restrictions=event_counters.ZEN,
 )
 _ZEN2 = replace(
     _ZEN1,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perfprobe.cpu.cpuid import Feature
+from perfprobe.cpu.event_counters import Restrictions
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
 """What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus
@@ -41,6 +42,8 @@ class Budget:
     fixed: int
     bits: int = 48
     fixed_bits: int = 48
+    lent: int = 0
+    """Bit n: general counter n is left to microcode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class Uarch:
     core_type: str | None = None
     slots: int | None = None
     """Dispatch slots of a cycle; None: not known."""
+    restrictions: Restrictions | None = None
+    """Events that not all general counters count; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
