@@ -7,23 +7,30 @@ used, at the width that CPUID gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Event, Uarch
+from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Uarch
+from perfprobe.registers.counter_draft import (
+    ALL_RINGS,
+    EN,
+    FIXED_COUNTER,
+    FIXED_PMI,
+    FIXED_RINGS,
+    MOST_GENERAL,
+    NIBBLE,
+    OS,
+    Counted,
+    Draft,
+    General,
+)
 from perfprobe.registers.msr import MsrError, Registers, name
 
-USR, OS, INTERRUPT, EN = 1 << 16, 1 << 17, 1 << 20, 1 << 22
-ALL_RINGS = USR | OS
-FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
-
-FIXED_COUNTER, FIXED_CONTROL, GLOBAL_CONTROL = 0x309, 0x38D, 0x38F
+FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
 MOST_FIXED = 16
 """Nibbles of FIXED_CTR_CTRL."""
-MOST_GENERAL = 8
-"""Other registers follow after eight selects."""
 SELECTS = frozenset(range(0x186, 0x186 + MOST_GENERAL)) | frozenset(
     range(0xC0010200, 0xC001020C, 2)
 )
@@ -34,14 +41,6 @@ IN_USE_FIX = (
     "end what counts there (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
     "or use --source perf, which shares"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    key: str
-    register: int
-    bits: int
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,12 @@ Changes = dict[int, Change]
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
+def plan(uarch: Uarch, *, any_thread: bool, chosen: Sequence[General] = ()) -> Plan | None:
     """What to program; None: nothing can be. `any_thread`: the CPU says that AnyThread counts.
+    `chosen`: events of the user's choice.
 
     If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
-    instructions.
+    instructions, then what was chosen, then SMIs.
     """
     if uarch.bank is None or uarch.budget is None:
         return None
@@ -99,17 +99,19 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         *((key, events.get(key), ALL_RINGS) for key in ("ref", "cycles", "instructions", smt)),
         ("kernel_cycles", events.get("cycles"), OS),
         ("kernel_instructions", events.get("instructions"), OS),
-        ("smi", events.get("smi"), ALL_RINGS),
     ]
-    draft = _Draft(uarch.bank, uarch.budget)
+    draft = Draft(uarch.bank, uarch.budget)
     short = [key for key, event, rings in wanted if event and not draft.add(key, event, rings)]
-    if not draft.counted:
+    short += [event.key for event in chosen if not draft.add_general(event)]
+    smis = events.get("smi")
+    short += ["smi"] if smis and not draft.add("smi", smis, ALL_RINGS) else []
+    if not draft.keys:
         return None
     return Plan(
         uarch.bank,
         uarch.budget,
-        tuple(draft.counted),
-        draft.selects,
+        tuple(draft.counted()),
+        draft.selects(),
         draft.fixed,
         draft.enable,
         tuple(short),
@@ -124,33 +126,6 @@ def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:
         if event is not None and (any_thread or not event.any_thread):
             return method, METHODS[method]
     return None, ""
-
-
-class _Draft:
-    def __init__(self, bank: Bank, budget: Budget) -> None:
-        self._bank, self._budget = bank, budget
-        self.counted: list[Counted] = []
-        self.selects: dict[int, int] = {}
-        self.fixed = self.enable = 0
-
-    def add(self, key: str, event: Event, rings: int) -> bool:
-        """Gives the event a counter; False: none is left for it."""
-        bank, budget, number = self._bank, self._budget, event.fixed
-        if number is not None and number < budget.fixed and rings == ALL_RINGS:
-            self.fixed |= FIXED_RINGS << NIBBLE * number
-            self.enable |= 1 << 32 + number
-            origin = f"fixed counter {number}"
-            found = Counted(key, FIXED_COUNTER + number, budget.fixed_bits, origin)
-        else:
-            number = len(self.selects)
-            if event.code == 0 or number >= min(budget.gp, MOST_GENERAL):
-                return False
-            self.selects[bank.select + bank.step * number] = event.config | rings | EN
-            self.enable |= 1 << number
-            origin = f"counter {number}: {event.code:X}H/{event.umask:X}H"
-            found = Counted(key, bank.counter + bank.step * number, budget.bits, origin)
-        self.counted.append(found)
-        return True
 
 
 # --- what is there --------------------------------------------------------------------------------
