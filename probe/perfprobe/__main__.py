@@ -173,8 +173,10 @@ def _open(options: argparse.Namespace) -> Source:
             name, sample_ns, select, options.watch, options.events,
             multiplex=not options.no_multiplex,
         )  # fmt: skip
-    if options.events is not None and (name in {"os", "msr"} or below):
-        raise ValueError("--events: the kernel's perf counts them: --source auto or perf, or sim")
+    if options.events is not None and (name == "os" or (below and name != "msr")):
+        raise ValueError(
+            "--events: perf counts them, or registers: --source auto, perf, msr or sim"
+        )
     watch = _watch(options)
     if name == "perf" and below:
         raise ValueError("--sysroot and --source perf: there are no events below a directory")
@@ -191,7 +193,7 @@ def _open(options: argparse.Namespace) -> Source:
     if name == "msr":
         from perfprobe.sources.msr.source import open_msr
 
-        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
+        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch, options.events)
     raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
 
 

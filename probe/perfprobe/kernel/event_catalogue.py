@@ -108,15 +108,16 @@ class Chosen:
 class Catalogue:
     """The events of one machine."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, *, installed: bool = True) -> None:
+        """`installed`: ask perf and libpfm4, which know this machine's CPU and no other."""
+        self._root, self._installed = root, installed
         self.cores = perf_pmus.cores(root)
 
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[Named]]:
         """What perf lists for the PMUs of cores, where it is installed; asked for once."""
         mine = {pmu.name for pmu in self.cores}
-        every = event_encodings.perf_events() if mine else {}
+        every = event_encodings.perf_events() if mine and self._installed else {}
         here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
         return {name: told for name, told in here.items() if told}
 
@@ -196,7 +197,8 @@ class Catalogue:
                 code = event_terms.code(pmu.path, event_terms.values(named.terms))
                 found[pmu.name] = _event(asked, pmu, code)
                 about = named.about or word
-        if not found and (told := event_encodings.pfm_code(word)) is not None:
+        told = event_encodings.pfm_code(word) if self._installed and not found else None
+        if told is not None:
             kind, code = told
             for pmu in self.cores:
                 if kind in {pmu.type, RAW}:
@@ -235,6 +237,10 @@ class Catalogue:
         return found
 
     def _unknown(self, asked: Asked) -> str:
+        if self._is_tracepoint(asked.word):
+            return (
+                f"-e {asked.word}: it is a tracepoint, and perftop counts none; perf stat -e does"
+            )
         near = nearest(asked.word, self.names())
         text = f"-e {asked.word}: no event of that name is known here"
         if near:
@@ -242,6 +248,13 @@ class Catalogue:
         elif not self.cores:
             text += f" ({access.no_pmu(self._root).why})"
         return f"{text}; perftop events lists all"
+
+    def _is_tracepoint(self, word: str) -> bool:
+        """As far as tracefs can be read."""
+        group, _, name = word.partition(":")
+        below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
+        paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
+        return bool(name) and any(files.number(path) is not None for path in paths)
 
 
 def listed(pmu: Pmu) -> list[str]:
@@ -259,6 +272,14 @@ def pmus(root: Path) -> list[str]:
         return sorted(os.listdir(f"{root}/{DEVICES}"))  # noqa: PTH208
     except OSError:
         return []
+
+
+def listed_code(pmu: Pmu, word: str) -> Code | None:
+    """The words of a generic event, as far as the PMU lists it. Its own name for it may be an
+    alias."""
+    names = [word, *(alias for alias, known in ALIASES.items() if known == word)]
+    found = (perf_pmus.code(pmu, name) for name in names)
+    return next((code for code in found if code is not None), None)
 
 
 def measure(pmu: Pmu, name: str) -> tuple[str, float]:

@@ -149,10 +149,11 @@ free, but for the block `cpu`. `name` and `origin` are words for people.
 | probe_cpu_s | machine | counter | s | CPU time of the probe itself |
 
 A key `e.NAME`, in a block of scope `cpu`, is an event that the user has chosen: NAME is what he
-called it, `name` says what it counts, `unit` what a scaled count is in. Each group of events has a
-block of its own (`events.1` …), with perf_enabled_s and perf_running_s of its own: these two may
-stand in several blocks, and speak for their own. Any other key stands in one block only; if it
-stands in more, the first counts.
+called it, `name` says what it counts, `unit` what a scaled count is in. Each group of events that
+perf counts has a block of its own (`events.1` …), with perf_enabled_s and perf_running_s of its
+own: these two may stand in several blocks, and speak for their own. Events on counters that are
+programmed by hand count all the time; they stand among the other counters of a CPU. Any other key
+stands in one block only; if it stands in more, the first counts.
 
 What follows from a unit, for counters in a block of scope `cpu`: more than this in a second of the
 span is not believed, whoever sends it. A counter of 64 bits may also step back a little; a narrower

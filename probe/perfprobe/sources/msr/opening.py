@@ -20,6 +20,8 @@ from perfprobe.registers import counter_plan, msr, turbo_ratios
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import InUse, Programmer
+from perfprobe.sources.msr import chosen
+from perfprobe.sources.msr.chosen import NOTHING, Wanted
 from perfprobe.sources.msr.kinds import Kind, kinds
 from perfprobe.sources.msr.limits import Found, of_core, of_cpu, of_package
 from perfprobe.sources.msr.parts import (
@@ -63,15 +65,21 @@ class Info:
 
 
 def open_parts(
-    root: Path, rows: Sequence[Cpu], *, program: bool, method: str | None = None
+    root: Path,
+    rows: Sequence[Cpu],
+    *,
+    program: bool,
+    method: str | None = None,
+    wanted: Wanted = NOTHING,
 ) -> tuple[list[Part], list[Missing], Info]:
     """Parts for the CPUs of `rows`, what is missing and why, and what the hello should say.
+    `wanted`: events that are programmed, too; raises ValueError for one that cannot be.
 
     With `program` the counters are programmed when this returns, and closing the parts gives them
     back; raises Unavailable if somebody else counts or nothing can be read. Without it all
     descriptors are read-only, nothing is raised, and there may be no parts.
     """
-    opening = _Opening(root, identity(root), program=program, method=method)
+    opening = _Opening(root, identity(root), program=program, method=method, wanted=wanted)
     try:
         opening.look(rows)
         if program:
@@ -92,9 +100,9 @@ def open_parts(
 
 class _Opening:
     def __init__(
-        self, root: Path, identity: Identity, *, program: bool, method: str | None
+        self, root: Path, identity: Identity, *, program: bool, method: str | None, wanted: Wanted
     ) -> None:
-        self._root, self._alone, self._method = root, program, method
+        self._root, self._alone, self._method, self._wanted = root, program, method, wanted
         self._kinds: list[Kind] = []
         self._counted: set[str] = set()
         self.parts: list[Part] = []
@@ -150,15 +158,16 @@ class _Opening:
         except MsrError as error:
             if programmer.left:
                 raise NotRestored(programmer.left) from None
-            if isinstance(error, InUse):
+            if isinstance(error, InUse) or self._wanted.events:
                 raise
             self.info.notes += programmer.notes
             self.missing += [Missing(key, error.why, error.mend) for key in sorted(keys)]
             return
         self.info.notes += programmer.notes
+        self.info.notes += chosen.unchecked(self._wanted, self._kinds)
         self._counted = keys
         table = {
-            cpu: [] if cpu in programmer.refused else programmed(plan)
+            cpu: [] if cpu in programmer.refused else programmed(plan, self._wanted.by_key)
             for cpu, plan in plans.items()
         }
         self.parts.append(Programmed(self._root, table, programmer))
@@ -174,16 +183,37 @@ class _Opening:
             why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
             raise MsrError(why, "there is nothing to program", "perftop --source auto")
         for kind in self._kinds:
-            plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
+            plan = self._plan(kind)
             cpus = self._cpus(kind)
             if plan is None:
                 why = f"the counters of this CPU are unknown ({kind.uarch.name})"
-                self.missing += [Missing(key, why, None, cpus) for key in COUNTED]
+                keys = [*COUNTED, *self._wanted.by_key]
+                self.missing += [Missing(key, why, None, cpus) for key in keys]
                 continue
             why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
             self.missing += [Missing(key, why, None, cpus) for key in plan.short]
             plans |= dict.fromkeys(kind.cpus, plan)
+        self._refuse_uncounted(plans.values())
         return plans
+
+    def _plan(self, kind: Kind) -> Plan | None:
+        """Raises ValueError or Unavailable for a chosen event that cannot be counted so."""
+        events = chosen.generals(self._wanted, kind)
+        plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves), chosen=events)
+        if plan is not None:
+            chosen.check(self._wanted, events, plan)
+            keys = self._wanted.by_key.keys() - {event.key for event in events}
+            why = chosen.OTHER_CORES
+            self.missing += [Missing(key, why, None, self._cpus(kind)) for key in sorted(keys)]
+        return plan
+
+    def _refuse_uncounted(self, plans: Iterable[Plan]) -> None:
+        """Raises Unavailable if events were chosen and no CPU counts any."""
+        counted = {counted.key for plan in plans for counted in plan.counted}
+        keys = self._wanted.by_key
+        if keys and counted.isdisjoint(keys):
+            why = next(missing for missing in self.missing if missing.what in keys)
+            raise Unavailable(f"-e {keys[why.what].asked.name}: {why.why}")
 
     # --- read only ---------------------------------------------------------------------------
 
@@ -204,7 +234,7 @@ class _Opening:
         found = [] if self._root == Path("/") else [tsc()]
         return [*found, *(stand_ins(kind.uarch, self._counted) if self._alone else [])]
 
-    def _part(self, scope: Scope, wanted: Wanted) -> ReadOnly | None:
+    def _part(self, scope: Scope, wanted: Sought) -> ReadOnly | None:
         """A part with the wanted registers that can be read on each kind; None: there are none."""
         table: dict[int, list[Reading]] = {}
         lost: dict[tuple[str, str], list[int]] = {}
@@ -220,7 +250,7 @@ class _Opening:
         return ReadOnly(self._root, scope, table) if any(table.values()) else None
 
 
-Wanted = Callable[[Kind, Registers], Found]
+Sought = Callable[[Kind, Registers], Found]
 
 
 def _hidden(kind: Kind) -> bool:
@@ -234,7 +264,7 @@ def _of_cpu(kind: Kind, device: Registers) -> Found:
     return [*clocks(found), *smi(found), *of_cpu(kind, device)]
 
 
-def _shared(scope: Literal["core", "package"]) -> Wanted:
+def _shared(scope: Literal["core", "package"]) -> Sought:
     limits = of_core if scope == "core" else of_package
     return lambda kind, device: [
         *residencies(kind.uarch, scope),

@@ -9,9 +9,11 @@ from itertools import accumulate
 from pathlib import Path
 
 from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.kernel.event_catalogue import Chosen
 from perfprobe.native.errors import NotRestored
 from perfprobe.native.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
 from perfprobe.registers import msr
+from perfprobe.registers.counter_draft import Counted
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
@@ -161,10 +163,20 @@ _ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
 follow."""
 
 
-def programmed(plan: Plan) -> list[Reading]:
+def programmed(plan: Plan, chosen: Mapping[str, Chosen]) -> list[Reading]:
+    """`chosen`: events of the user's choice, by key."""
     rank = {key: i for i, key in enumerate(_ORDER)}
     counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
-    return [Reading(_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
+    return [Reading(_programmed(c, chosen.get(c.key)), c.register) for c in counted]
+
+
+def _programmed(counted: Counted, chosen: Chosen | None) -> Counter:
+    if chosen is None:
+        return _counter(counted.key, counted.origin, bits=counted.bits)
+    return Counter(
+        counted.key, chosen.about, chosen.unit, counted.origin, bits=counted.bits,
+        scale=chosen.scale,
+    )  # fmt: skip
 
 
 def tsc() -> Reading:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.kernel.job_threads import Watch
+from perfprobe.sources.msr.chosen import NOTHING, find
 from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.msr.parts import Programmed, close
 from perfprobe.sources.msr.register_check import RegisterCheck
@@ -24,12 +25,14 @@ def open_msr(
     cpus: str | None,
     method: str | None = None,
     watch: Watch | None = None,
+    events: str | None = None,
 ) -> Msr:
-    """Opens the msr source. Raises Unavailable, or ValueError for a bad list."""
+    """Opens the msr source. Raises Unavailable, or ValueError for a bad list of CPUs or events."""
+    chosen = NOTHING if events is None else find(root, events)
     rows, selected = read_rows(root, cpus)
     wanted = with_siblings(selected, rows)
     mine = [row for row in rows if row.cpu in wanted]
-    parts, missing, info = open_parts(root, mine, program=True, method=method)
+    parts, missing, info = open_parts(root, mine, program=True, method=method, wanted=chosen)
     rates = (info.multipliers, info.base_hz)
     about = About("msr", info.smt_methods, lambda _: rates, info.turbo)
     try:
