@@ -7,40 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from perfprobe import wire
 from perfprobe._native import ffi, lib
 from perfprobe.native.errors import checked
-
-FILE = lib.PP_FILE
-"""Slot kind: the arg-th (from 0) decimal integer in the text of a kernel file."""
-
-MSR = lib.PP_MSR
-"""Slot kind: register arg of an open /dev/cpu/N/msr."""
-
-FIELD = lib.PP_FIELD
-"""Slot kind: some bits of a register (Field.address) of an open /dev/cpu/N/msr."""
-
-FLAGS = lib.PP_FLAGS
-"""Slot kind: one poll of register bits (Flags.address). Columns: polls, then polls that saw each
-bit set."""
-
-STAT = lib.PP_STAT
-"""Slot kind: the ticks of CPU number `fd` in /proc/stat (ProcStatText.address), read anew."""
-
-STAT_LINE = lib.PP_STAT_LINE
-"""Slot kind: ticks of CPU number `fd` in the text that the lane's slot STAT has read."""
-
-PERF = lib.PP_PERF
-"""Slot kind: all columns of the group at address arg (perf_events.Group)."""
-
-TRACED = lib.PP_TRACED
-"""Slot kind, plus a PP_IDLE_ kind: that value of core or CPU `fd` (idle_trace.IdleTrace.base)."""
-
-ANYWHERE = lib.PP_ANYWHERE
-"""Instead of a CPU's number: the lane of rows that no CPU has to read for itself."""
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000
@@ -51,6 +23,8 @@ PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
+    """What a thread reads, as pp_slot of perfprobe.h."""
+
     kind: int
     column: int
     fd: int
@@ -123,7 +97,7 @@ class Stats:
     lost: int
     repeats: int
     cpu_ns: int
-    attached: bool
+    attached: int
     pin_errno: int
     slot_errno: int
 
@@ -170,15 +144,15 @@ class Sampler:
         self.close()
 
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
-        """Starts the CPU's thread, or the one of ANYWHERE. It is no error if the thread cannot be
-        pinned: see `stats`."""
+        """Starts the CPU's thread, or that of PP_ANYWHERE. It is no error if it cannot be pinned:
+        see `stats`."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
         slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
         c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
         sampler = self._open()
         checked(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
-        if cpu != ANYWHERE:
+        if cpu != lib.PP_ANYWHERE:
             self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:
@@ -226,16 +200,7 @@ class Sampler:
         """Raises OSError (ENOENT) for a CPU that was never attached."""
         out: Any = ffi.new("pp_stats *")
         checked(lib.pp_get_stats(self._open(), cpu, out))
-        return Stats(
-            out.samples,
-            out.overruns,
-            out.lost,
-            out.repeats,
-            out.cpu_ns,
-            bool(out.attached),
-            out.pin_errno,
-            out.slot_errno,
-        )
+        return Stats(*(getattr(out, field.name) for field in fields(Stats)))
 
     def close(self) -> None:
         """Stops all threads. The frame stays readable."""

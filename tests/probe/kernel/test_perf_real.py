@@ -16,6 +16,7 @@ import pytest
 from waiting import whenever_due
 
 from perfprobe import wire
+from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.kernel import perf_pmus
 from perfprobe.kernel.perf_events import (
@@ -29,7 +30,7 @@ from perfprobe.kernel.perf_events import (
     trouble,
 )
 from perfprobe.kernel.perf_groups import settle
-from perfprobe.native.sampler import PERF, RowPlan, Sampler, Slot
+from perfprobe.native.sampler import RowPlan, Sampler, Slot
 from perfprobe.sources.os.source import Native
 from perfprobe.sources.perf import plan
 from perfprobe.sources.perf.parts import open_perf
@@ -100,7 +101,7 @@ def test_a_real_group_through_the_sampler(group: OpenGroup, cpu: int) -> None:
     """Spread over columns 1 to 8 of a row: those that nobody fills are not valid."""
     group.place([0, 3, 5])
     assert group.columns == 8
-    slot = Slot(PERF, 1, -1, group.address, group.columns)
+    slot = Slot(lib.PP_PERF, 1, -1, group.address, group.columns)
     n = wire.HEAD + 1 + 9
     seen: list[list[int]] = []
     with Sampler(PERIOD_NS, n) as sampler:
@@ -131,7 +132,7 @@ def mask(*columns: int) -> int:
 
 def test_a_plan_that_gives_the_group_less_room_is_refused(group: OpenGroup, cpu: int) -> None:
     with Sampler(PERIOD_NS, 20) as sampler, pytest.raises(OSError, match="Invalid argument"):
-        slot = Slot(PERF, 0, -1, group.address, group.columns - 1)
+        slot = Slot(lib.PP_PERF, 0, -1, group.address, group.columns - 1)
         sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
 
 

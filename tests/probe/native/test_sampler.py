@@ -16,7 +16,7 @@ from waiting import whenever_due
 import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.native.sampler import FILE, Drained, RowPlan, Sampler, Slot
+from perfprobe.native.sampler import Drained, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
 ROW = wire.HEAD + 1 + 2  # words: head, valid, two columns
@@ -54,7 +54,7 @@ def drain(sampler: Sampler, until: Callable[[Drained], bool] = lambda _: True) -
 
 def test_two_cpus_one_frame(fd: int) -> None:
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    slots = Slot(FILE, 0, fd), Slot(FILE, 1, fd, 1)
+    slots = Slot(lib.PP_FILE, 0, fd), Slot(lib.PP_FILE, 1, fd, 1)
     with Sampler(PERIOD_NS, 2 * ROW) as sampler:
         for row, cpu in enumerate(cpus):
             sampler.attach(cpu, [plan(row, *slots)])
@@ -74,7 +74,7 @@ def test_two_cpus_one_frame(fd: int) -> None:
 
 def test_rounds_go_up_and_their_deadlines_with_them(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         first = drain(sampler)
         second = drain(sampler)
         assert second.round > first.round
@@ -83,7 +83,7 @@ def test_rounds_go_up_and_their_deadlines_with_them(fd: int) -> None:
 
 def test_nothing_before_the_deadline(fd: int) -> None:
     with Sampler(3600 * 10**9, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         assert sampler.due() > time.monotonic()
         assert sampler.drain() is None
         assert sampler.drain(force=True) is None
@@ -92,7 +92,7 @@ def test_nothing_before_the_deadline(fd: int) -> None:
 def test_a_cpu_that_is_not_there(fd: int) -> None:
     for proof in (True, False):
         with Sampler(PERIOD_NS, ROW, proof=proof) as sampler:
-            sampler.attach(NO_CPU, [plan(0, Slot(FILE, 0, fd))])
+            sampler.attach(NO_CPU, [plan(0, Slot(lib.PP_FILE, 0, fd))])
             drain(sampler)
             assert sampler.stats(NO_CPU).pin_errno == errno.EINVAL
             elsewhere = wire.ROW_ELSEWHERE if proof else 0
@@ -104,14 +104,14 @@ def test_a_cpu_that_is_not_there(fd: int) -> None:
 def test_hotplug(fd: int) -> None:
     with Sampler(PERIOD_NS, 2 * ROW, stamp="raw", proof=False) as sampler:
         for row in (0, 1):
-            sampler.attach(row, [plan(row, Slot(FILE, 0, fd))])
+            sampler.attach(row, [plan(row, Slot(lib.PP_FILE, 0, fd))])
         drain(sampler, lambda d: d.delivered == 2)
         assert not flags(sampler, 1) & wire.ROW_REBASED
         sampler.detach(1)
         drain(sampler, lambda d: d.delivered == 1)
         assert flags(sampler, 1) == 0
         assert not sampler.stats(1).attached
-        sampler.attach(1, [plan(1, Slot(FILE, 0, fd))], rebased=True)
+        sampler.attach(1, [plan(1, Slot(lib.PP_FILE, 0, fd))], rebased=True)
         drain(sampler, lambda _: bool(flags(sampler, 1)))
         assert flags(sampler, 1) & wire.ROW_REBASED
         drain(sampler, lambda _: bool(flags(sampler, 1)))
@@ -120,7 +120,7 @@ def test_hotplug(fd: int) -> None:
 
 def test_a_caller_that_sleeps_skips_and_counts(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False, ring=4) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         before = drain(sampler)
         late = sampler.late
         time.sleep(10 * PERIOD_NS / 1e9)
@@ -132,7 +132,7 @@ def test_a_caller_that_sleeps_skips_and_counts(fd: int) -> None:
 
 def test_a_short_sleep_is_made_up_for(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False, ring=4096) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         drain(sampler)
         for _ in range(20):  # on a busy machine it may be a long one
             lost, begin_ns = sampler.stats(0).lost, time.monotonic_ns()
@@ -173,7 +173,7 @@ def test_who_is_late_is_waited_for_and_then_given_up(
 ) -> None:
     scripted = Scripted(monkeypatch)
     with Sampler(10**9, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         scripted.now_ns = deadline_ns = lib.pp_start(sampler._sampler)
         scripted.pending, scripted.delivered = 1, 3
         assert sampler.drain() is None
@@ -192,7 +192,7 @@ def test_who_is_late_is_waited_for_and_then_given_up(
 def test_a_round_that_all_missed_is_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = Scripted(monkeypatch)
     with Sampler(10**9, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         scripted.now_ns = lib.pp_start(sampler._sampler) + 3 * 10**9
         assert sampler.drain() is None
         assert [number for number, _ in scripted.calls] == [0, 1, 2, 3]
@@ -208,7 +208,7 @@ def test_frames_without_lanes_go_on() -> None:
 def test_a_file_that_fails(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with Sampler(PERIOD_NS, ROW, proof=False) as sampler, (tmp_path / "empty").open() as empty:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, empty.fileno()))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, empty.fileno()))])
         drain(sampler)
         assert words(sampler, 0)[wire.HEAD] == 0
         assert sampler.stats(0).slot_errno == errno.ENODATA
@@ -216,7 +216,7 @@ def test_a_file_that_fails(tmp_path: Path) -> None:
 
 def test_the_frame_can_go_into_a_message(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         drained = drain(sampler)
         end = [8 * n for n in (wire.HEAD, wire.HEAD + 1, ROW)]
         rows = wire.Rows(*(sampler.frame[a:b] for a, b in zip([0, *end], end, strict=False)))
@@ -228,17 +228,17 @@ def test_errors_are_oserror(fd: int) -> None:
         Sampler(1, ROW)
     with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-            sampler.attach(0, [plan(1, Slot(FILE, 0, fd))])
+            sampler.attach(0, [plan(1, Slot(lib.PP_FILE, 0, fd))])
         with pytest.raises(FileNotFoundError):
             sampler.detach(0)
-        sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+        sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         with pytest.raises(FileExistsError):
-            sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+            sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
 
 
 def test_close_twice_and_use_after(fd: int) -> None:
     sampler = Sampler(PERIOD_NS, ROW, proof=False)
-    sampler.attach(0, [plan(0, Slot(FILE, 0, fd))])
+    sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
     drain(sampler)
     before = bytes(sampler.frame)
     sampler.close()

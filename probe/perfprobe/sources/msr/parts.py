@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
+from perfprobe._native import lib
 from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.kernel.event_catalogue import Chosen
 from perfprobe.native.errors import NotRestored
-from perfprobe.native.sampler import FIELD, FLAGS, MSR, Field, Flags, Slot
+from perfprobe.native.sampler import Field, Flags, Slot
 from perfprobe.registers import msr
 from perfprobe.registers.counter_draft import Counted
 from perfprobe.registers.counter_plan import Plan
@@ -67,12 +68,12 @@ class ReadOnly:
     def _slot(self, cpu: int, fd: int, reading: Reading) -> Slot:
         column = self._columns[reading.counter.key]
         if reading.field is not None:
-            return Slot(FIELD, column, fd, reading.field.address)
+            return Slot(lib.PP_FIELD, column, fd, reading.field.address)
         if reading.mask:
             flags = Flags(reading.register, reading.mask)
             self._polled.setdefault(cpu, []).append(flags)
-            return Slot(FLAGS, column, fd, flags.address, flags.columns)
-        return Slot(MSR, column, fd, reading.register)
+            return Slot(lib.PP_FLAGS, column, fd, flags.address, flags.columns)
+        return Slot(lib.PP_MSR, column, fd, reading.register)
 
     def _device(self, cpu: int) -> Registers | None:
         if cpu not in self._open:

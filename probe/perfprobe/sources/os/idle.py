@@ -8,7 +8,7 @@ from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.kernel import idle_trace
 from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.native.sampler import TRACED, Slot
+from perfprobe.native.sampler import Slot
 from perfprobe.sources.os.parts import Part
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
@@ -16,11 +16,12 @@ NS = 1e-9
 ORIGIN = "idle transitions"
 BUSY = Counter("busy_s", "not idle", "s", ORIGIN, scale=NS)
 STATES = {
-    "neither_s": lib.PP_IDLE_NEITHER,
-    "lp0_s": lib.PP_IDLE_LP0,
-    "lp1_s": lib.PP_IDLE_LP1,
-    "both_s": lib.PP_IDLE_BOTH,
+    "neither_s": lib.PP_TRACED + lib.PP_IDLE_NEITHER,
+    "lp0_s": lib.PP_TRACED + lib.PP_IDLE_LP0,
+    "lp1_s": lib.PP_TRACED + lib.PP_IDLE_LP1,
+    "both_s": lib.PP_TRACED + lib.PP_IDLE_BOTH,
 }
+"""By counter the kind of its slot."""
 Places = Mapping[int, tuple[int, int]]
 """By CPU its core and its LP there, 0 or 1."""
 
@@ -37,12 +38,12 @@ def open_traced(rows: Sequence[Cpu], core_map: Places | None = None) -> list[Par
         nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
         return [nothing]
     base = trace.base()
-    busy = {cpu: [Slot(TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
+    busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
     parts: list[Part] = [Traced(trace, "cpu", [BUSY], busy)]
     pairs = {core for core, lp in places.values() if lp}
     if pairs:
         states = {
-            cpu: [Slot(TRACED + kind, i, core, base) for i, kind in enumerate(STATES.values())]
+            cpu: [Slot(kind, i, core, base) for i, kind in enumerate(STATES.values())]
             for cpu, (core, _) in places.items()
             if core in pairs
         }

@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfprobe._native import lib
 from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.native.sampler import FILE, Slot
+from perfprobe.native.sampler import Slot
 from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
@@ -33,7 +34,7 @@ class Files:
         for column, name in enumerate(self._names):
             with contextlib.suppress(OSError):
                 fd = self._descriptors.open(cpu, f"{self._base}/cpu{cpu}/{name}")
-                slots.append(Slot(FILE, column, fd))
+                slots.append(Slot(lib.PP_FILE, column, fd))
         return slots
 
     def shut(self, cpu: int) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe._native import lib
 from perfprobe.native import frame_layout
-from perfprobe.native.sampler import STAT, STAT_LINE, ProcStatText, RowPlan, Slot
+from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
 from perfprobe.wire import Counter
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -54,9 +55,11 @@ class ProcStat:
         """The rows for the lane, in order; none if the file cannot be opened."""
         if self._fd < 0:
             return []
-        slots = [Slot(STAT_LINE, 0, cpu, self._text.address, len(FIELDS)) for cpu in self._cpus]
-        slots[0] = Slot(STAT, 0, self._cpus[0], self._text.address, len(FIELDS))
-        return [place.plan(row, [slot]) for row, slot in enumerate(slots)]
+        text, kind, plans = self._text.address, lib.PP_STAT, []
+        for row, cpu in enumerate(self._cpus):
+            plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(FIELDS))]))
+            kind = lib.PP_STAT_LINE  # the first has read the text for all
+        return plans
 
     def close(self) -> None:
         """The lane has ended."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe import wire
+from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, topology
 from perfprobe.kernel import departures
 from perfprobe.kernel.job_threads import Watch
@@ -23,7 +24,7 @@ from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.errors import Unavailable
-from perfprobe.native.sampler import ANYWHERE, Drained, Sampler
+from perfprobe.native.sampler import Drained, Sampler
 from perfprobe.sources.os import cpufreq, idle, procfs, throttle
 from perfprobe.sources.os.hello import About, Moment, Setup, hello_of
 from perfprobe.sources.os.parts import Part, once
@@ -129,7 +130,7 @@ class Native:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
         if stat := self._stat.plans(self._places[STAT_BLOCK.name]):
-            self._sampler.attach(ANYWHERE, stat)
+            self._sampler.attach(lib.PP_ANYWHERE, stat)
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
         """What the last batch told of suspensions."""

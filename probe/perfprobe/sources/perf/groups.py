@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe._native import lib
 from perfprobe.kernel.perf_events import Event, Group, Kernel
 from perfprobe.kernel.perf_groups import Opening, Short
-from perfprobe.native.sampler import PERF, Slot
+from perfprobe.native.sampler import Slot
 from perfprobe.wire import Counter, Missing, Scope
 
 
@@ -49,7 +50,7 @@ class Groups:
         ready = self._ready.pop(cpu, None)
         found = [(0, ready)] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
         self._open[cpu] = [group for _, group in found]
-        return [Slot(PERF, first, -1, group.address, group.columns) for first, group in found]
+        return [Slot(lib.PP_PERF, at, -1, one.address, one.columns) for at, one in found]
 
     def shut(self, cpu: int) -> None:
         for group in self._open.pop(cpu, []):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfprobe.native.sampler import FILE, Slot
+from perfprobe._native import lib
+from perfprobe.native.sampler import Slot
 from perfprobe.sources.os.parts import once, still
 from perfprobe.wire import Counter, Missing, Scope
 
@@ -21,7 +22,7 @@ class Made:
         self.closed = False
 
     def open(self, _cpu: int) -> list[Slot]:
-        return [Slot(FILE, i, i) for i in range(sum(c.columns for c in self.counters))]
+        return [Slot(lib.PP_FILE, i, i) for i in range(sum(c.columns for c in self.counters))]
 
     def shut(self, cpu: int) -> None:
         self.shuts.append(cpu)

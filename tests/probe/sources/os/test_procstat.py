@@ -12,8 +12,9 @@ import trees
 from waiting import whenever_due
 
 from perfprobe import wire
+from perfprobe._native import lib
 from perfprobe.native import frame_layout
-from perfprobe.native.sampler import ANYWHERE, ProcStatText, Sampler
+from perfprobe.native.sampler import ProcStatText, Sampler
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import FIELDS, MOST_BYTES, STAT_BLOCK, ProcStat
 from perfprobe.sources.os.source import Native, open_os
@@ -164,7 +165,7 @@ def test_1024_cpus(tmp_path: Path) -> None:
     (place,), words = frame_layout.place([(STAT_BLOCK, 1024)])
     stat = ProcStat(tmp_path, range(1024))
     with Sampler(SAMPLE_NS, words) as sampler:
-        sampler.attach(ANYWHERE, stat.plans(place))
+        sampler.attach(lib.PP_ANYWHERE, stat.plans(place))
         for drained in whenever_due(sampler.due, sampler.drain, "a round"):
             if drained is not None and sampler.frame.cast("Q")[place.head]:
                 break

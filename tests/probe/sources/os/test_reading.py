@@ -10,8 +10,9 @@ import trees
 from waiting import whenever_due
 
 from perfprobe import wire
+from perfprobe._native import lib
 from perfprobe.cpu import topology
-from perfprobe.native.sampler import FILE, Slot
+from perfprobe.native.sampler import Slot
 from perfprobe.sources.os import source
 from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Missing, Scope
@@ -40,7 +41,7 @@ class Numbers:
 
     def open(self, cpu: int) -> list[Slot]:
         self.readers.append(cpu)
-        return [Slot(FILE, 0, self._descriptors.open(cpu, str(self._path)))]
+        return [Slot(lib.PP_FILE, 0, self._descriptors.open(cpu, str(self._path)))]
 
     def shut(self, cpu: int) -> None:
         if cpu in self.readers:

@@ -25,8 +25,8 @@ from perfmachines import (
     skylake,
 )
 
+from perfprobe._native import lib
 from perfprobe.cpu import cpuid, model, topology
-from perfprobe.native.sampler import PERF
 from perfprobe.sources.perf import plan
 from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.wire import Rate
@@ -66,7 +66,7 @@ def test_all_of_a_skylake(tmp_path: Path) -> None:
     ]
     assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
     (slot,) = core.open(1)
-    assert (slot.kind, slot.column, slot.count) == (PERF, 0, 11)
+    assert (slot.kind, slot.column, slot.count) == (lib.PP_PERF, 0, 11)
     assert blocker([core, rest]) is None
 
 
