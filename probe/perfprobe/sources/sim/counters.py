@@ -30,6 +30,15 @@ class SimCounter:
     """Offset between CPUs; for counters that move in quanta, one quantum."""
 
 
+_COUNTED = (
+    ("cycles", "core cycles", "cycles", Row.CYCLES, 5e9),
+    ("instructions", "instructions", "instructions", Row.INSTRUCTIONS, 3e9),
+    ("kernel_cycles", "kernel cycles", "cycles", Row.KERNEL_CYCLES, 5e7),
+    ("kernel_instructions", "kernel instructions", "instructions", Row.KERNEL_INSTRUCTIONS, 2e7),
+)
+"""Key, name, unit, what is counted, and ticks before it wraps."""
+
+
 def crystal(ns: Ints) -> Ints:
     """Ticks of the crystal in so many ns. The core's reference clocks move only with these."""
     return ns // hw.TICK_NS
@@ -39,47 +48,26 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
     bits = 40 if machine.smt > 2 else 48
     columns = [
         sim_counter(
-            "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9
+            "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9,
+            bits=bits, step=hw.TICK_TSC,
         ),
-        sim_counter("cycles", "core cycles", "cycles", lambda t: t[Row.CYCLES] // 1000, 5e9),
-        sim_counter(
-            "instructions",
-            "instructions",
-            "instructions",
-            lambda t: t[Row.INSTRUCTIONS] // 1000,
-            3e9,
+        *(
+            sim_counter(key, name, unit, _thousandth(row), before_wrap, bits=bits)
+            for key, name, unit, row, before_wrap in _COUNTED
         ),
-        sim_counter(
-            "kernel_cycles", "kernel cycles", "cycles", lambda t: t[Row.KERNEL_CYCLES] // 1000, 5e7
-        ),
-        sim_counter(
-            "kernel_instructions",
-            "kernel instructions",
-            "instructions",
-            lambda t: t[Row.KERNEL_INSTRUCTIONS] // 1000,
-            2e7,
-        ),
-    ]
-    columns = [_narrow(column, bits) for column in columns]
-    columns[0] = _quantum(columns[0], hw.TICK_TSC)
-    columns += _smt(machine, bits)
-    columns += [
-        sim_counter("aperf", "APERF", "cycles", lambda t: t[Row.CYCLES] // 1000, 0),
+        *_smt(machine, bits),
+        sim_counter("aperf", "APERF", "cycles", _thousandth(Row.CYCLES)),
         # At the rate of the TSC, but not in quanta of the crystal.
-        sim_counter("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10, 0),
-        sim_counter("smi", "SMIs", "1", lambda t: t[Row.SMI], 0, bits=32),
-        sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, 0, scale=1e-6),
-        sim_counter("poll_s", "idle polling", "s", lambda t: t[Row.POLL] // 1000, 0, scale=1e-6),
-        sim_counter("idle_entries", "idle entries", "1", lambda t: t[Row.ENTRIES], 0),
-    ]
+        sim_counter("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10),
+        sim_counter("smi", "SMIs", "1", lambda t: t[Row.SMI], bits=32),
+        sim_counter("idle_s", "idle states", "s", _thousandth(Row.IDLE), scale=1e-6),
+        sim_counter("poll_s", "idle polling", "s", _thousandth(Row.POLL), scale=1e-6),
+        sim_counter("idle_entries", "idle entries", "1", lambda t: t[Row.ENTRIES]),
+    ]  # fmt: skip
     if license_events:
         columns += [
-            sim_counter(
-                "license_1", "license 1 cycles", "cycles", lambda t: t[Row.LICENSE_1] // 1000, 0
-            ),
-            sim_counter(
-                "license_2", "license 2 cycles", "cycles", lambda t: t[Row.LICENSE_2] // 1000, 0
-            ),
+            sim_counter("license_1", "license 1 cycles", "cycles", _thousandth(Row.LICENSE_1)),
+            sim_counter("license_2", "license 2 cycles", "cycles", _thousandth(Row.LICENSE_2)),
         ]
     if machine.hybrid:
         columns.append(_base_hz(machine))
@@ -87,28 +75,17 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
 
 
 def sim_counter(
-    key: str,
-    name: str,
-    unit: str,
-    amount: Callable[[Ints], Any],
-    before_wrap: float,
-    bits: int = 64,
-    scale: float = 1.0,
-) -> SimCounter:
+    key: str, name: str, unit: str, amount: Callable[[Ints], Any], before_wrap: float = 0,
+    *, bits: int = 64, scale: float = 1.0, step: int = 1000,
+) -> SimCounter:  # fmt: skip
     """A counter that starts `before_wrap` ticks before it wraps, or at zero if that is 0."""
     first = 2**bits - int(before_wrap) if before_wrap else 0
-    return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first)
+    return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first, step)
 
 
-def _narrow(column: SimCounter, bits: int) -> SimCounter:
-    """The same, `bits` wide, as this machine's performance counters are."""
-    c = column.counter
-    counter = Counter(c.key, c.name, c.unit, c.origin, bits=bits)
-    return SimCounter(counter, column.amount, column.first % 2**bits)
-
-
-def _quantum(column: SimCounter, step: int) -> SimCounter:
-    return SimCounter(column.counter, column.amount, column.first, step)
+def _thousandth(row: Row) -> Callable[[Ints], Any]:
+    """Cycles and instructions, which are summed up x 1000; ns as us."""
+    return lambda t: t[row] // 1000
 
 
 def _smt(machine: Machine, bits: int) -> list[SimCounter]:

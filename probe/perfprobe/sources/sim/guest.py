@@ -26,8 +26,8 @@ _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 def columns() -> list[SimCounter]:
     """Idle transitions as the kernel traces them: a CPU that was robbed was not idle."""
     return [
-        sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], 0, scale=1e-9),
-        sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, 0, scale=1e-6),
+        sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
+        sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
     ]
 
 

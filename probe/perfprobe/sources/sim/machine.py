@@ -79,6 +79,10 @@ class Machine:
     def package(self, core: int) -> int:
         return core // self.package_cores
 
+    def cores_of(self, package: int) -> list[int]:
+        first = package * self.package_cores
+        return list(range(first, first + self.package_cores))
+
     def threads(self, core: int) -> list[int]:
         return [cpu for cpu in range(core, self.slots, self.cores) if cpu < self.cpus]
 

@@ -104,9 +104,7 @@ class Stage:
 
     def limit_power(self, package: int, drop_mhz: int) -> list[int]:
         """The package runs at its power limit, so much slower. Returns its cores."""
-        cores = [
-            core for core in range(self.machine.cores) if self.machine.package(core) == package
-        ]
+        cores = self.machine.cores_of(package)
         self.drop_mhz[cores] = drop_mhz
         self.limits[package, PL1_BIT] = 9
         self.at_limit[package] = True
@@ -115,9 +113,7 @@ class Stage:
     def overheat(self, package: int, celsius: int) -> list[int]:
         """The package is so hot that its clock stops for an eighth of each millisecond. Returns its
         cores."""
-        cores = [
-            core for core in range(self.machine.cores) if self.machine.package(core) == package
-        ]
+        cores = self.machine.cores_of(package)
         self.limits[package, THERMAL_BIT] = 10
         self.hot_c[package] = celsius
         self.halt_period_ns[cores] = 1_000_000

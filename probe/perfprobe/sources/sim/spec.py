@@ -5,22 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SCENARIOS = (
-    "idle",
-    "steady",
-    "jitter",
-    "smt-mix",
-    "turbo-drop",
-    "license",
-    "throttle",
-    "neighbour",
-    "memory",
-    "warmup",
-    "halts",
-    "hotplug",
-    "hybrid",
-    "guest",
-    "demo",
-)
+    "idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "throttle", "neighbour",
+    "memory", "warmup", "halts", "hotplug", "hybrid", "guest", "demo",
+)  # fmt: skip
 MOST_CPUS = 4096
 KEYS = ("cpus", "packages", "smt", "seed", "speed", "epoch", "slots")
 
