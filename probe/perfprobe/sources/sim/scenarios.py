@@ -11,6 +11,9 @@ from perfprobe.sources.sim.schedule import SMI_NS
 from perfprobe.sources.sim.script import (
     CELL_NS,
     CELLS_PER_S,
+    LAMMPS,
+    NGINX,
+    STREAM,
     THERMAL_BIT,
     Load,
     Script,
@@ -19,13 +22,10 @@ from perfprobe.sources.sim.script import (
 from perfprobe.sources.sim.stories import demo, guest
 
 HPL = Load("xhpl", 1000, ipc=2600, kernel=2, traffic=900)
-STREAM = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
-LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
 POSTGRES = Load("postgres", 420, 160, wander=600, ipc=820, kernel=310, iowait=180, traffic=2200)
 BACKUP = Load(
     "pg_basebackup", 380, 120, start=120, wander=480, ipc=640, kernel=420, iowait=220, traffic=2600
 )
-NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 COMPILE = Load("cc1plus", 960, 80, on=720, ipc=1250, kernel=90)
 MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)
 AVX2 = Load("gemm_avx2", 1000, ipc=2300, kernel=2, license=1)
@@ -184,14 +184,7 @@ def warmup(script: Script) -> None:
         started += half
         goal = Stage(machine, 6)
         goal.run(_thread(machine, 0, started), HPL)
-        top = int(goal.clocks()[half[0]])
-        ramp = (1200, 1600, 2000, 2400, 2700, 2900)
-        steps = [m for m in ramp if m < top]
-        for mhz in steps:
-            step = script.stage(0.01, like=goal)
-            step.fixed_mhz[half] = mhz
-        cpus, depth = _thread(machine, 0, half), (top - ramp[0]) * 1e6
-        script.episode("ramp", None, cpus, depth, stages=len(steps))
+        script.climb(goal, half)
         script.stage(6, like=goal)
     script.stage(4)
 
@@ -252,20 +245,11 @@ def hybrid(script: Script) -> None:
     second.limits[0, TURBO_BIT] = 10
 
 
+_ALL = (
+    idle, steady, jitter, smt_mix, turbo_drop, license_, throttle, neighbour, memory, warmup, halts,
+    hotplug, hybrid, guest, demo,
+)  # fmt: skip
 _SCRIPTS: dict[str, Callable[[Script], None]] = {
-    "idle": idle,
-    "steady": steady,
-    "jitter": jitter,
-    "smt-mix": smt_mix,
-    "turbo-drop": turbo_drop,
-    "license": license_,
-    "throttle": throttle,
-    "neighbour": neighbour,
-    "memory": memory,
-    "warmup": warmup,
-    "halts": halts,
-    "hotplug": hotplug,
-    "hybrid": hybrid,
-    "guest": guest,
-    "demo": demo,
+    script.__name__.strip("_").replace("_", "-"): script for script in _ALL
 }
+"""By the name of the scenario, which is that of its function."""

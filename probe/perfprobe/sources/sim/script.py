@@ -159,6 +159,11 @@ class Stage:
         return np.where(self.at_limit, hw.PL1_MW, np.minimum(mw, hw.PL1_MW - 2_000))
 
 
+CLIMB_MHZ = (1200, 1600, 2000, 2400, 2700, 2900)
+"""Clocks that a core has for a cell each when it begins to work."""
+STREAM = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
+LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
+NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
 
 
@@ -197,6 +202,14 @@ class Script:
         end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
         times = round(end - lasted, 6), round(end, 6)
         self.episodes.append(Happening(kind, cause, list(cpus), *times, depth, watch))
+
+    def climb(self, goal: Stage, cores: list[int]) -> None:
+        """Stages in which the clocks of these cores come up to what they are in `goal`."""
+        top = int(goal.clocks()[cores[0] if cores else 0])
+        steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
+        for mhz in steps:
+            self.stage(1 / CELLS_PER_S, like=goal).fixed_mhz[cores] = mhz
+        self.episode("ramp", None, cores, (top - steps[0]) * 1e6, stages=len(steps))
 
 
 class Tables:

@@ -162,21 +162,12 @@ class Sim:
         totals = self._cursor.at(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
         notes = self._hotplug(stage, online, totals, rebased)
-        flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + np.where(
-            rebased, ROW_REBASED, 0
-        )
-        sampled = online & self._wanted
-        rows = Rows(
-            self._head(time_ns, late, width, np.where(sampled | ~online, flags, 0)).tobytes(),
-            self._table.valid(sampled).tobytes(),
-            self._table.values(totals - self._base).tobytes(),
-        )
+        flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
+        flags = np.where(self._wanted | ~online, flags, 0)
+        own = self._rows(online, totals, self._head(time_ns, late, width, flags).tobytes())
         head = self._shared_head(time_ns)
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
-        blocks = {"cpu": rows, "stat": stat}
-        for name, bank in self._chosen:
-            values = bank.values(totals - self._base)
-            blocks[name] = Rows(rows.head, bank.valid(sampled).tobytes(), values.tobytes())
+        blocks = {"cpu": own["cpu"], "stat": stat, **own}
         if self._packages is not None:
             blocks["package"] = self._of_packages(self._packages, time_ns, head, totals)
         if whole:
@@ -189,6 +180,14 @@ class Sim:
         frame = Frame(self._number, at_ns, blocks, records=records)
         self._number += 1
         return [*notes, frame]
+
+    def _rows(self, online: NDArray[np.bool_], totals: Ints, head: bytes) -> dict[str, Rows]:
+        """What CPUs read for themselves."""
+        sampled, own = online & self._wanted, totals - self._base
+        return {
+            name: Rows(head, bank.valid(sampled).tobytes(), bank.values(own).tobytes())
+            for name, bank in (("cpu", self._table), *self._chosen)
+        }
 
     def _head(self, time_ns: int, late: Ints, width: Ints, flags: Ints) -> Ints:
         begin = self._clock.raw_ns + time_ns + late

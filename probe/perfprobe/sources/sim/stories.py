@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 
-from perfprobe.sources.sim.script import CELLS_PER_S, Load, Member, Script, Stage
+from perfprobe.sources.sim.script import LAMMPS, NGINX, STREAM, Load, Member, Script, Stage
 
 CONFIGURE = Load("configure", 320, 240, wander=500, on=850, kernel=420, iowait=150, steal=5)
 BUILD = Load("cc1plus", 955, 50, kernel=150, steal=5)
@@ -63,12 +63,8 @@ def _robbed(script: Script, like: Stage, seconds: float, steal: int) -> None:
     script.episode("neighbour", "hypervisor", cpus, steal / 1000)
 
 
-JOB = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
-WEB = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
 CRON = Load("postgres", 240, 160, wander=600, ipc=820, kernel=310, iowait=180)
-NOISE = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
 LOST, DROP_MHZ = 0.31, 620
-CLIMB_MHZ = (1200, 1600, 2000, 2400, 2700, 2900)
 
 
 def demo(script: Script) -> None:
@@ -76,7 +72,7 @@ def demo(script: Script) -> None:
     machine = script.machine
     first = list(range(machine.cores))  # the first thread of each core
     calm = script.stage(8)
-    calm.run(first[::4], WEB)
+    calm.run(first[::4], NGINX)
     calm.run(first[2::4], CRON)
     job = _climb(script, calm, first)
     _noisy(script, job)
@@ -92,13 +88,8 @@ def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
     """A job starts, and clocks of cores that slept take some 60 ms to come up. Returns the stage
     after that."""
     goal = copy.deepcopy(calm)
-    goal.run(cpus, JOB)
-    top = int(goal.clocks()[0])
-    steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
-    slept = [cpu for cpu in cpus if not calm.crews[cpu]]
-    for mhz in steps:
-        script.stage(1 / CELLS_PER_S, like=goal).fixed_mhz[slept] = mhz
-    script.episode("ramp", None, slept, (top - steps[0]) * 1e6, stages=len(steps))
+    goal.run(cpus, LAMMPS)
+    script.climb(goal, [cpu for cpu in cpus if not calm.crews[cpu]])
     return script.stage(16, like=goal)
 
 
@@ -109,8 +100,8 @@ def _noisy(script: Script, job: Stage) -> None:
     others = [cpu for core in victims for cpu in machine.threads(core)[1:]]
     if others:
         stage = script.stage(18, like=job)
-        stage.run(victims, dataclasses.replace(JOB, ipc=round(JOB.ipc * (1 - LOST))))
-        stage.run(others, NOISE)
+        stage.run(victims, dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
+        stage.run(others, STREAM)
         script.episode("neighbour", "sibling", victims, LOST)
 
 

@@ -9,11 +9,11 @@ import pytest
 from truths import SECOND, found
 
 from perfprobe.sources.sim import scenarios
-from perfprobe.sources.sim.script import Script, Stage
+from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
 from perftop.samples.episode import Episode
 from perftop.samples.evidence import Ran
 
-JOB, SLOW = scenarios.LAMMPS, dataclasses.replace(scenarios.LAMMPS, ipc=1300)
+JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)
 Play = Callable[[Script], None]
 
 
@@ -35,7 +35,7 @@ def losses(monkeypatch: pytest.MonkeyPatch, play: Play) -> list[Episode]:
 
 def test_others_that_press_the_memory_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def play(script: Script) -> None:
-        script.stages[-1].run([1, 2, 3], scenarios.STREAM)
+        script.stages[-1].run([1, 2, 3], STREAM)
 
     (episode,) = losses(monkeypatch, play)
     assert (episode.cause, episode.cpus, episode.confidence) == ("memory", [0, 4], "inferred")
@@ -58,18 +58,18 @@ def others_of_little_traffic(script: Script) -> None:
     """The memory has moved ten times as much before."""
     quiet, loud = script.stages
     script.stages = [Stage(script.machine, 3), quiet, loud]
-    script.stages[0].run(range(1, 8), scenarios.STREAM)
+    script.stages[0].run(range(1, 8), STREAM)
     loud.run([1, 2, 3], dataclasses.replace(scenarios.HPL, traffic=2000))
 
 
 def others_without_a_loss(script: Script) -> None:
     script.stages[-1].run([0, 4], JOB)
-    script.stages[-1].run([1, 2, 3], scenarios.STREAM)
+    script.stages[-1].run([1, 2, 3], STREAM)
 
 
 def others_on_its_siblings(script: Script) -> None:
     """Their share of the core explains it."""
-    script.stages[-1].run([8, 12], scenarios.STREAM)
+    script.stages[-1].run([8, 12], STREAM)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.cells import Cells, Row, measure
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Cursor, Schedule
-from perfprobe.sources.sim.script import CELL_NS, Load, Script
+from perfprobe.sources.sim.script import CELL_NS, STREAM, Load, Script
 from perfprobe.sources.sim.spec import SCENARIOS, parse
 from perfprobe.sources.sim.truth import truth
 
@@ -256,7 +256,7 @@ def test_memory_moves_no_more_than_it_can() -> None:
     """Sixteen copies of stream ask for 192 GB/s of a memory that moves 10 GB/s for each core."""
     machine = Machine.of(parse("steady,cpus=16"))
     script = Script(machine)
-    script.stage(1).run(range(16), scripts.STREAM)
+    script.stage(1).run(range(16), STREAM)
     schedule = Schedule(machine, script, 1)
     moved = schedule.between(0, 1_000_000_000)[Row.TRAFFIC]
     assert moved.sum() / 1000 == pytest.approx(80e9, rel=1e-3)
