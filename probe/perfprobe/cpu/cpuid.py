@@ -6,6 +6,7 @@ turbostat). No content of a leaf raises; None means that the leaf does not tell.
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from dataclasses import dataclass
@@ -31,31 +32,24 @@ def unreadable(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG
     return None
 
 
-class Device:
+def device(root: Path, cpu: int) -> Leaves:
     """The kernel's cpuid driver. A read wakes that CPU, so each leaf is read once and kept."""
+    path = f"{root}/dev/cpu/{cpu}/cpuid"
 
-    def __init__(self, root: Path, cpu: int) -> None:
-        self._path = f"{root}/dev/cpu/{cpu}/cpuid"
-        self._read: dict[tuple[int, int], Registers] = {}
-
-    def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None:
-        known = self._read.get((leaf, subleaf))
-        if known is not None:
-            return known
+    @functools.cache
+    def read(leaf: int, subleaf: int = 0, /) -> Registers | None:
         try:
             # NONBLOCK: under --sysroot a fifo may stand where the device is expected.
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 content = os.pread(fd, 16, leaf | subleaf << 32)
             finally:
                 os.close(fd)
         except OSError:
             return None
-        if len(content) != 16:
-            return None
-        eax, ebx, ecx, edx = struct.unpack("<4I", content)
-        self._read[leaf, subleaf] = (eax, ebx, ecx, edx)
-        return eax, ebx, ecx, edx
+        return struct.unpack("<4I", content) if len(content) == 16 else None
+
+    return read
 
 
 def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:

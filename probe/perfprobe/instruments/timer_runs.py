@@ -49,7 +49,7 @@ class Run:
     parts: list[Repeated] = field(default_factory=list)
     """One for each pass."""
     trouble: Trouble | None = None
-    """Why it failed while it ran."""
+    """Why it is not available, or failed while it ran."""
 
     @property
     def repeated(self) -> Repeated:
@@ -60,7 +60,7 @@ class Run:
 class Measured:
     bracket: Run
     """The cost of the stamps around methods that are no stamps themselves."""
-    rows: list[Run | tuple[Method, Trouble]]
+    rows: list[Run]
     hello: Rate
     """The TSC's rate as a stream would measure it."""
     hz: Rate
@@ -69,7 +69,7 @@ class Measured:
     @property
     def grid(self) -> float | None:
         """The step of the TSC in ticks, from all differences of stamps."""
-        return step(tick for run in self.rows if isinstance(run, Run) for tick in run.ticks)
+        return step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
 
 
 def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.METHODS) -> Measured:
@@ -80,12 +80,11 @@ def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.MET
             began = tsc_rate.bracket()
             hello = tsc_rate.calibrate()
             bracket = Run(BRACKET, timer_methods.opened(BRACKET, cpu, its, stack))
-            opened = [_opened(method, cpu, its, stack) for method in wanted]
+            rows = [_opened(method, cpu, its, stack) for method in wanted]
             for _ in range(PASSES):
-                for run in (bracket, *opened):
-                    if isinstance(run, Run) and run.trouble is None:
+                for run in (bracket, *rows):
+                    if run.trouble is None:
                         _attempt(run)
-            rows = [_result(run) for run in opened]
             return Measured(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
     except OSError as error:
         gone = error.errno == errno.EXDEV
@@ -93,19 +92,11 @@ def measured(cpu: int, its: Leaves, wanted: Sequence[Method] = timer_methods.MET
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 
-def _opened(
-    method: Method, cpu: int, its: Leaves, stack: contextlib.ExitStack
-) -> Run | tuple[Method, Trouble]:
+def _opened(method: Method, cpu: int, its: Leaves, stack: contextlib.ExitStack) -> Run:
     try:
         return Run(method, timer_methods.opened(method, cpu, its, stack))
     except Refused as refused:
-        return method, refused.trouble
-
-
-def _result(run: Run | tuple[Method, Trouble]) -> Run | tuple[Method, Trouble]:
-    if isinstance(run, Run) and run.trouble is not None:
-        return run.method, run.trouble
-    return run
+        return Run(method, Timer(None), trouble=refused.trouble)
 
 
 def _attempt(run: Run) -> None:

@@ -15,9 +15,8 @@ from perfprobe.cpu.cpuid import Leaves
 from perfprobe.instruments import disturbance, timer_methods, timer_runs, tsc_offsets
 from perfprobe.instruments.distribution import FAR, TRIM, histogram, spread, step
 from perfprobe.instruments.repetition import CONFIDENCE, Repeated
-from perfprobe.instruments.timer_methods import BRACKET, Method
+from perfprobe.instruments.timer_methods import BRACKET
 from perfprobe.instruments.timer_runs import Measured, Run
-from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, cpuid_reader
 from perfprobe.wire import Rate
 
@@ -91,20 +90,20 @@ KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples"
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
 
-def _told(one: Run | tuple[Method, Trouble], found: Measured, its: Leaves) -> dict[str, Any]:
-    method = one.method if isinstance(one, Run) else one[0]
+def _told(run: Run, found: Measured, its: Leaves) -> dict[str, Any]:
+    method = run.method
     row = dict.fromkeys(KEYS) | {
         "name": method.name,
         "guarantees": timer_methods.guarantees(method, its),
         "calls": method.calls,
-        "usable": isinstance(one, Run),
+        "usable": run.trouble is None,
     }
-    if not isinstance(one, Run):
-        return row | {"why": one[1].why, "fix": one[1].fix}
+    if run.trouble is not None:
+        return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
     less = Repeated(0.0, 0.0, 0, settled=True) if stamp else found.bracket.repeated
-    row |= _costs(one, less, found.hz.hz, found.grid)
-    return row | _step(one, stamp, found)
+    row |= _costs(run, less, found.hz.hz, found.grid)
+    return row | _step(run, stamp, found)
 
 
 def _costs(run: Run, less: Repeated, hz: float, grid: float | None) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def test_device(tmp_path: Path) -> None:
         ):
             file.seek(offset)
             file.write(struct.pack("<4I", *registers))
-    device = cpuid.Device(tmp_path, 3)
+    device = cpuid.device(tmp_path, 3)
     assert device(0) == INTEL
     assert device(0x14, 1) == (5, 6, 7, 8)
     assert device(0x80000000) == (0x80000008, 1, 2, 3)
@@ -262,10 +262,10 @@ def test_device(tmp_path: Path) -> None:
 
 
 def test_device_that_is_not_there(tmp_path: Path) -> None:
-    assert cpuid.Device(tmp_path, 0)(0) is None
+    assert cpuid.device(tmp_path, 0)(0) is None
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     os.mkfifo(tmp_path / "dev/cpu/0/cpuid")
-    assert cpuid.Device(tmp_path, 0)(0) is None
+    assert cpuid.device(tmp_path, 0)(0) is None
 
 
 @pytest.mark.skipif(not os.access("/dev/cpu/0/cpuid", os.R_OK), reason="/dev/cpu/0/cpuid closed")
@@ -273,5 +273,5 @@ def test_this_machine() -> None:
     record = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     parts = (line.partition(":") for line in record.splitlines())
     fields = {key.strip(): value.strip() for key, _, value in parts}
-    device = cpuid.Device(Path("/"), 0)
+    device = cpuid.device(Path("/"), 0)
     assert cpuid.vendor(device) == fields["vendor_id"]

@@ -188,9 +188,9 @@ def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     cpu = min(os.sched_getaffinity(0))
     found = timer_runs.measured(cpu, cpuid_reader.of(cpu), wanted)  # this MSR has no descriptor
     good, bad = found.rows
-    assert isinstance(good, timer_runs.Run)
-    assert isinstance(bad, tuple)
-    assert bad[1].why == "it failed while it ran: Input/output error"
+    assert good.trouble is None
+    assert bad.trouble is not None
+    assert bad.trouble.why == "it failed while it ran: Input/output error"
     row = timers._told(bad, found, cpuid_reader.of(cpu))
     assert set(row) == set(timers.KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)

@@ -76,19 +76,19 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
 
 def test_cpuid_is_executed_on_the_cpu() -> None:
     cpu = min(os.sched_getaffinity(0))
-    executed = cpuid_reader.Executed(cpu)
+    executed = cpuid_reader.executed(cpu)
     read = executed(0)
     if read is None:
         pytest.skip("no CPUID on this architecture")
     before = os.sched_getaffinity(0)
     assert cpuid.vendor(executed) == identity.identity().vendor
     assert os.sched_getaffinity(0) == before
-    device = cpuid.Device(Path("/"), cpu)
+    device = cpuid.device(Path("/"), cpu)
     if device(0) is not None:
         assert device(1) is not None
         assert executed(0) == device(0)
         assert executed(7, 0) == device(7, 0)
-    assert cpuid_reader.Executed(5000)(0) is None
+    assert cpuid_reader.executed(5000)(0) is None
 
 
 def test_uarch_is_found_by_executed_leaves() -> None:

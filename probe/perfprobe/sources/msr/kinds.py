@@ -33,6 +33,6 @@ def kinds(
         mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
         online = [row.cpu for row in mine if row.online]
         first = online[0]
-        given: Leaves = cpuid.Device(root, first) if root != Path("/") else cpuid_reader.of(first)
+        given: Leaves = cpuid.device(root, first) if root != Path("/") else cpuid_reader.of(first)
         found = model.preferring(model.of(identity, given, name or None), method)
         yield Kind([row.cpu for row in mine], online, found, given)
