@@ -229,6 +229,8 @@ def _muted(color: str, ground: str) -> str:
 # --- shapes --------------------------------------------------------------------------------------
 
 BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
+STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
+"""Shape and name of the SMT states, from the top; the name is a style too."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"

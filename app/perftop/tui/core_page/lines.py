@@ -3,8 +3,8 @@ Imports numpy, as the session does."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
+from math import isfinite
 
 from perftop.base.times import when
 from perftop.draw import theme
@@ -19,6 +19,7 @@ from perftop.tui.core_page.layout import NAME, VALUE
 from perftop.tui.core_page.numbers import Scene, method
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import because, going
+from perftop.tui.shared.sheet import of_package
 
 
 def head(scene: Scene, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
@@ -121,15 +122,11 @@ def notes(scene: Scene, size: int, lines: int) -> list[list[Run]]:
 
 def _memory(scene: Scene) -> Iterable[list[Run]]:
     """Traffic to memory of the core's package."""
-    cpu = scene.place.cpus[0]
-    at = next((i for i, cpus in enumerate(scene.session.hello.packages) if cpu in cpus), -1)
-    found = [scene.interval.packages.get(name) for name in (*MEMORY, OF_BEST)]
-    read, write, share = (
-        math.nan if values is None or not 0 <= at < len(values) else float(values[at])
-        for values in found
+    read, write, share = of_package(
+        scene.session, scene.interval, scene.place.cpus[0], *MEMORY, OF_BEST
     )
-    if math.isfinite(read + write):
-        of = f", {100 * share:.0f} % of the best seen" if math.isfinite(share) else ""
+    if isfinite(read + write):
+        of = f", {100 * share:.0f} % of the best seen" if isfinite(share) else ""
         text = f"memory of its package {read / 1e9:.1f} GB/s in, {write / 1e9:.1f} out{of}"
         yield [(f"   {text}", "dim")]
 

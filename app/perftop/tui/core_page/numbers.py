@@ -33,8 +33,6 @@ _BESIDE = {
     "kernel_cycles": ("kernel_cycles", "kernel_instructions"),
 }
 """Numbers beside a panel, as many as it has lines; other panels have only their own number."""
-STATES = ((theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1"), (theme.NEITHER, "neither"))
-"""SMT states from the top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,7 @@ def _states(scene: Scene) -> list[list[Run]]:
     """Shares of the four states, or their bounds; with more than two threads, whether any runs."""
     paired = len(scene.place.cpus) == 2
     found = []
-    for shape, name in STATES if paired else STATES[-1:]:
+    for shape, name in theme.STATES if paired else theme.STATES[-1:]:
         label = f"{name} only" if name in {"lp0", "lp1"} else name
         runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
         found.append(_common(scene, runs, _state(scene, name)))

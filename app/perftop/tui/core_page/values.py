@@ -3,15 +3,13 @@ session does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
 from perftop.samples.smt import STATES, bounds
 from perftop.session.interval import Interval
-from perftop.session.sample_history import Times
 from perftop.session.session import Session
+from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
@@ -22,38 +20,26 @@ class Track:
     bins do not change."""
 
     def __init__(self, session: Session, place: Place) -> None:
-        self._history = session.history
-        self._place = place
+        self._history, self._place = session.history, place
         self._axis: Axis
-        self._kept: dict[str, tuple[Axis, Floats]] = {}
-        """Bins by key, with the axis for which they were read."""
+        self._rings: dict[str, Ring] = {}
 
     def look(self, axis: Axis) -> None:
         self._axis = axis
 
     def of(self, key: str) -> Floats:
         """A metric of each CPU: (columns, CPUs)."""
-        rows, history = self._place.rows, self._history
+        rows = self._place.rows
+        return self._bins(key, lambda history, at: history.field(key, rows, at), len(rows))
+
+    def _bins(self, key: str, lookup: Lookup, values: int) -> Floats:
+        """Bins of the axis with so many values each, from the history."""
+        axis, history = self._axis, self._history
         if history is None:
-            return self._unknown(len(rows))
-        return self._bins(key, lambda edges: history.field(key, rows, edges))
-
-    def _unknown(self, values: int) -> Floats:
-        return np.full((self._axis.width, values), np.nan)
-
-    def _bins(self, key: str, ask: Callable[[Times], Floats]) -> Floats:
-        """Bins of the axis, from the history."""
-        axis, edges = self._axis, self._axis.edges
-        then, held = self._kept.get(key, (None, np.zeros(0)))
-        moved = -1
-        if then and (then.bin_ns, then.bins) == (axis.bin_ns, axis.bins):
-            moved = (axis.end_ns - then.end_ns) // axis.bin_ns
-        if 0 <= moved < axis.bins - 1:  # the last held bin was incomplete
-            held = np.concatenate([held[moved:-1], ask(edges[-moved - 2 :])])
-        else:
-            held = ask(edges)
-        self._kept[key] = axis, held
-        return held
+            return np.full((axis.bins, values), np.nan)
+        ring = self._rings.setdefault(key, Ring({key: lookup}))
+        ring.read(history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
+        return ring[key]
 
     def core(self, key: str) -> Floats:
         """(columns): the busiest CPU's number, or of halts and steal the worst, as in other
@@ -62,10 +48,8 @@ class Track:
 
     def ceiling(self) -> Floats:
         """(columns): the core's ceiling in Hz."""
-        cores, history = [self._place.cpus], self._history
-        if history is None:
-            return self._unknown(1)[:, 0]
-        return self._bins("ceiling", lambda edges: history.ceiling(cores, edges))[:, 0]
+        cores = [self._place.cpus]
+        return self._bins("ceiling", lambda history, at: history.ceiling(cores, at), 1)[:, 0]
 
     def awake(self) -> Bools:
         """Columns in which the core was busy enough for its clock to mean something."""
@@ -75,10 +59,10 @@ class Track:
     def states(self) -> Floats:
         """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
         the thread that had a utilisation says which one it was."""
-        cores, history = [self._place.cpus], self._history
-        if history is None:
-            return self._unknown(len(STATES))
-        found = self._bins("states", lambda edges: history.states(cores, edges)[:, 0]).copy()
+        cores = [self._place.cpus]
+        found = self._bins(
+            "states", lambda history, at: history.states(cores, at)[:, 0], len(STATES)
+        ).copy()
         util = self.of("util")
         if util.shape[1] == 2:
             second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])

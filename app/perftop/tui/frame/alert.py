@@ -122,12 +122,16 @@ def _running(
     runs = _told(sentences.sentence(session.topology, worst, names, when=when, most=most), room)
     others = _more(session, groups[1:], room - width(runs))
     room -= width(runs) + width(others) + 1  # evidence leaves the margin free
-    for piece in pieces(worst[0].cause, worst[0].evidence):
-        text = foreign(piece)
-        if 3 + len(text) <= room:
-            runs += [(" · ", "faint"), (text, "text")]
-            room -= 3 + len(text)
-    return [*start, *runs, *others]
+    return [*start, *runs, *_evidence(worst[0], room, "text"), *others]
+
+
+def _evidence(episode: Episode, room: int, key: str) -> list[Run]:
+    """The pieces of its evidence that fit."""
+    runs: list[Run] = []
+    for piece in map(foreign, pieces(episode.cause, episode.evidence)):
+        if width(runs) + 3 + len(piece) <= room:
+            runs += [(" · ", "faint"), (piece, key)]
+    return runs
 
 
 def _told(parts: list[sentences.Part], room: int) -> list[Run]:
@@ -160,14 +164,9 @@ def _quiet(session: Session, alike: list[Episode], now_ns: int, size: int) -> li
     key, sign = episode_style.severity(first), episode_style.sign(first)
     when = sentences.lasting(session, alike, now_ns)
     parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
-    text = foreign(sentences.text(parts))
-    runs: list[Run] = [(f" {sign} {text}", key)]
-    room = size - width(runs)
-    for piece in pieces(first.cause, first.evidence):
-        if 3 + len(piece) <= room:
-            runs += [(" · ", "faint"), (foreign(piece), "dim")]
-            room -= 3 + len(piece)
-    return [(fit(runs[0][0], min(width(runs[:1]), size)), key), *runs[1:]]
+    text = f" {sign} {foreign(sentences.text(parts))}"
+    evidence = _evidence(first, size - len(text), "dim")
+    return [(fit(text, min(len(text), size)), key), *evidence]
 
 
 def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:

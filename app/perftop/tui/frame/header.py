@@ -47,7 +47,7 @@ def line(
     right += _state(status, interval, wide=wide)
     gap = " " * (3 if size >= ROOMY else 2)
     while True:
-        told, state = _told(left), _spaced(right, gap)
+        told, state = _joined(left, (" · ", "faint"), ("  ", "text")), _joined(right, (gap, "text"))
         room = size - 2 * MARGIN - width(told) - width(state)
         if room >= len(gap) or not (left[1:] or right):
             break
@@ -57,20 +57,11 @@ def line(
             (" " * MARGIN, "text")]  # fmt: skip
 
 
-def _told(pieces: list[Piece]) -> list[Run]:
-    """The name, the host, and what follows after dots."""
+def _joined(pieces: list[Piece], gap: Run, first: Run | None = None) -> list[Run]:
+    """The pieces with a gap between each two; the first gap may be another."""
     runs: list[Run] = []
     for i, piece in enumerate(pieces):
-        runs += [] if not i else [("  ", "text")] if i == 1 else [(" · ", "faint")]
-        runs += piece.runs
-    return runs
-
-
-def _spaced(pieces: list[Piece], gap: str) -> list[Run]:
-    runs: list[Run] = []
-    for i, piece in enumerate(pieces):
-        runs += [(gap, "text")] if i else []
-        runs += piece.runs
+        runs += [first if first and i == 1 else gap, *piece.runs] if i else piece.runs
     return runs
 
 

@@ -258,20 +258,13 @@ def _mean(shares: Floats) -> list[float]:
     return found
 
 
-_LEGEND = (
-    (theme.BOTH, "both", "both"), (theme.LP0, "lp0", "lp0"), (theme.LP1, "lp1", "lp1"),
-    (theme.NEITHER, "neither", "neither"),
-)  # fmt: skip
-"""Shape, style and name of the states."""
-
-
 def _legend(shares: Sequence[float], size: int) -> list[Run]:
     """The states with their shapes, so that the bar needs no other key."""
     digits = 1 if size >= ROOMY else 0
     runs: list[Run] = []
-    for (shape, key, name), share in zip(_LEGEND, shares, strict=True):
+    for (shape, name), share in zip(theme.STATES, shares, strict=True):
         told = f"{100 * share:{3 + 2 * digits}.{digits}f}"
-        runs += [("   ", "text"), (shape, key), (f" {name} ", "dim"), (told, "text")]
+        runs += [("   ", "text"), (shape, name), (f" {name} ", "dim"), (told, "text")]
     return [*runs, (" % ", "dim")]
 
 

@@ -13,11 +13,13 @@ from perftop.draw import bars, theme
 from perftop.draw.strips import Run, width
 from perftop.output.episode_words import depth
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import INDEX
 from perftop.session.columns import ceiling_over
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Line
+from perftop.tui.shared.sheet import of_package
 from perftop.tui.shared.trouble import number
 
 GAP = 3
@@ -47,11 +49,12 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     util, hz = _over(picture, package)
     for key, piece in (("bar", _work(util)), ("", _clock(picture, package, hz, wide))):
         _place(runs, piece, start(picture, key), size - 1)
-    power = _power(picture, package)
+    cpu = picture.places.places[line.row].cpus[0]
+    power = _power(picture, cpu)
     told = _losses(picture, package, wide, size - width(runs) - GAP - 1)
     if width(runs) + width(power) + width(told) + 2 * GAP <= size or not told:
         _place(runs, power, start(picture, "work"), size - 1)
-    memory = _memory(picture, package)
+    memory = _memory(picture, cpu)
     if width(runs) + width(memory) + width(told) + 2 * GAP <= size:
         _place(runs, memory, 0, size - 1)
     _place(runs, told, 0, size - 1)
@@ -98,21 +101,22 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
     return [*runs, (f" {unit}", "dim")]
 
 
-def _power(picture: Picture, package: int | None) -> list[Run]:
-    found = picture.sheet.reader.power(picture.sheet.interval, package)
-    if found is None:
+def _power(picture: Picture, cpu: int) -> list[Run]:
+    sheet = picture.sheet
+    power, limit = of_package(sheet.reader.session, sheet.interval, cpu, "power_w", "power_limit_w")
+    if isnan(power):
         return []
-    power, limit = found
     of = "" if isnan(limit) else f" of {limit:.0f}"
     return [(f"{power:3.0f}", "text"), (f"{of} W", "dim")]
 
 
-def _memory(picture: Picture, package: int | None) -> list[Run]:
+def _memory(picture: Picture, cpu: int) -> list[Run]:
     """Traffic to memory, and its share of the best that this run has seen."""
-    found = picture.sheet.reader.memory(picture.sheet.interval, package)
-    if found is None:
+    sheet = picture.sheet
+    *rates, share = of_package(sheet.reader.session, sheet.interval, cpu, *MEMORY, OF_BEST)
+    rate = sum(rates)
+    if isnan(rate):
         return []
-    rate, share = found
     of = "" if isnan(share) else f" {100 * share:3.0f} % of best"
     return [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
 

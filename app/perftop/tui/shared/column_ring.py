@@ -23,8 +23,8 @@ class Ring:
     def __init__(self, lookups: Mapping[str, Lookup]) -> None:
         self._lookups = lookups
         self._held: dict[str, Floats] = {}
-        self._of: tuple[int, int, int] | None = None
-        """Length and number of the bins that are held, and the newest moment in them."""
+        self._of: tuple[int, int, int, int] | None = None
+        """Length and number of the bins that are held, their end and the newest moment in them."""
         self._begin_ns = 0
         """When the history began that they were read from."""
 
@@ -36,7 +36,7 @@ class Ring:
         """Moves on to the bins up to `end_ns`, the end of the one that holds the moment `now_ns`:
         a multiple of their length."""
         moved = self._moved(history, end_ns, bin_ns, bins, now_ns)
-        self._of, self._begin_ns = (bin_ns, bins, now_ns), history.begin_ns or 0
+        self._of, self._begin_ns = (bin_ns, bins, end_ns, now_ns), history.begin_ns or 0
         if not moved:
             return
         at = edges(end_ns, bin_ns, moved)
@@ -53,13 +53,12 @@ class Ring:
             return bins
         if (history.begin_ns or 0) < self._begin_ns:  # an older part was put before it
             return bins
-        before_ns = self._of[2]
-        held_end_ns = -(-before_ns // bin_ns) * bin_ns
+        held_end_ns, before_ns = self._of[2:]
         ahead = (end_ns - held_end_ns) // bin_ns
         # The newest bin that is held may have been looked up before it was over.
         if not 0 <= ahead < bins or now_ns < before_ns:
             return bins
-        moved = ahead + (before_ns < held_end_ns)
+        moved = ahead + (before_ns != held_end_ns)
         for key, values in self._held.items():
             self._held[key] = values[ahead:]
         return min(moved, bins)

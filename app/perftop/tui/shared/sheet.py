@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import isnan
+from math import isnan, nan
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.samples.machine_totals import MEMORY, OF_BEST
 from perftop.samples.metrics import INDEX, METRICS
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
@@ -122,7 +121,7 @@ class Reader:
     """Makes sheets for one topology."""
 
     def __init__(self, session: Session, places: Places) -> None:
-        self._session, self._places = session, places.places
+        self.session, self._places = session, places.places
         n, threads = len(self._places), places.threads
         self.cpus = np.zeros((n, threads), np.intp)
         """Positions of each row's CPUs."""
@@ -132,12 +131,6 @@ class Reader:
             self._there[i, : len(place.rows)] = True
         asked = np.zeros(len(session.topology), bool)
         asked[[*places.shown]] = True
-        self._of_package = {
-            session.topology[session.position[cpus[0]]].package: at
-            for at, cpus in enumerate(session.hello.packages)
-            if cpus and cpus[0] in session.position
-        }
-        """Position of each package in hello's list."""
         self.asked = self._there & asked[self.cpus]
         """The CPUs that the user asked for, by row and sibling."""
         self.at = np.array([place.at for place in self._places], np.intp)
@@ -199,7 +192,7 @@ class Reader:
         cpus, there = self.cpus[rows], self._there[rows]
         if not interval.doubts.any():
             return [frozenset()] * len(rows)
-        masks = {key: doubted(key, self._session, interval)[cpus] & there for key in NUMBERS}
+        masks = {key: doubted(key, self.session, interval)[cpus] & there for key in NUMBERS}
         return [
             frozenset(
                 (thread, key)
@@ -208,25 +201,6 @@ class Reader:
             )
             for row in range(len(rows))
         ]
-
-    def power(self, interval: Interval, package: int | None) -> tuple[float, float] | None:
-        """Power of a package and its limit in W, NaN if that is unknown; None without power."""
-        at = self._of_package.get(package)
-        power, limit = (interval.packages.get(key) for key in ("power_w", "power_limit_w"))
-        if at is None or power is None or at >= len(power) or np.isnan(power[at]):
-            return None
-        known = limit is not None and at < len(limit)
-        return float(power[at]), float(limit[at]) if limit is not None and known else float("nan")
-
-    def memory(self, interval: Interval, package: int | None) -> tuple[float, float] | None:
-        """Bytes per second that a package moves from and to memory, and their share of the best
-        seen, NaN if that is unknown; None without the traffic."""
-        at = self._of_package.get(package)
-        read, write, share = (interval.packages.get(key) for key in (*MEMORY, OF_BEST))
-        if at is None or read is None or write is None or share is None or at >= len(read):
-            return None
-        total = float(read[at] + write[at])
-        return None if np.isnan(total) else (total, float(share[at]))
 
     def clocks(self, interval: Interval) -> Clocks:
         """By row and CPU: online, utilisation. By row: the clock, whether it means something."""
@@ -261,11 +235,11 @@ class Reader:
         """By row, the largest share that a neighbour takes of what one of its CPUs had: IPC, clock
         or time. The hypervisor's is its steal."""
         found = np.zeros(len(self._places))
-        for episode in episode_style.during(self._session, interval):
+        for episode in episode_style.during(self.session, interval):
             if episode.kind != "neighbour" or episode.cause == "hypervisor":
                 continue
             for cpu in self._row_of.keys() & set(episode.cpus):
-                share = self._session.neighbours.share(episode, cpu) if interval.seq else None
+                share = self.session.neighbours.share(episode, cpu) if interval.seq else None
                 lost = (episode.depth or 0.0) if share is None else share
                 found[self._row_of[cpu]] = max(found[self._row_of[cpu]], lost)
         return found
@@ -297,6 +271,16 @@ def busiest(util: Floats, hz: Floats) -> Ints:
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     found: Ints = np.argmax(rank, axis=-1)
     return found
+
+
+def of_package(session: Session, interval: Interval, cpu: int, *keys: str) -> list[float]:
+    """These numbers of the package that a CPU is in; NaN where they are unknown."""
+    at = next((i for i, cpus in enumerate(session.hello.packages) if cpu in cpus), -1)
+    found = (interval.packages.get(key) for key in keys)
+    return [
+        nan if values is None or not 0 <= at < len(values) else float(values[at])
+        for values in found
+    ]
 
 
 def of_core(key: str, values: Floats, lead: Ints) -> Floats:
