@@ -21,9 +21,10 @@ from perftop.samples.evaluation import ratio
 from perftop.samples.machine_totals import NAMES, TRACED
 from perftop.samples.registry import STATIC
 from perftop.samples.running_tasks import Look
-from perftop.samples.sample_reader import Sample, Sieve, State
+from perftop.samples.sample_reader import Sample, Sieve
 from perftop.samples.smt import STATES, bounds
 from perftop.session.frame_packing import Layouts, Packer, records
+from perftop.session.history_chunk import Chunk
 from perftop.session.interval import Span, nothing
 from perftop.session.sample_history import CEILING, WEIGHT, Singles, Times, Trail
 
@@ -33,15 +34,8 @@ CHUNK = 50
 """Samples: to look at one, those before it in its chunk must be unpacked."""
 PARTS = 8
 """No chunk takes a greater part of the budget: what goes at once is little of what is kept."""
-OVERHEAD = 5_500
-"""Bytes of objects and array heads in a chunk, beyond their content."""
-WAITING, WAITING_BYTES = 32, 1 << 16
-"""Frames, and their bytes, that wait at most for those of the next batch, because packing many
-costs little more than packing one."""
 TOGETHER_BYTES, WAITING_PART = 1 << 21, 64
 """Most bytes that are packed together, and what part of the budget they may be."""
-FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
-"""Bytes of the objects of a frame, and of each of its blocks, beyond their content."""
 TASKS_NS = 2_000_000_000
 """Who runs where is told about once a second: what is older is not true any more."""
 
@@ -53,81 +47,6 @@ def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
     stay the same while time goes on."""
     last = -(-end_ns // bin_ns)
     return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
-
-
-class _Chunk:
-    __slots__ = (
-        "_bytes", "_most_waiting", "_waiting", "_waiting_bytes", "before_ns", "first_ns", "last_ns",
-        "messages", "packer", "state", "trail",
-    )  # fmt: skip
-
-    def __init__(
-        self, state: State, before_ns: int, trail: Trail, packer: Packer, waiting_bytes: int
-    ) -> None:
-        """`waiting_bytes`: upper bound of the frames that are not packed yet."""
-        self.state = state
-        self.before_ns = before_ns
-        """When the first of its samples began."""
-        self.trail = trail
-        self.messages: list[bytes] = []
-        """Packed."""
-        self.packer: Packer | None = packer
-        """None: nothing can be added any more."""
-        self._waiting: list[wire.Frame] = []
-        """Frames that come behind them and are not packed yet."""
-        self._waiting_bytes, self._most_waiting = 0, waiting_bytes
-        self.first_ns, self.last_ns = sys.maxsize, 0
-        """Times of its first and its last message."""
-        self._bytes = state.nbytes + trail.nbytes + OVERHEAD
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes + self._waiting_bytes
-
-    def keep(self, message: Message) -> None:
-        self.first_ns = min(self.first_ns, message.time_ns)
-        self.last_ns = max(self.last_ns, message.time_ns)
-        if isinstance(message, wire.Note):
-            self.settle()
-            assert self.packer is not None
-            self._take([self.packer.pack(message)])
-            return
-        self._waiting.append(message)
-        self._waiting_bytes += FRAME_OVERHEAD + sum(
-            ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)
-            for rows in message.blocks.values()
-        )
-        if self._waiting_bytes >= self._most_waiting:
-            self.settle()
-
-    def settle_many(self) -> None:
-        """Packs what waits, if it is worth it."""
-        if len(self._waiting) >= WAITING or self._waiting_bytes >= WAITING_BYTES:
-            self.settle()
-
-    def settle(self) -> None:
-        """Packs what waits."""
-        if self._waiting:
-            assert self.packer is not None
-            self._take(self.packer.packs(self._waiting))
-            self._waiting, self._waiting_bytes = [], 0
-
-    def seal(self) -> None:
-        """Packs what waits; nothing is added any more."""
-        self.settle()
-        self.packer = None
-
-    def _take(self, packed: Sequence[bytes]) -> None:
-        self.messages += packed
-        self._bytes += sum(sys.getsizeof(data) + 8 for data in packed)
-
-    @property
-    def end_ns(self) -> int:
-        return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
-
-    def moments(self) -> Times:
-        """When its first sample began, and each ended."""
-        return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])
 
 
 class History:
@@ -143,7 +62,7 @@ class History:
         self._of_machine: dict[str, BlockCounter] = {}
         """Counters of the whole machine, by the name of their number, in the same order."""
         self._stamp_hz = 1.0
-        self._chunks: list[_Chunk] = []
+        self._chunks: list[Chunk] = []
         self._sealed = 0
         """Bytes of all chunks but the newest."""
         self._now_ns = -1
@@ -234,7 +153,7 @@ class History:
             self._sealed += self._chunks[-1].nbytes
         packer = Packer(self._layouts)
         waiting = min(TOGETHER_BYTES, self._budget // WAITING_PART)
-        self._chunks.append(_Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
+        self._chunks.append(Chunk(sieve.state(), self._now_ns, trail, packer, waiting))
 
     # --- asking
 
@@ -275,7 +194,7 @@ class History:
         at, places = np.asarray(rows, int), [self._served.index(keys[i]) for i in served]
         every = len(at) == len(self._position) and bool((at[1:] == at[:-1] + 1).all())
 
-        def part(chunk: _Chunk) -> Singles:
+        def part(chunk: Chunk) -> Singles:
             both = chunk.trail.parts(places)
             return (both if every else both[..., at]).transpose(2, 0, 1, 3)
 
@@ -311,7 +230,7 @@ class History:
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
 
-        def part(chunk: _Chunk) -> Singles:
+        def part(chunk: Chunk) -> Singles:
             return chunk.trail.of_cores(cores)[:, :, : WEIGHT + 1]
 
         sums = self._sums(edges_ns, (len(cores), WEIGHT + 1), part)
@@ -334,7 +253,7 @@ class History:
     def ceiling(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores): what turbo allows, Hz."""
 
-        def part(chunk: _Chunk) -> Singles:
+        def part(chunk: Chunk) -> Singles:
             hz = chunk.trail.of_cores(cores)[:, :, CEILING]
             weight = np.where(hz > 0, np.diff(chunk.moments())[:, None], 0).astype(np.float32)
             return np.stack([hz * weight, weight], axis=2)
@@ -343,7 +262,7 @@ class History:
         return _over(sums[:, :, 0], sums[:, :, 1])
 
     def _sums(
-        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[_Chunk], Singles]
+        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk], Singles]
     ) -> Floats:
         """(bins, *shape): the parts of all samples that end in a bin, added up. `part`: those of
         the samples of a chunk."""
@@ -369,7 +288,7 @@ class History:
         parts = [self._unpacked(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
 
-    def _unpacked(self, chunk: _Chunk) -> Iterator[Message]:
+    def _unpacked(self, chunk: Chunk) -> Iterator[Message]:
         chunk.settle()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
