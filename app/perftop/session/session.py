@@ -86,20 +86,28 @@ class Session:
         self.shown = [at for cpu, at in self.position.items() if cpu in wanted]
         """Positions of the CPUs that the user asked for; the rest is read for the siblings only."""
         kept = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
-        self.distribution = (
-            Distribution(self.shown)
-            if kept is None
-            else Distribution(self.shown, kept, least_rows=2)
-        )
-        self._losses, self.run_times = Losses([*self.position]), RunTimes([*self.position])
+        room = () if kept is None else (kept, 2)
+        self.distribution = Distribution(self.shown, *room)
         self.accounts = False
-        self.busy_cpus = BusyCpus()
+        """Whether losses and the times of tasks are added up."""
+        self.now_ns = hello.raw_ns
+        self._span = nothing(self.sieve, self.now_ns)
+        self._seq = 0
+        self._begin_sums()
+        self._begin_news()
+
+    def _begin_sums(self) -> None:
+        """What the run is summed up in."""
+        cpus = [*self.position]
+        self.run = nothing(self.sieve, self.now_ns)
+        self._losses, self.run_times, self.busy_cpus = Losses(cpus), RunTimes(cpus), BusyCpus()
+        self.suspect_samples = 0
+
+    def _begin_news(self) -> None:
+        """What was told last, of which nothing has come yet."""
         self._watched = Moved()
         """What the watched job did since the last `take`."""
-        """Whether losses and the times of tasks are added up."""
-        self.lost = 0
-        self.late = 0
-        self.suspect_samples = 0
+        self.lost = self.late = 0
         self.warnings: list[str] = []
         """What the probe had to say, newest last."""
         self.warned_ns = 0
@@ -115,12 +123,8 @@ class Session:
         self._look_ns = 0
         self.details: dict[str, dict[str, object]] = {}
         """What is known of processes, by pid, as the wire has it; newest last."""
-        self.now_ns = hello.raw_ns
         self._asleep: list[tuple[int, int]] = []
         """When it was known that the machine had slept, and for how long in all; newest last."""
-        self.run = nothing(self.sieve, hello.raw_ns)
-        self._span = nothing(self.sieve, hello.raw_ns)
-        self._seq = 0
 
     def unix(self, raw_ns: int) -> float:
         asleep_ns = next((ns for at_ns, ns in reversed(self._asleep) if at_ns <= raw_ns), 0)
@@ -258,13 +262,10 @@ class Session:
     def begin_anew(self) -> None:
         """All that sums up the run begins with the next sample; what was learned, episodes and
         marks stay."""
-        self.run = nothing(self.sieve, self.now_ns)
-        self.distribution = Distribution(self.shown)
-        cpus, times = [*self.position], self.run_times
-        self._losses, self.run_times = Losses(cpus), RunTimes(cpus)
-        self.busy_cpus = BusyCpus()
-        self.run_times.root = times.root
-        self.frames, self.suspect_samples = min(self.frames, 1), 0
+        root = self.run_times.root
+        self._begin_sums()
+        self.run_times.root = root
+        self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
     @property
     def span_ns(self) -> int:
