@@ -14,7 +14,8 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Loss, Losses, accused, present
+from perftop.detect.neighbours.losses import Loss, Losses, accused
+from perftop.detect.neighbours.programs import Programs
 from perftop.samples import memory
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
@@ -34,17 +35,11 @@ WORK = 0.5
 """CPUs' worth of others' work that must have come: one that is busy for half of the time."""
 ALIKE = 0.1
 """Shares of running time. With the sibling at work for so much more or less, the IPC is another."""
-KEPT_S = 10.0
-"""Running time in seconds after which older samples count for e times less."""
-STABLE_S = 10.0
-"""Seconds of quiet after which a program counts as the same one, in streams that do not tell who
-runs."""
 MOST_NAMED = 8
 """Tasks that are kept as evidence."""
-_COUNTS, _CYCLES, _SQUARES, _BYTES, _WORK, _BOTH, _TIME = range(7)
-"""Rows of what was learned while it was quiet: instructions, cycles, cycles times the square of
-their ratio; and weighted by running time: bytes per second, others' work, share beside a running
-sibling, and that time itself."""
+_BYTES, _WORK, _BOTH, _TIME = range(3, 7)
+"""Further rows of what was learned while it was quiet, weighted by running time: bytes per second,
+others' work, share beside a running sibling, and that time itself."""
 
 
 class Memory:
@@ -58,14 +53,11 @@ class Memory:
         self.losses = Losses(
             detector, "memory", groups, sieve.hello.sample_ns, start=START, end=END
         )
-        self._base: Floats = np.zeros((7, n))
-        self._sums: Floats = np.zeros((5, n))
+        self._programs = Programs(self.losses, self._names, company, learned=7, lost=5)
         """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
         second times those."""
-        self._task: list[tuple[int, str] | None] = [None] * n
         self._program: Ints = np.zeros(n, np.int64)
         """A number for each name of a program that runs now; 0: not known."""
-        self._proven: Bools = np.zeros(n, bool)
         self._before: list[list[set[tuple[int, str]]]] = [[set()] * 2 for _ in sieve.hello.packages]
         """Tasks of each package when nobody there lost anything, by the last two records. The newer
         one may have the first of those that came."""
@@ -116,7 +108,7 @@ class Memory:
     def _mean(self, row: int) -> Floats:
         """What was learned, by position; NaN where nothing was."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(self._base[row] / self._base[_TIME])
+            return np.asarray(self._programs.learned[row] / self._programs.learned[_TIME])
 
     def _crowded(self, rate: Floats, others: Floats) -> Bools:
         """There is more traffic than before, and more work of others."""
@@ -129,22 +121,17 @@ class Memory:
                  both: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended, by what is lost against the IPC before."""
         best = np.append(self._sieve.memory.rate, np.nan)[self._package]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            before, _, squares = self._base[:3] / self._base[_CYCLES]
-            spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
-            shares = np.maximum(1 - ipc / before, 0.0)
-            near = ~(rate < NEAR * best)
+        before, shares, spread = self._programs.compared(ipc)
+        near = ~(rate < NEAR * best)
         unread = np.isnan(seen.sample.values["util"]) | np.isnan(rate)
         unlike = ~(np.abs(both - self._mean(_BOTH)) <= ALIKE)
         shares = np.where(np.isnan(shares) | ~crowded | ~near, 0.0, shares)
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, seen.since_ns, seen.time_ns)
-        self._sums[:, self.losses.fresh] = 0.0
-        self._proven[self.losses.fresh] = False
         told = self.losses.open & crowded & np.isfinite(ipc * before)
-        parts = np.array([ipc * cycles, cycles, cycles * before, run_s, run_s * rate])
-        self._sums[:, told] += parts[:, told]
+        parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
+        self._programs.lose(told, *parts)
         return over
 
     def _learn(self, quiet: Bools, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
@@ -152,19 +139,17 @@ class Memory:
         """Take samples without a crowd. Where there is much less traffic than before, what was
         learned is forgotten: quiet is what comes nearest to it."""
         with np.errstate(invalid="ignore"):
-            self._base[:, quiet & (rate * MORE < self._mean(_BYTES))] = 0.0
-        fades = np.exp(-run_s[quiet] / KEPT_S)
-        parts = [ipc * cycles, cycles, ipc**2 * cycles]
-        parts += [run_s * each for each in (rate, others, both, np.ones(len(rate)))]
-        self._base[:, quiet] = self._base[:, quiet] * fades + np.array(parts)[:, quiet]
+            self._programs.learned[:, quiet & (rate * MORE < self._mean(_BYTES))] = 0.0
+        more = (run_s * each for each in (rate, others, both, np.ones(len(rate))))
+        self._programs.learn(quiet, ipc, cycles, run_s, *more)
 
     def _end(self, seen: Seen, busy: Bools, own: set[int]) -> None:
         """Tell what was found; with a new record of who runs, look whether it is still the same."""
         news = self._company.time_ns == seen.time_ns
         if news:
             self._identify(busy)
-        sound = self._proven if self._company.time_ns else self._base[_TIME] >= STABLE_S
-        begun = self.losses.begin(np.asarray(sound), self._names, seen.time_ns)
+        sound = self._programs.sound(self._programs.learned[_TIME])
+        begun = self.losses.begin(sound, self._names, seen.time_ns)
         for loss in self.losses.running:
             self._tell(loss, own, who=news or loss in begun)
 
@@ -173,14 +158,7 @@ class Memory:
         names = dict.fromkeys([task[1] for task in tasks if task])
         numbers = {name: number for number, name in enumerate(names, 1)}
         self._program[:] = [numbers[task[1]] if task else 0 for task in tasks]
-        for at in np.flatnonzero(busy).tolist():
-            cpu = self._names[at][0]
-            if tasks[at] != self._task[at]:
-                self._task[at] = tasks[at]
-                self._base[:, at] = 0.0
-            elif self.losses.open[at] and not self.losses.sure[at]:
-                start_ns = self.losses.spells[at].start_ns
-                self._proven[at] |= present(self._company, self._company.on(cpu)[:1], start_ns)
+        self._programs.identify(busy)
         lost = {*self._package[self.losses.open].tolist()}
         for package, cpus in enumerate(self._sieve.hello.packages):
             if package not in lost:
@@ -189,7 +167,7 @@ class Memory:
 
     def _tell(self, loss: Loss, own: set[int], *, who: bool) -> None:
         episode, members = loss.episode, loss.members
-        instructions, cycles, expected, run_s, moved = self._sums[:, members].sum(axis=1)
+        instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
         best = float(self._sieve.memory.rate[loss.group])
         episode.confidence = "inferred"
         if cycles > 0:

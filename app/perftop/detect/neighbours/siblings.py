@@ -13,7 +13,8 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine.detector_input import Seen
 from perftop.detect.engine.episode_log import Detector
-from perftop.detect.neighbours.losses import Loss, Losses, accused, present
+from perftop.detect.neighbours.losses import Loss, Losses, accused
+from perftop.detect.neighbours.programs import CYCLES, Programs
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company
@@ -28,12 +29,6 @@ ALONE, TOGETHER = 0.1, 0.5
 even if both were half as fast together; from TOGETHER on the mean is mostly that of both."""
 SPREADS = 2.0
 """Standard deviations of the IPC alone. A smaller loss may be the program's own variation."""
-KEPT_S = 10.0
-"""Running time in seconds after which an older IPC alone counts for e times less: programs have
-phases."""
-STABLE_S = 10.0
-"""Seconds that a CPU must have been alone for its program to count as the same one, in streams that
-do not tell who runs."""
 CONTENTION = "smt_contention_ratio"
 GIVEN = 0.02
 """Share of the slots given to the sibling from which on its contention counts as measured."""
@@ -51,17 +46,12 @@ class Siblings:
             detector, "sibling", groups, sieve.hello.sample_ns, start=START, end=END
         )
         n = len(groups)
-        self._base: Floats = np.zeros((3, n))
-        """Alone: instructions, cycles, and cycles times the square of their ratio."""
+        self._programs = Programs(self.losses, self._names, company, learned=3, lost=6)
+        """What was learned alone. Sums of a loss: instructions, cycles, cycles times IPC alone,
+        seconds run, seconds run together, cycles whose slots the sibling had."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
         """How long it was alone, and when last."""
-        self._task: list[tuple[object, object] | None] = [None] * n
-        self._proven: Bools = np.zeros(n, bool)
-        """The loss is one of the task that was seen alone."""
-        self._sums: Floats = np.zeros((6, n))
-        """Sums of a loss: instructions, cycles, cycles times IPC alone, seconds run, seconds run
-        together, cycles whose slots the sibling had."""
         self._given = CONTENTION in sieve.evaluator.metrics
         """The slots that go to the sibling are counted here."""
         self._cores: object = None
@@ -90,26 +80,28 @@ class Siblings:
         cycles = np.where(counts, values.bottom[at], 0.0)
         ipc = np.divide(values.top[at], cycles, out=np.full(len(util), np.nan), where=counts)
         overlap = self._overlap(seen, util)
-        self._learn(counts & (overlap < ALONE), ipc, cycles, run_s, seen.time_ns)
-        together, over = (overlap >= TOGETHER) & (self._base[1] > 0), []
+        alone = counts & (overlap < ALONE)
+        if alone.any():
+            self._programs.learn(alone, ipc, cycles, run_s)
+            self._alone_s[alone] += run_s[alone]
+            self._alone_ns[alone] = seen.time_ns
+        together, over = (overlap >= TOGETHER) & (self._programs.learned[CYCLES] > 0), []
         if together.any() or not self.losses.quiet:
             over = self._compare(seen, ipc, cycles, run_s, overlap, together, own)
         if self._company.time_ns == seen.time_ns:
-            self._identify(busy)
+            self._alone_s[self._programs.identify(busy)] = 0.0
         return over
 
     def alone(self, at: int) -> float:
         """IPC of the CPU at this position while its sibling was idle, as far as it was learned of
         the program that runs there; NaN if it was not."""
-        return float(self._base[0, at] / self._base[1, at]) if self._base[1, at] > 0 else nan
+        instructions, cycles = self._programs.learned[:2, at].tolist()
+        return float(instructions / cycles) if cycles > 0 else nan
 
     def _compare(self, seen: Seen, ipc: Floats, cycles: Floats, run_s: Floats, overlap: Floats,
                  together: Bools, own: set[int]) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended, by what is lost against the IPC alone."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            alone, _, squares = self._base / self._base[1]
-            spread = np.sqrt(np.maximum(squares - alone**2, 0.0)) / alone
-            shares = np.maximum(1 - ipc / alone, 0.0)
+        alone, shares, spread = self._programs.compared(ipc)
         # Nothing is lost to a sibling that is not there, nor by one that has left.
         unread = np.isnan(seen.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
@@ -120,8 +112,11 @@ class Siblings:
         given = np.zeros(len(cycles))
         if self._given:
             given = cycles * np.nan_to_num(seen.sample.values[CONTENTION])
-        self._add(ipc, cycles, alone, run_s, overlap, given)
-        begun = self.losses.begin(self._sound(), self._names, seen.time_ns)
+        told = self.losses.open & np.isfinite(ipc * alone * overlap)
+        parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
+        self._programs.lose(told, *parts)
+        sound = self._programs.sound(self._alone_s)
+        begun = self.losses.begin(sound, self._names, seen.time_ns)
         news = self._company.time_ns == seen.time_ns
         for loss in self.losses.running:
             self._tell(loss, seen.time_ns, own, who=news or loss in begun)
@@ -136,51 +131,12 @@ class Siblings:
             overlap[self._rows] = np.minimum(both[:, None] / util[self._rows], 1.0)
         return overlap
 
-    def _learn(self, alone: Bools, ipc: Floats, cycles: Floats, run_s: Floats, now_ns: int) -> None:
-        if not alone.any():
-            return
-        fades = np.exp(-run_s[alone] / KEPT_S)
-        new = np.array([ipc * cycles, cycles, ipc**2 * cycles])[:, alone]
-        self._base[:, alone] = self._base[:, alone] * fades + new
-        self._alone_s[alone] += run_s[alone]
-        self._alone_ns[alone] = now_ns
-
-    def _add(
-        self, ipc: Floats, cycles: Floats, alone: Floats, run_s: Floats, overlap: Floats,
-        given: Floats,
-    ) -> None:  # fmt: skip
-        self._sums[:, self.losses.fresh] = 0.0
-        self._proven[self.losses.fresh] = False
-        told = self.losses.open & np.isfinite(ipc * alone * overlap)
-        parts = np.array([ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given])
-        self._sums[:, told] += parts[:, told]
-
-    def _sound(self) -> Bools:
-        """Losses of the task that was seen alone - or, where no task is ever told of, of a CPU
-        that has long been as it was."""
-        if self._company.time_ns:
-            return self._proven
-        return np.asarray(self._alone_s >= STABLE_S)
-
-    def _identify(self, busy: Bools) -> None:
-        """There is a new record of who runs where. What was learned of another is forgotten."""
-        losing = self.losses.open & ~self.losses.sure
-        rows = np.flatnonzero(busy).tolist()
-        cpus = [self._names[at][0] for at in rows]
-        for at, cpu, task in zip(rows, cpus, self._company.firsts(cpus), strict=True):
-            if task != self._task[at]:
-                self._task[at] = task
-                self._base[:, at] = self._alone_s[at] = 0.0
-            elif losing[at]:
-                start_ns = self.losses.spells[at].start_ns
-                self._proven[at] |= present(self._company, self._company.on(cpu)[:1], start_ns)
-
     def _tell(self, loss: Loss, now_ns: int, own: set[int], *, who: bool) -> None:
         members, episode = loss.members, loss.episode
-        sums = self._sums[:, members].sum(axis=1)
+        sums = self._programs.lost[:, members].sum(axis=1)
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
-        known = all(self._task[at] is not None for at in members)
+        known = all(self._programs.tasks[at] is not None for at in members)
         episode.confidence = "measured" if age_ns <= OLD_NS and known else "inferred"
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),
