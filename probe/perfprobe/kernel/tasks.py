@@ -6,8 +6,9 @@ asking it is one system call. Threads are looked at only if their process used n
 the next scan reports a process that wakes up, and the scan after it if the process has several
 threads.
 
-Tasks that were born after the last scan or ended before this one are not seen. All of a task's time
-is attributed to the CPU on which it last ran.
+A task that was born after the last scan has run since then only, so one look at it is enough.
+Tasks that ended before this scan are not seen. All of a task's time is attributed to the CPU on
+which it last ran.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ class Tasks:
         # In a container /proc may show another PID namespace, whose numbers system calls lack.
         self._ours = root == Path("/") and _link("/proc/self") == str(os.getpid())
         self._seen: dict[str, _Look] = {}
+        self._begun_ns = 0
+        """When the last scan that ended began: who is not in `_seen` was born later."""
         self._told = Told()
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
@@ -163,6 +166,7 @@ class Tasks:
     def _scanning(self) -> Iterator[None]:
         seen: dict[str, _Look] = {}
         ran: dict[int, list[_Runner]] = {}
+        begun_ns, since_ns = self._now_ns(), self._begun_ns if self._seen else None
         for names in numbers(self._proc):
             for name in names:
                 last = self._seen.get(name)
@@ -172,10 +176,10 @@ class Tasks:
                 if last is not None and last.hardly_ran(now_ns, clock_ns):
                     seen[name] = last
                     last.rested(now_ns, clock_ns)
-                elif look := self._look(f"{self._proc}/{name}/stat", last, clock_ns):
+                elif look := self._look(f"{self._proc}/{name}/stat", last, since_ns, clock_ns):
                     seen[name] = look
                     if look.share >= LEAST_SHARE:
-                        yield from self._choose(ran, name, look)
+                        yield from self._choose(ran, name, look, since_ns)
             yield
         if self._ours and not self._seen:
             import psutil  # noqa: F401 - in the first scan, whose cost does not count
@@ -183,7 +187,7 @@ class Tasks:
             yield
         if self._watch is not None:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
-        before, self._seen = self._seen, seen
+        before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if before and seen:
             yield from self._tell(ran)
 
@@ -217,8 +221,15 @@ class Tasks:
         except OSError:
             return None
 
-    def _look(self, path: str, last: _Look | None, clock_ns: int | None = None) -> _Look | None:
-        """A look at a process or thread; None: it has ended."""
+    def _look(
+        self,
+        path: str,
+        last: _Look | None,
+        born_ns: int | None = None,
+        clock_ns: int | None = None,
+    ) -> _Look | None:
+        """A look at a process or thread; None: it has ended. `born_ns`: it was born later than that
+        if `last` is None; None: that is not known."""
         try:
             stat = parse(read(path))
         except GONE:
@@ -226,7 +237,11 @@ class Tasks:
         except OSError:
             stat = None
         look = _Look(self._now_ns(), clock_ns, stat)
-        if stat and last and last.stat and stat.start == last.stat.start:
+        if stat is None:
+            return look
+        if last is None and born_ns is not None:
+            last = _Look(born_ns, 0, stat._replace(ticks=0))
+        if last and last.stat and stat.start == last.stat.start:
             elapsed_ns = look.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
             if clock_ns is not None and last.clock_ns is not None:
@@ -235,27 +250,29 @@ class Tasks:
                 look.share = min(ran_ns, elapsed_ns) / elapsed_ns
         return look
 
-    def _choose(self, ran: dict[int, list[_Runner]], name: str, look: _Look) -> Iterator[None]:
+    def _choose(
+        self, ran: dict[int, list[_Runner]], name: str, look: _Look, born_ns: int | None
+    ) -> Iterator[None]:
         """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
-        last, process, path = self._seen[name], look.stat, f"{self._proc}/{name}"
+        last, process, path = self._seen.get(name), look.stat, f"{self._proc}/{name}"
         found: list[tuple[str, _Look, _Look | None]] = [(path, look, last)]
         assert process is not None
         if process.threads > 1:
-            for tids in numbers(f"{self._proc}/{name}/task"):
+            before = last.threads if last else {}
+            if last:  # a new thread is known to be new only beside others that were looked at
+                born_ns = last.at_ns if before else None
+            for tids in numbers(f"{path}/task"):
                 for tid in tids:
-                    stat = f"{path}/task/{tid}/stat"
-                    if thread := self._look(stat, last.threads.get(tid)):
+                    if thread := self._look(f"{path}/task/{tid}/stat", before.get(tid), born_ns):
                         look.threads[tid] = thread
                 yield
-            found = [
-                (f"{path}/task/{t}", at, last.threads.get(t)) for t, at in look.threads.items()
-            ]
-        elif last.stat is None or last.stat.threads != 1:  # its time was not that of one task
+            found = [(f"{path}/task/{t}", at, before.get(t)) for t, at in look.threads.items()]
+        elif last and (last.stat is None or last.stat.threads != 1):  # its time was of several
             return
-        for where, task, before in found:
+        for where, task, known in found:
             if task.stat is None or task.share < LEAST_SHARE or task.stat.cpu not in self._cpus:
                 continue
-            runner = _Runner(int(name), where, task, before, process)
+            runner = _Runner(int(name), where, task, known, process)
             ran.setdefault(task.stat.cpu, []).append(runner)
 
     def _describe(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:

@@ -192,8 +192,8 @@ As for a row that was not read, the next delta covers the whole span.
 - `tasks`: {CPU as text: [pid, comm, share]}: the task that ran most among those that last ran on
   the CPU, and its share of the elapsed time. Tasks are looked at about once a second; only the
   frame after such a look has the record, and it replaces the previous one. On a CPU that is not
-  listed no task ran for a noticeable time. For a thread `pid` is its process and `comm` its own
-  name.
+  listed no task that was looked at ran for a noticeable time. For a thread `pid` is its process and
+  `comm` its own name.
 - `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group"}} for
   processes that `tasks` or `others` name: when they first name one, and again from time to time.
   Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the

@@ -212,6 +212,25 @@ def test_waits_are_asked_of_the_busiest_only(
     assert waits == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
 
 
+def test_a_task_born_since_the_last_scan_is_told_at_once(machine: Machine) -> None:
+    """All that it ran is since then, and so is all that its threads ran."""
+    machine.runs(10, 1000)
+    machine.scan()
+    machine.runs(11, 40, 1)
+    machine.runs(12, 90, 2, threads=2)
+    machine.thread(12, 12, 60, 2)
+    machine.thread(12, 13, 30, 3)
+    machine.now_ns += S
+    machine.tasks.work()
+    told = machine.tasks.take()
+    tasks_ = {"1": [11, "job", 0.4], "2": [12, "job", 0.6], "3": [12, "job", 0.3]}
+    assert told["tasks"] == tasks_
+    assert set(map(str, told["waits"].values())) == {"[[None, None]]"}
+    machine.runs(12, 140, 2, threads=3)
+    machine.thread(12, 14, 50, 4)
+    assert machine.scan() == {"4": [12, "job", 0.5]}, "beside known threads a new one is new"
+
+
 def test_a_number_with_another_birth_is_another_task(machine: Machine) -> None:
     machine.runs(10, 50, start=500)
     machine.scan()

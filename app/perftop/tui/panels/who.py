@@ -66,7 +66,7 @@ def lines(session: Session, interval: Interval, width: int, height: int) -> list
     """The panel, exactly `width` cells by `height` lines."""
     found = runners(session, interval)
     if not found:
-        why = [(f"{' ' * INDENT}{_why(session)}", "dim")]
+        why = [(f"{' ' * INDENT}{_why(session, interval)}", "dim")]
         return sized([title("who runs", "", width), why], width, height)
     told = interval.look.waits is not None
     columns = _columns(session, found, width, height, told=told)
@@ -120,10 +120,13 @@ def job(session: Session, pid: int) -> str:
     return parent if isinstance(parent, str) else ""
 
 
-def _why(session: Session) -> str:
+def _why(session: Session, interval: Interval) -> str:
     """Why no task is told of."""
-    reason = next((m.why for m in session.hello.missing if m.what == "tasks"), None)
-    return foreign(reason or "no task has run for a noticeable time")
+    if reason := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
+        return foreign(reason)
+    if (interval.values["util"][session.shown] > _LITTLE).any():
+        return "who ran is not known: tasks are looked at once a second"
+    return "no task has run for a noticeable time"
 
 
 def _columns(

@@ -157,7 +157,10 @@ def test_without_tasks_one_line_says_why() -> None:
     machine.hello = dataclasses.replace(machine.hello, missing=missing)
     found = text(seen(machine), 60, 4)
     assert found[1:] == ["  hidepid=invisible hides them", "", ""]
-    assert text(seen(guest()), 60, 2)[1] == "  no task has run for a noticeable time"
+    unknown = "  who ran is not known: tasks are looked at once a second"
+    assert text(seen(guest()), 60, 2)[1] == unknown
+    idle = {cpu: Does(util=0.01) for cpu in (0, 1)}
+    assert text(seen(guest(idle)), 60, 2)[1] == "  no task has run for a noticeable time"
 
 
 def test_a_click_on_a_task_finds_its_cpu() -> None:
