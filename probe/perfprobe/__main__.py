@@ -71,6 +71,18 @@ def _parser() -> argparse.ArgumentParser:
     events.add_argument("--word", metavar="WORD", help="only names or words with this")
     events.set_defaults(verb=_events)
 
+    answers = [topology, doctor, events, *_add_instruments(verbs, root)]
+    for answer in answers:
+        answer.add_argument("--json", action="store_true", help="the default, and the only form")
+
+    truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
+    truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
+    truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
+    truth.set_defaults(verb=_truth)
+    return parser
+
+
+def _add_instruments(verbs: Any, root: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     timers = verbs.add_parser("timers", help="what it costs to ask for the time, and how fine")
     timers.add_argument("--cpu", type=int, metavar="N", help="where (default: where it is)")
     timers.set_defaults(verb=_timers)
@@ -85,15 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     selftest.add_argument("--source", default="auto", metavar="NAME")
     selftest.add_argument("--all", action="store_true", help="every source and instrument, too")
     selftest.set_defaults(verb=_selftest)
-
-    for answers in (topology, doctor, events, timers, ramp, selftest):
-        answers.add_argument("--json", action="store_true", help="the default, and the only form")
-
-    truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
-    truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
-    truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
-    truth.set_defaults(verb=_truth)
-    return parser
+    return [timers, ramp, selftest]
 
 
 def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
@@ -160,19 +164,7 @@ def _open(options: argparse.Namespace) -> Source:
     if method is not None and method not in stream_options.METHODS:
         raise ValueError(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
     if name == "sim" or name.startswith("sim:"):
-        if options.sysroot != Path("/"):
-            raise ValueError("--sysroot is for real sources: a simulated machine has no files")
-        if options.watch_tree is not None:
-            raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
-        from perfprobe.cpu import cpu_sets
-        from perfprobe.sources.sim.source import open_sim
-
-        asked = options.cpus
-        select = asked and (lambda rows: cpu_sets.select(asked, rows))
-        return open_sim(
-            name, sample_ns, select, options.watch, options.events,
-            multiplex=not options.no_multiplex,
-        )  # fmt: skip
+        return _open_sim(options)
     if options.events is not None and (name == "os" or (below and name != "msr")):
         raise ValueError(
             "--events: perf counts them, or registers: --source auto, perf, msr or sim"
@@ -195,6 +187,25 @@ def _open(options: argparse.Namespace) -> Source:
 
         return open_msr(options.sysroot, sample_ns, options.cpus, method, watch, options.events)
     raise ValueError(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+
+
+def _open_sim(options: argparse.Namespace) -> Source:
+    if options.sysroot != Path("/"):
+        raise ValueError("--sysroot is for real sources: a simulated machine has no files")
+    if options.watch_tree is not None:
+        raise ValueError("--watch-tree is for real sources: no process runs in a simulation")
+    from perfprobe.cpu import cpu_sets
+    from perfprobe.sources.sim.source import open_sim
+
+    asked = options.cpus
+    return open_sim(
+        options.source,
+        round(options.sample * 1e9),
+        asked and (lambda rows: cpu_sets.select(asked, rows)),
+        options.watch,
+        options.events,
+        multiplex=not options.no_multiplex,
+    )
 
 
 def _watch(options: argparse.Namespace) -> Watch | None:

@@ -19,7 +19,7 @@ def test_a_selftest_that_found_a_wrong_counter_fails(
     status: int,
 ) -> None:
     monkeypatch.setattr(command, "_open", lambda _: io.BytesIO())  # a source that is only closed
-    monkeypatch.setattr(run, "run", lambda *_: {"wrong": wrong})
+    monkeypatch.setattr(run, "run", lambda *_, **__: {"wrong": wrong})
     assert command.main(["selftest"]) == status
     assert json.loads(capsys.readouterr().out) == {"wrong": wrong}
 

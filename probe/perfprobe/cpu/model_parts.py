@@ -29,35 +29,23 @@ def ref_p(tick: Tick) -> Event:
     return Event(0x3C, 0x01, tick)
 
 
-def any_thread(tick: Tick) -> Event:
-    return Event(0x3C, 0x01, tick, any_thread=True)
+def one_thread(tick: Tick) -> dict[str, Event]:
+    """Reference cycles of the thread, and those with the sibling halted."""
+    return {"ref_p": ref_p(tick), "one_thread": Event(0x3C, 0x02, tick)}
 
 
-def one_thread(tick: Tick) -> Event:
-    return Event(0x3C, 0x02, tick)
+def any_thread(tick: Tick) -> dict[str, Event]:
+    return {"any_thread": Event(0x3C, 0x01, tick, any_thread=True)}
 
 
 FIXED = {"ref": REF, "cycles": CYCLES, "instructions": INSTRUCTIONS}
 UNSTATED = {**FIXED, "ref_p": ref_p("unknown")}
-ANY_ONLY = {**UNSTATED, "any_thread": any_thread("unknown")}
-XCLK = {
-    **FIXED,
-    "ref_p": ref_p("xclk"),
-    "one_thread": one_thread("xclk"),
-    "any_thread": any_thread("xclk"),
-}
-CRYSTAL = {
-    **FIXED,
-    "ref_p": ref_p("crystal"),
-    "one_thread": one_thread("crystal"),
-    "any_thread": any_thread("crystal"),
-}
+ANY_ONLY = {**UNSTATED, **any_thread("unknown")}
+XCLK = {**FIXED, **one_thread("xclk"), **any_thread("xclk")}
+CRYSTAL = {**FIXED, **one_thread("crystal"), **any_thread("crystal")}
 DISTRIBUTED = {
-    **FIXED,
-    "ref_p": ref_p("crystal"),
-    "one_thread": one_thread("crystal"),
-    "distributed": Event(0x3C, 0x08, "crystal"),
-}
+    **FIXED, **one_thread("crystal"), "distributed": Event(0x3C, 0x08, "crystal"),
+}  # fmt: skip
 # From Golden Cove on one event code has two rates: 0x3C/0x01 runs at the TSC's (REF_TSC_P, which
 # Linux may put on fixed counter 2), the other umasks still at the crystal's.
 GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}

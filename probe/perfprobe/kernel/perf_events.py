@@ -41,8 +41,8 @@ class Event:
     """It belongs to a core's PMU: it can exclude rings and guests, and takes one of few
     counters."""
     pinned: bool = False
-    """Of a leader: its group is always on the counters, and others have what is left. If that is
-    impossible, the kernel does not count it at all."""
+    """Set of a leader, it keeps its group on the counters all the time; other groups have what is
+    left. If that is impossible, the kernel does not count the group at all."""
 
     @property
     def part(self) -> str:

@@ -64,10 +64,10 @@ def opened(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-def read(path: str) -> bytes:
-    """The first LIMIT bytes: all of a stat file that is needed. Raises OSError."""
+def read(path: str, limit: int = LIMIT) -> bytes:
+    """The first bytes: LIMIT is all of a stat file that is needed. Raises OSError."""
     fd = opened(path)
     try:
-        return os.read(fd, LIMIT)
+        return os.read(fd, limit)
     finally:
         os.close(fd)

@@ -3,11 +3,10 @@ as the kernel counts them. It adds waiting time when the task runs again, so tha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from perfprobe.kernel.process_stat import LIMIT, opened
+from perfprobe.kernel.process_stat import LIMIT, read
 
 MOST_STATUS = 1 << 15  # bytes: masks of all CPUs and all nodes come before the switches
 NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
@@ -55,15 +54,9 @@ def sums(path: str, now_ns: Callable[[], int]) -> Sums:
 
 def _head(path: str, limit: int) -> bytes:
     try:
-        fd = opened(path)
+        return read(path, limit)
     except OSError:
         return b""
-    try:
-        return os.read(fd, limit)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def times(schedstat: bytes) -> tuple[int, int] | None:

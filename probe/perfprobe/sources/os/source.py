@@ -99,7 +99,6 @@ class Native:
         """`chosen` are parts with a block of their own each."""
         self._root = root
         self._real = root == Path("/")
-        self._position = {row.cpu: i for i, row in enumerate(rows)}
         self._wanted = with_siblings(selected, rows)
         parts = once(parts)
         self._parts = [*parts, *chosen]
@@ -111,30 +110,34 @@ class Native:
         served = {counter.key for part in self._parts for counter in part.counters}
         self._polling = Polling(root, rows, served)
         self._stat = ProcStat(root, [row.cpu for row in rows])
-        own, polled = [*self._reading.blocks(), (STAT_BLOCK, len(rows))], self._polling.blocks()
+        self._bytes = self._lay_out(len(rows))
+        self._watch = watch
+        self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
+        self._batches = Batches(sample_ns, self._bytes)
+        self._began = Moment.now()
+        self._sampler = Sampler(
+            sample_ns,
+            self._bytes // 8,
+            stamp="tsc" if self._real else "raw",
+            proof=self._real,
+            ring=max(LEAST_RING, RING_BATCHES * self._batches.most),
+        )
+        self._attach_all(rows)
+        self._asleep_ns = tsc_rate.asleep_ns()
+        self._slept_ns = 0
+        """What the last batch told of suspensions."""
+        self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+
+    def _lay_out(self, cpus: int) -> int:
+        """Gives all blocks their places in a frame. Returns its length in bytes."""
+        own, polled = [*self._reading.blocks(), (STAT_BLOCK, cpus)], self._polling.blocks()
         places, words = frame_layout.place([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
         self._read_bytes = 8 * places[len(own) - 1].end
         """Size of the part of a frame that lanes fill; the main thread's blocks follow."""
-        self._bytes = 8 * words
         self._reading.place(self._places)
-        self._watch = watch
-        self._tasks = Tasks(root, self._position.keys(), watch)
-        stamp = "tsc" if self._real else "raw"
-        self._batches = Batches(sample_ns, self._bytes)
-        ring = max(LEAST_RING, RING_BATCHES * self._batches.most)
-        self._began = Moment.now()
-        self._sampler = Sampler(sample_ns, words, stamp=stamp, proof=self._real, ring=ring)  # type: ignore[arg-type]
-        for row in rows:
-            if row.online and row.cpu in self._wanted:
-                self._attach(row.cpu)
-        if stat := self._stat.plans(self._places[STAT_BLOCK.name]):
-            self._sampler.attach(lib.PP_ANYWHERE, stat)
-        self._asleep_ns = tsc_rate.asleep_ns()
-        self._slept_ns = 0
-        """What the last batch told of suspensions."""
-        self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+        return 8 * words
 
     @property
     def hello(self) -> wire.Hello:
@@ -182,6 +185,13 @@ class Native:
             self._watch.close()
 
     # --- CPUs --------------------------------------------------------------------------------
+
+    def _attach_all(self, rows: Sequence[Cpu]) -> None:
+        for row in rows:
+            if row.online and row.cpu in self._wanted:
+                self._attach(row.cpu)
+        if stat := self._stat.plans(self._places[STAT_BLOCK.name]):
+            self._sampler.attach(lib.PP_ANYWHERE, stat)
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
         """Opens the CPU's parts and starts its thread."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
-from perfprobe.sources.msr.opening import open_parts
+from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.os.hello import About, Rates
+from perfprobe.sources.os.parts import Part
 from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
 from perfprobe.sources.perf import chosen, plan, topdown
 from perfprobe.sources.perf.chosen import Wanted
 from perfprobe.sources.perf.groups import Groups
 from perfprobe.sources.perf.parts import blocker, open_perf
-from perfprobe.wire import Rate
+from perfprobe.sources.perf.plan import Planner
+from perfprobe.wire import Missing, Rate
 
 
 def open_local(
@@ -31,40 +34,39 @@ def open_local(
     root = Path("/")
     groups = [] if events is None else chosen.find(root, events.text)
     rows, selected = read_rows(root, cpus)
-    planner = plan.Planner(root, rows, method=method)
+    planner = Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
     parts = open_perf(root, rows, planner, cpus=wanted, pinned=chosen.any_hardware(groups))
-    why_not = blocker(parts)
-    if why_not is not None and name == "perf":
-        for part in parts:
-            part.close()
-        mend = f"; {why_not.fix}" if why_not.fix else ""
-        raise Unavailable(f"the perf source is not available: {why_not.why}{mend}")
-    extra: list[Groups] = []
-    if events is not None:
-        try:
+    why_not, extra = blocker(parts), list[Groups]()
+    try:
+        if why_not is not None and name == "perf":
+            _refuse(why_not)
+        if events is not None:
             extra = chosen.open_chosen(
                 root, rows, groups, planner.pmus, cpus=wanted, multiplex=events.multiplex
             )
-        except Unavailable:
-            for part in parts:
-                part.close()
-            raise
+    except Unavailable:
+        for part in parts:
+            part.close()
+        raise
     slots = topdown.open_topdown(root, rows, planner.pmus, cpus=wanted)
-    extra += slots.parts
+    registers, lost, info = open_parts(root, rows, program=False)  # read, never written
+    about = _about("os" if why_not is not None else "perf", parts, planner, info)
+    parts += [*registers, *os_parts(root, rows)]  # in the order of preference
+    lost, extra = [*lost, *slots.missing], [*extra, *slots.parts]
+    return Native(root, sample_ns, rows, selected, parts, lost, about, watch, extra)
+
+
+def _refuse(lacking: Missing) -> NoReturn:
+    mend = f"; {lacking.fix}" if lacking.fix else ""
+    raise Unavailable(f"the perf source is not available: {lacking.why}{mend}")
+
+
+def _about(name: str, parts: Iterable[Part], planner: Planner, info: Info) -> About:
     keys = {counter.key for part in parts for counter in part.counters}
 
     def rates(tsc_hz: Rate | None) -> Rates:
         multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
         return multipliers, planner.base_hz(tsc_hz) or info.base_hz
 
-    registers, lost, info = open_parts(root, rows, program=False)  # read, never written
-    lost = [*lost, *slots.missing]
-    about = About(
-        "os" if why_not is not None else "perf",
-        smt_methods=plan.methods(keys),
-        rates=rates,
-        turbo=info.turbo,
-    )
-    parts += [*registers, *os_parts(root, rows)]  # in the order of preference
-    return Native(root, sample_ns, rows, selected, parts, lost, about, watch, extra)
+    return About(name, plan.methods(keys), rates, info.turbo)
