@@ -32,10 +32,7 @@ _BELIEFS: dict[Tick, tuple[Belief, ...]] = {
 
 
 def multipliers(
-    uarch: Uarch,
-    leaves: Leaves,
-    platform_info: int | None,
-    tsc_hz: float | None = None,
+    uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None = None
 ) -> list[Multiplier]:
     """Candidates for each event that the CPU can count, best first. Equal factors are merged and
     keep both reasons. An event whose rate is unknown has no candidate.

@@ -267,11 +267,7 @@ _ZEN2 = replace(
 # The event counts at the P0 rate, which is the TSC's.
 _ZEN4 = replace(
     _ZEN2,
-    events={
-        **_ZEN2.events,
-        "ref": Event(0x120, 0x01, "tsc"),
-        "smt_contention": Event(0x1A0, 0x60),
-    },
+    events={**_ZEN2.events, "ref": Event(0x120, 0x01, "tsc"), "smt_contention": Event(0x1A0, 0x60)},
     slots=6,
 )
 _ZEN5 = replace(_ZEN4, slots=8)

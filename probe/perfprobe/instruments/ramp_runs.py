@@ -15,15 +15,7 @@ from perfprobe._native import ffi, lib
 from perfprobe.instruments import disturbance
 from perfprobe.kernel import perf_groups, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import (
-    CYCLES,
-    HARDWARE,
-    Event,
-    Group,
-    Kernel,
-    Refused,
-    System,
-)
+from perfprobe.kernel.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
 from perfprobe.native.errors import Unavailable
 
 ISAS = ("scalar", "avx2", "avx512")

@@ -29,9 +29,7 @@ class Code:
 
     def __or__(self, other: Code) -> Code:
         return Code(
-            self.config | other.config,
-            self.config1 | other.config1,
-            self.config2 | other.config2,
+            self.config | other.config, self.config1 | other.config1, self.config2 | other.config2
         )
 
 

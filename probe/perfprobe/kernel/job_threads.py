@@ -22,15 +22,7 @@ from typing import Any
 
 from perfprobe.cpu import files
 from perfprobe.kernel import access
-from perfprobe.kernel.process_stat import (
-    LIMIT,
-    TICK_NS,
-    Stat,
-    disk_ns,
-    numbers,
-    opened,
-    parse,
-)
+from perfprobe.kernel.process_stat import LIMIT, TICK_NS, Stat, disk_ns, numbers, opened, parse
 from perfprobe.kernel.process_tree import Family
 from perfprobe.kernel.task_waits import MOST_STATUS, switches, times
 from perfprobe.native.errors import Unavailable

@@ -13,15 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import (
-    LEADER,
-    Event,
-    Group,
-    Kernel,
-    Trial,
-    shortage,
-    trouble,
-)
+from perfprobe.kernel.perf_events import LEADER, Event, Group, Kernel, Trial, shortage, trouble
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 OPTIONAL = (*LICENSES, "smt_contention")
@@ -57,12 +49,7 @@ class Short(Exception):  # noqa: N818 - a state of the machine, not a mistake
 
 
 def settle(
-    kernel: Kernel,
-    wanted: Sequence[Event],
-    cpu: int,
-    *,
-    timed: bool,
-    root: Path = Path("/"),
+    kernel: Kernel, wanted: Sequence[Event], cpu: int, *, timed: bool, root: Path = Path("/")
 ) -> Settled:
     """The largest group that counts, its events in the order of `wanted`."""
     events = list(wanted)

@@ -222,11 +222,7 @@ class Tasks:
             return None
 
     def _look(
-        self,
-        path: str,
-        last: _Look | None,
-        born_ns: int | None = None,
-        clock_ns: int | None = None,
+        self, path: str, last: _Look | None, born_ns: int | None = None, clock_ns: int | None = None
     ) -> _Look | None:
         """A look at a process or thread; None: it has ended. `born_ns`: it was born later than that
         if `last` is None; None: that is not known."""

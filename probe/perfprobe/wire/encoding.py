@@ -19,16 +19,7 @@ from perfprobe.wire.check import (
     load,
     load_frame,
 )
-from perfprobe.wire.messages import (
-    VERSION,
-    Bye,
-    Bytes,
-    Frame,
-    Hello,
-    Message,
-    Note,
-    Packed,
-)
+from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, Note, Packed
 from perfprobe.wire.unpacking import MAX_HELLO, most_elements, unpacked
 
 _TYPES: dict[str, type[Any]] = {

@@ -266,10 +266,7 @@ def _of_cpu(kind: Kind, device: Registers) -> Found:
 
 def _shared(scope: Literal["core", "package"]) -> Sought:
     limits = of_core if scope == "core" else of_package
-    return lambda kind, device: [
-        *residencies(kind.uarch, scope),
-        *limits(kind, device),
-    ]
+    return lambda kind, device: [*residencies(kind.uarch, scope), *limits(kind, device)]
 
 
 # --- the TSC below a sysroot ----------------------------------------------------------------------

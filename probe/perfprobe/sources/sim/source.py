@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from perfprobe.native.batches import Batches
 from perfprobe.sources.sim import guest, scenarios, slots
 from perfprobe.sources.sim.cells import Row
-from perfprobe.sources.sim.counters import (
-    CounterBank,
-    SimCounter,
-    block,
-    cpu_columns,
-    stat_columns,
-)
+from perfprobe.sources.sim.counters import CounterBank, SimCounter, block, cpu_columns, stat_columns
 from perfprobe.sources.sim.events import Events
 from perfprobe.sources.sim.hello import Clock, Select, hello_of
 from perfprobe.sources.sim.lateness import Lateness
