@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     events = verbs.add_parser("events", parents=[root], help="what stream --events can count here")
     events.add_argument("--word", metavar="WORD", help="only names or words with this")
+    events.add_argument("--source", default="auto", metavar="NAME", help="auto, perf or msr")
     events.set_defaults(verb=_events)
 
     answers = [topology, doctor, events, *_add_instruments(verbs, root)]
@@ -276,8 +277,18 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _events(options: argparse.Namespace) -> int:
     from perfprobe.instruments import event_list
+    from perfprobe.kernel.event_catalogue import Catalogue
 
-    _print(event_list.answer(options.sysroot, options.word))
+    root, source = options.sysroot, options.source
+    if source not in {"auto", "perf", "msr"}:
+        raise ValueError(f"events --source {source}: there are auto, perf and msr")
+    catalogue = Catalogue(root, installed=root == Path("/"))
+    answer = event_list.answer(root, options.word, catalogue)
+    if source == "msr":
+        from perfprobe.sources.msr import listing
+
+        answer = listing.narrowed(root, catalogue, answer)
+    _print(answer)
     return 0
 
 

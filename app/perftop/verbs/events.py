@@ -19,7 +19,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         for row in rows:
             lines += wrapped(f"  {row['name']:<{INDENT - 3}} {_about(row)}", width, INDENT)
     if not answer["events"]:
-        lines = ["no event here has that in its name or description"]
+        lines = ["no such event here"]
     for missing in answer["missing"]:
         fix = f"; {missing['fix']}" if missing["fix"] else ""
         lines += ["", *wrapped(f"not here: events of cores - {missing['why']}{fix}", width, 10)]
@@ -30,10 +30,15 @@ def _heading(pmu: str, known: Answer | None) -> str:
     if known is None:
         return "software: of every CPU"
     kind = "" if known["type"] is None else f"{known['type']} cores, "
-    return f"{pmu}: {kind}CPUs {known['cpus']}" if known["cpus"] else f"{pmu}: every CPU"
+    where = f"{kind}CPUs {known['cpus']}" if known["cpus"] else "every CPU"
+    room = ""
+    if "left" in known:  # with --source msr
+        room = f"; {known['left']} of {known['general']} general counters are left"
+    return f"{pmu}: {where}{room}"
 
 
 def _about(row: Answer) -> str:
     unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
     who = f" (open: {', '.join(row['open'])})" if row["open"] else ""
-    return f"{row['about']}{unit}{who}"
+    on = f", only on counter {row['counters']}" if row.get("counters") else ""
+    return f"{row['about']}{unit}{on}{who}"

@@ -84,6 +84,9 @@ def _instrument(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
 def _add_events(verbs: Any, machine: argparse.ArgumentParser) -> None:
     events = verbs.add_parser("events", parents=[machine], help="what -e can count here")
     events.add_argument("word", nargs="?", metavar="WORD", help="only names or words with this")
+    events.add_argument(
+        "--source", default="auto", metavar="NAME", help="what this source counts: auto, perf, msr"
+    )
     events.add_argument("--json", action="store_true", help="as one JSON object")
     events.set_defaults(verb=_events)
 
@@ -147,7 +150,8 @@ def _events(options: argparse.Namespace) -> int:
     from perftop.verbs import events
 
     word = () if options.word is None else (f"--word={options.word}",)
-    return _drawn(options, "events", events.draw, *word)
+    source = () if options.source == "auto" else (f"--source={options.source}",)
+    return _drawn(options, "events", events.draw, *source, *word)
 
 
 def _timers(options: argparse.Namespace) -> int:

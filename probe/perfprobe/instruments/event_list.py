@@ -25,13 +25,14 @@ OWN = frozenset({"cycles", "instructions", "ref-cycles"})
 WATCHDOG = "cycles"
 
 
-def answer(root: Path, word: str | None) -> dict[str, Any]:
+def answer(root: Path, word: str | None, catalogue: Catalogue | None = None) -> dict[str, Any]:
     """The events whose name or description has this word; None: all."""
-    found = [*_software(), *_hardware(root)]
+    catalogue = catalogue or Catalogue(root)
+    found = [*_software(), *_hardware(root, catalogue)]
     if word is not None:
         wanted = word.casefold()
         found = [e for e in found if wanted in f"{e['name']} {e['about']}".casefold()]
-    pmus = perf_pmus.cores(root)
+    pmus = catalogue.cores
     refused = access.perf_refused(root)
     missing = [] if pmus else [access.no_pmu(root)]
     missing += [] if refused is None else [refused]
@@ -52,11 +53,11 @@ def _software() -> Iterator[dict[str, Any]]:
         yield _row(known.name, known.about, known.unit, known.scale, "software", None, [])
 
 
-def _hardware(root: Path) -> Iterator[dict[str, Any]]:
+def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     """The kernel's generic events, then what each core PMU lists, then what perf has."""
-    perf = Catalogue(root).of_perf
+    perf = catalogue.of_perf
     dog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
-    for pmu in perf_pmus.cores(root):
+    for pmu in catalogue.cores:
         kind = dict(CORES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):

@@ -42,6 +42,11 @@ class General:
         return f"{self.config & 0xFF | self.config >> 24 & 0xF00:X}H/{self.config >> 8 & 0xFF:X}H"
 
 
+def usable(budget: Budget) -> list[int]:
+    """Numbers of the general counters that may be programmed."""
+    return [n for n in range(min(budget.gp, MOST_GENERAL)) if not budget.lent >> n & 1]
+
+
 class Draft:
     """Events on counters. An event that any counter can count makes room for one that only few
     can."""
@@ -71,8 +76,7 @@ class Draft:
 
     def _place(self, event: General, tried: set[int]) -> bool:
         """Finds a counter, a free one first, else one whose event finds another."""
-        free = event.counters & ~self._budget.lent
-        mine = [n for n in range(min(self._budget.gp, MOST_GENERAL)) if free >> n & 1]
+        mine = [n for n in usable(self._budget) if event.counters >> n & 1]
         for number in sorted(mine, key=lambda n: n in self._general):
             if number in tried:
                 continue

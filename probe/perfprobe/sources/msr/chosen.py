@@ -14,7 +14,7 @@ from perfprobe.kernel.event_terms import Code
 from perfprobe.kernel.perf_events import HARDWARE, Event
 from perfprobe.kernel.perf_pmus import Pmu, core_of
 from perfprobe.native.errors import Unavailable
-from perfprobe.registers.counter_draft import ALL_RINGS, MOST_GENERAL, OS, USR, General
+from perfprobe.registers.counter_draft import ALL_RINGS, MOST_GENERAL, OS, USR, General, usable
 from perfprobe.registers.counter_plan import Plan
 from perfprobe.sources.msr.kinds import Kind
 from perfprobe.sources.msr.parts import INTEL
@@ -64,11 +64,11 @@ def generals(wanted: Wanted, kind: Kind) -> list[General]:
     for an event that cannot be programmed."""
     pmu = core_of(wanted.pmus, kind.online[0])
     each = ((chosen, chosen.on(pmu)) for chosen in wanted.events)
-    return [_general(chosen, event, kind, pmu) for chosen, event in each if event and pmu]
+    return [general(chosen, event, kind, pmu) for chosen, event in each if event and pmu]
 
 
-def _general(chosen: Chosen, event: Event, kind: Kind, pmu: Pmu) -> General:
-    """Raises ValueError."""
+def general(chosen: Chosen, event: Event, kind: Kind, pmu: Pmu) -> General:
+    """What a general counter of this kind of CPU is to count. Raises ValueError if none can."""
     name = f"-e {chosen.asked.name}"
     code = _code(event, pmu)
     if code is None:
@@ -107,15 +107,14 @@ def check(wanted: Wanted, events: Sequence[General], plan: Plan) -> None:
         return
     own = len(plan.selects) - sum(counted.key in wanted.by_key for counted in plan.counted)
     why = f"perftop's own take {own} of {plan.budget.gp} general ones"
-    why += f", counter {_listed(plan.budget.lent)} is left to TSX" if plan.budget.lent else ""
-    fit = range(min(plan.budget.gp, MOST_GENERAL))
-    few = not all(lost.counters >> n & 1 for n in fit)
-    why += f", and only {_listed(lost.counters)} can count it" if few else ""
+    why += f", counter {numbers(plan.budget.lent)} is left to TSX" if plan.budget.lent else ""
+    few = not all(lost.counters >> n & 1 for n in usable(plan.budget))
+    why += f", and only {numbers(lost.counters)} can count it" if few else ""
     name = wanted.by_key[lost.key].asked.name
     raise Unavailable(f"-e {name}: no counter is left for it: {why}; {FEWER}")
 
 
-def _listed(counters: int) -> str:
+def numbers(counters: int) -> str:
     """Numbers of counters, from bits."""
     return cpu_sets.format([n for n in range(MOST_GENERAL) if counters >> n & 1])
 
