@@ -18,7 +18,7 @@ from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
 from perftop.tui.heat.layout import Cell
 from perftop.tui.heat.values import Heat
-from perftop.tui.shared.places import Place, Places
+from perftop.tui.shared.places import Place, Places, package_name
 from perftop.tui.shared.sheet import busiest
 
 Piece = tuple[int, list[Run]]
@@ -127,7 +127,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
     rows = [row for place in mine for row in place.rows if row in places.shown]
     what = many(len(mine), "core" if places.pairs else "CPU")
     pieces: list[Piece] = [
-        (0, [(f" package {'?' if package is None else package}", "bright")]),
+        (0, [(f" {package_name(package)}", "bright")]),
         (3, [(what, "dim")]),
     ]
     util, busy = _over(interval, rows, "util", "busy_hz")

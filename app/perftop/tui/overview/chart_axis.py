@@ -13,8 +13,7 @@ from itertools import takewhile
 from perftop.draw import theme
 from perftop.draw.strips import Run, merged
 from perftop.samples.episode import Episode
-from perftop.tui.shared.episode_style import going
-from perftop.tui.shared.time_axis import TICK, Unix, mark, mildest_first, round_times
+from perftop.tui.shared.time_axis import TICK, Unix, round_times, strokes
 
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 """Distances of ticks, in seconds."""
@@ -62,9 +61,9 @@ class Span:
         before = (self.end_ns - time_ns) // self.bin_ns  # a moment on an edge is in the bin before
         return self.columns - (before + 1) * self.wide
 
-    def stretch(self, episode: Episode) -> tuple[int, int, bool] | None:
-        """The first and the last cell of an episode, and whether its start is seen; None if it is
-        off the chart or begins later."""
+    def stretch(self, episode: Episode) -> tuple[range, bool] | None:
+        """The cells of an episode, and whether its start is seen; None if it is off the chart or
+        begins later."""
         if episode.start_ns > self.now_ns:
             return None
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
@@ -75,7 +74,7 @@ class Span:
             return None
         seen = first >= edge
         first, last = max(edge, first), min(last, self.columns - 1)
-        return first // self.per, last // self.per, seen
+        return range(first // self.per, last // self.per + 1), seen
 
 
 def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
@@ -98,7 +97,7 @@ def rule(
 ) -> list[Run]:
     """The line of the axis: a stroke for each episode with its sign at its start. `inside`: times
     stand in the line, except over signs and over what runs."""
-    told = mildest_first(episodes)
+    told = [*episodes]
     if not told and not inside:
         return _bare(span, marks)
     cells: list[Run] = [(" ", "text")] * span.free
@@ -106,21 +105,9 @@ def rule(
     for cell, _ in marks:
         if 0 <= cell < span.cells and not inside:
             cells[cell] = (TICK, "faint")
-    firm: set[int] = set()
-    for episode in told:
-        found = span.stretch(episode)
-        if found is None:
-            continue
-        first, last, seen = found
-        sign, key = mark(episode, span.now_ns)
-        cells[first : last + 1] = [(theme.CLOCK, key)] * (last + 1 - first)
-        if going(episode, span.now_ns):
-            firm.update(range(first, last + 1))
-        if seen:
-            cells[first] = (sign, key)
-            firm.add(first)
+    strokes(cells, told, span.now_ns, span.stretch)
     if inside:
-        _write(cells, marks, firm, span)
+        _write(cells, marks, span)
     return merged(cells, span.cells)
 
 
@@ -135,7 +122,11 @@ def _bare(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
     return [run for run in (*runs, (theme.RULE * (span.cells - at), "rule")) if run[0]]
 
 
-def _write(cells: list[Run], marks: Iterable[tuple[int, str]], firm: set[int], span: Span) -> None:
+def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> None:
+    """Writes the times into the line, over its rule and over strokes of what has ended."""
+    ended = (theme.CLOCK, "over"), (theme.CLOCK, "dim")
+    bare = (theme.RULE, "rule"), (" ", "text"), *ended
+    firm = {at for at, run in enumerate(cells) if run not in bare}
     free = span.free
     for cell, text in marks:
         first, last = _placed(cell, text, span.cells)

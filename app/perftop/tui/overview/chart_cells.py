@@ -133,11 +133,11 @@ class Drawing:
             stretch = span.stretch(episode) if lost(episode) == name else None
             if stretch is None:
                 continue
-            first, last, _ = stretch
             value = now if going(episode, span.now_ns) else over
             hit = [n for n, i in enumerate(which)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
-            found[hit, first : last + 1] = np.maximum(found[hit, first : last + 1], value)
+            columns = slice(stretch[0].start, stretch[0].stop)
+            found[hit, columns] = np.maximum(found[hit, columns], value)
         return found
 
     def _clocks(

@@ -23,7 +23,7 @@ from perftop.tui.overview.chart_cells import Drawing, Drawn
 from perftop.tui.overview.chart_numbers import AXIS, BLOCK, RIGHT, WIDE_BLOCK, Numbers
 from perftop.tui.overview.chart_plan import COUNTED, Plan, plan
 from perftop.tui.overview.chart_units import Moment, Unit, lost, units
-from perftop.tui.shared.places import Places
+from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import Sheet
 
 _GAP = 4
@@ -198,9 +198,8 @@ class _Picture:
     def _heading(self, package: int | None, *, first: bool) -> list[Run]:
         """Name of a package, and what the charts below show."""
         page = self.page
-        name = "package " + ("?" if package is None else str(package))
         sign = self.moment.package_sign(package, self.units)
-        left = merged([(" ", "text"), sign, (f" {name}", "bright")], page.block)
+        left = merged([(" ", "text"), sign, (f" {package_name(package)}", "bright")], page.block)
         if not first:
             return [*left, (theme.RULE * (page.width - page.block - 1), "rule")]
         if not page.counted:

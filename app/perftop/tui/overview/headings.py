@@ -18,7 +18,7 @@ from perftop.samples.metrics import INDEX
 from perftop.session.columns import ceiling_over
 from perftop.tui.overview.lines import Picture, start
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.places import Line
+from perftop.tui.shared.places import Line, package_name
 from perftop.tui.shared.sheet import of_package
 from perftop.tui.shared.trouble import number
 
@@ -44,8 +44,7 @@ def heading(picture: Picture, line: Line, size: int, *, chosen: bool = False) ->
     every, wide = picture.troubles.on(package)
     mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
-    name = "package " + ("?" if package is None else str(package))
-    runs: list[Run] = [mark, sign, (" ", "text"), (name, "bright")]
+    runs: list[Run] = [mark, sign, (" ", "text"), (package_name(package), "bright")]
     util, hz = _over(picture, package)
     for key, piece in (("bar", _work(util)), ("", _clock(picture, package, hz, wide))):
         _place(runs, piece, start(picture, key), size - 1)

@@ -32,7 +32,8 @@ class Look:
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """Of a recording that has not come to its moment yet, or has none: its start."""
+        """The moments that both are aligned at; the start of a recording that has no such moment,
+        or has not come to it yet."""
         found = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if at is None else at
                 for track, at in zip(self.tracks, found, strict=True))  # fmt: skip

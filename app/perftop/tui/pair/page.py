@@ -14,8 +14,8 @@ from perftop.draw.strips import BLANK, Line, Run, fit, foreign, spread
 from perftop.output.compare.numbers import NUMBERS, Number
 from perftop.output.machine_state import STATES, differs, label, shown
 from perftop.tui.pair.look import Look
-from perftop.tui.shared import episode_style
 from perftop.tui.shared.page_widget import PageWidget
+from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
 """Numbers, the ones that matter most first; as many are drawn as fit."""
@@ -147,27 +147,21 @@ def _events(look: Look) -> list[Line]:
     wide, lines = cells(look), list[Line]()
     for at, (track, origin) in enumerate(zip(look.tracks, look.origins_ns, strict=True)):
         line: list[Run] = [(" ", "text")] * wide
-        for one in sorted(track.events(), key=episode_style.rank, reverse=True):
+        for one in mildest_first(track.events()):
             end_ns = track.ends_ns[1] if one.end_ns is None else one.end_ns
             first, last = (look.cell((ns - origin) / 1e9, wide) for ns in (one.start_ns, end_ns))
             if last < 0 or first >= wide:
                 continue
-            key = episode_style.severity(one)
+            sign, key = mark(one)
             for cell in range(max(0, first), min(last, wide - 1) + 1):
                 line[cell] = (theme.CLOCK, key)
             if first >= 0:
-                line[first] = (episode_style.sign(one), key)
-                for cell, sign in enumerate(_name(one.evidence.get("label")), first + 1):
-                    if cell < wide:
-                        line[cell] = (sign, "dim")
+                name = foreign(one.evidence.get("label", ""))[: min(20, wide - first - 1)]
+                line[first : first + 1 + len(name)] = [(sign, key), *((c, "dim") for c in name)]
         title = "episodes" if at == 0 else ""
         lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{'AB'[at]:<3}", "bright"), *line],
                       "calm"))  # fmt: skip
     return lines
-
-
-def _name(label: object) -> str:
-    return "" if label is None else foreign(label)[:20]
 
 
 def _ticks(look: Look) -> list[tuple[int, str]]:
@@ -184,7 +178,7 @@ def _axis(look: Look) -> Line:
     line: list[Run] = [(theme.RULE, "rule")] * wide
     for cell, _ in _ticks(look):
         if 0 <= cell < wide:
-            line[cell] = ("┬", "faint")
+            line[cell] = (TICK, "faint")
     at = look.cell(look.cursor_s, wide)
     if 0 <= at < wide:
         line[at] = ("▲", "bright")

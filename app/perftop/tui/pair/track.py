@@ -28,7 +28,7 @@ class Alignment:
     what: str = "start"
     """start, command or mark."""
     label: str = ""
-    """Of the mark."""
+    """Name of the mark; '' without one."""
 
     @property
     def words(self) -> str:

@@ -106,5 +106,9 @@ def _place(session: Session, at: int) -> Place:
     return Place(first.package, first.l3, first.core, first.type, tuple(cpus), at, tuple(rows))
 
 
+def package_name(package: int | None) -> str:
+    return f"package {'?' if package is None else package}"
+
+
 def spans(names: Sequence[str], least: int) -> int:
     return max([least, *(len(name) for name in names)])

@@ -82,9 +82,7 @@ class Sheet:
     busy: Floats
     ceiling: Floats
     dropped: Bools
-    alone: Bools
-    top_hz: float
-    """The highest clock or ceiling of all rows, for scales; at least 1 GHz."""
+    """Whether the clock is clearly below its ceiling."""
     _rows: dict[int, Row] = field(default_factory=dict)
 
     def row(self, i: int) -> Row:
@@ -103,10 +101,16 @@ class Sheet:
         found: Floats = self.interval.split.states[self.reader.at[rows]]
         return found
 
+    @property
+    def alone(self) -> Bools:
+        """Whether the clock is clearly below that of the others of its kind."""
+        return self.reader.alone(self.interval)
+
     def scores(self) -> list[float]:
         """Sort key by row, worst first: rows with something wrong come before rows that are only
         busy. Its steps are coarse, so that small changes move no row."""
-        below = 1 - self.busy / max(self.top_hz, 1.0)
+        top_hz = max(np.fmax.reduce(hz, initial=1e9) for hz in (self.busy, self.ceiling))
+        below = 1 - self.busy / top_hz
         wrong = np.where(self.alone | self.dropped, below, 0.0)
         for key in ("involuntary", "steal"):
             share = self.reader.worst(key, self.interval, self.online)
@@ -136,7 +140,8 @@ class Reader:
         self.at = np.array([place.at for place in self._places], np.intp)
         """Positions of the rows' cores."""
         self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
-        self._ceiled = self._has_ceiling(session)
+        told = session.sieve.turbo.cpus
+        self._ceiled = np.array([told[place.rows[0]] for place in self._places], bool)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
         every = n == len(session.shown_cores())
@@ -144,13 +149,10 @@ class Reader:
         """Reader of all rows, so that a core is compared with the same others under any filter."""
 
     def read(self, interval: Interval) -> Sheet:
-        online, util, busy, awake = clocks = self.clocks(interval)
-        every = self._every
-        usual = every.usual(clocks if every is self else every.clocks(interval))
+        online, util, busy, awake = self.clocks(interval)
         ceiling = np.where(self._ceiled, interval.ceiling_hz[self.at], np.nan)
-        dropped, alone = self._drops(busy, ceiling, awake, usual)
-        tops = (np.fmax.reduce(hz, initial=1e9) for hz in (busy, ceiling))
-        return Sheet(self, interval, online, util, busy, ceiling, dropped, alone, float(max(tops)))
+        dropped: Bools = awake & (busy < ceiling * (1 - DROP))
+        return Sheet(self, interval, online, util, busy, ceiling, dropped)
 
     def rows(self, sheet: Sheet, wanted: list[int]) -> list[Row]:
         """These rows of the sheet as plain numbers."""
@@ -202,7 +204,7 @@ class Reader:
             for row in range(len(rows))
         ]
 
-    def clocks(self, interval: Interval) -> Clocks:
+    def clocks(self, interval: Interval) -> tuple[Bools, Floats, Floats, Bools]:
         """By row and CPU: online, utilisation. By row: the clock, whether it means something."""
         online, util, hz = self._seen(interval)
         busy = of_core("busy_hz", hz, busiest(util, hz))
@@ -220,9 +222,9 @@ class Reader:
         online, util, hz = self._seen(interval)
         return of_core(key, np.where(online, by_cpu[self.cpus], np.nan), busiest(util, hz))
 
-    def usual(self, clocks: Clocks) -> dict[Kind, float]:
+    def usual(self, interval: Interval) -> dict[Kind, float]:
         """The median clock of the rows at work, by package and type."""
-        *_, busy, awake = clocks
+        *_, busy, awake = self.clocks(interval)
         working = {kind: busy[mine & awake] for kind, mine in self._kinds.items()}
         return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
 
@@ -244,23 +246,16 @@ class Reader:
                 found[self._row_of[cpu]] = max(found[self._row_of[cpu]], lost)
         return found
 
-    def _drops(
-        self, busy: Floats, ceiling: Floats, awake: Bools, usual: dict[Kind, float]
-    ) -> tuple[Bools, Bools]:
-        """The rows clearly below their ceiling, and those clearly below the others of their kind,
-        as two masks."""
-        dropped: Bools = awake & (busy < ceiling * (1 - DROP))
-        alone = np.zeros(len(busy), bool)
+    def alone(self, interval: Interval) -> Bools:
+        """The rows whose clock is clearly below that of the others of their kind."""
+        *_, busy, awake = self.clocks(interval)
+        usual = self._every.usual(interval)
+        found = np.zeros(len(busy), bool)
         for kind, mine in self._kinds.items():
-            alone |= mine & awake & (busy < usual.get(kind, 0.0) * (1 - DROP))
-        return dropped, alone
-
-    def _has_ceiling(self, session: Session) -> Bools:
-        told = session.sieve.turbo.cpus
-        return np.array([told[place.rows[0]] for place in self._places], bool)
+            found |= mine & awake & (busy < usual.get(kind, 0.0) * (1 - DROP))
+        return found
 
 
-Clocks = tuple[Bools, Floats, Floats, Bools]
 _AT = [INDEX[key] for key in NUMBERS]
 _CLOCK = NUMBERS.index("busy_hz")
 

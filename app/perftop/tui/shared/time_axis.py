@@ -169,18 +169,26 @@ def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, 
     return signs
 
 
+def strokes(
+    line: list[Run], episodes: Iterable[Episode], shown_ns: int,
+    seen: Callable[[Episode], tuple[range, bool] | None],
+) -> None:  # fmt: skip
+    """Writes each episode onto the line: a stroke while it lasts, a sign where it begins. `seen`:
+    its cells, and whether its start is among them."""
+    for episode in mildest_first(episodes):
+        if (found := seen(episode)) is not None:
+            cells, begins = found
+            sign, key = mark(episode, shown_ns)
+            line[cells.start : cells.stop] = [(theme.CLOCK, key)] * len(cells)
+            if begins:
+                line[cells.start] = (sign, key)
+
+
 def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0) -> list[Run]:
     """The line of the axis: a sign where each episode begins, a stroke while it lasts. The first
     `blank` cells are from before the history and stay empty."""
     line: list[Run] = [(" ", "text")] * blank + [(theme.RULE, "rule")] * (axis.width - blank)
-    for episode in mildest_first(episodes):
-        seen = cells(axis, episode, shown_ns)
-        if seen is not None:
-            sign, key = mark(episode, shown_ns)
-            for cell in seen[0]:
-                line[cell] = (theme.CLOCK, key)
-            if seen[1]:
-                line[seen[0].start] = (sign, key)
+    strokes(line, episodes, shown_ns, lambda episode: cells(axis, episode, shown_ns))
     return line
 
 

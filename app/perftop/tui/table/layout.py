@@ -58,7 +58,7 @@ class Page:
     resting: Sequence[bool] = ()
     """Whether its numbers per running time are not shown."""
     estimated: dict[str, list[bool]] = field(default_factory=dict)
-    """Of chosen events: they took turns on the counters."""
+    """Like `values`: the event took turns on the counters."""
 
 
 def slot(column: Column, clock: ClockUnit) -> Placed:

@@ -25,7 +25,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of, fields, unit_in
 from perftop.tui.shared.order import arranged
-from perftop.tui.shared.places import Line
+from perftop.tui.shared.places import Line, package_name
 from perftop.tui.timeline.lanes import Lanes, marked
 from perftop.tui.timeline.layout import NUMBER, LaneLine, TimelineLayout, label, planned, titles
 
@@ -239,8 +239,7 @@ class Past(Paneled, Cursor):
             strip: list[Run] = [(" " * self._axis.width, "text")]
         else:
             rows = self.places.of_package(place.package)
-            package = "?" if place.package is None else place.package
-            name = (fit(f" package {package}", self._left), "bright")
+            name = (fit(f" {package_name(place.package)}", self._left), "bright")
             told = self._of_package.get(place.package, [])
             strip = time_axis.rule(self._axis, told, self.interval.time_ns)
         _, per, digits = self._unit
