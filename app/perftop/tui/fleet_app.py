@@ -7,12 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from textual import events, work
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.screen import Screen
 
 from perftop.base.errors import Failed
 from perftop.base.text import safe, utf8
@@ -23,8 +21,7 @@ from perftop.tui.fleet.look import Look
 from perftop.tui.fleet.screen import FleetScreen
 from perftop.tui.screen.monitor import ASIDE
 from perftop.tui.shared import keys
-from perftop.tui.shared.direct import Direct
-from perftop.tui.terminal_app import TerminalApp, show
+from perftop.tui.terminal_app import PageApp, show
 
 REFRESH_S = 1.0
 PAGE = 20
@@ -64,9 +61,10 @@ class Source(Protocol):
         """Stand still, or go on."""
 
 
-class FleetApp(TerminalApp):
+class FleetApp(PageApp):
     TITLE = "perftop fleet"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.fleet_bindings()]
+    page: FleetScreen
 
     def __init__(
         self, source: Source, config: Config | None = None, *, ascii_: bool = False,
@@ -81,14 +79,9 @@ class FleetApp(TerminalApp):
         self._cpu_clock, self._began = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
-        look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what)
-        self.page = FleetScreen(self._fill, look, keys.captions(config.keys), ascii_=ascii_)
-
-    def get_default_screen(self) -> Screen[Any]:
-        return Direct()
-
-    def compose(self) -> ComposeResult:
-        yield self.page
+        look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what,
+                    captions=keys.captions(config.keys), ascii=ascii_)  # fmt: skip
+        self.page = FleetScreen(self._fill, look)
 
     def on_ready(self) -> None:
         self.page.focus()

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.screen import Screen
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
@@ -26,17 +24,17 @@ from perftop.tui.pair.look import Look
 from perftop.tui.pair.page import PairPage, cells
 from perftop.tui.pair.track import Alignment, Track
 from perftop.tui.shared import keys
-from perftop.tui.shared.direct import Direct
-from perftop.tui.terminal_app import TerminalApp, show
+from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
 """Longest time for which reading keeps keys waiting, and time between two pictures meanwhile."""
 ZOOM, MOST_ZOOM = 2.0, 4096.0
 
 
-class PairApp(TerminalApp):
+class PairApp(PageApp):
     TITLE = "perftop replay"
     BINDINGS: ClassVar[list[BindingType]] = [*keys.pair_bindings()]
+    page: PairPage
 
     def __init__(
         self, recordings: tuple[Recording, Recording], alignment: Alignment,
@@ -48,12 +46,6 @@ class PairApp(TerminalApp):
         a, b = (Track(each.path.name, each.hello) for each in recordings)
         look = Look((a, b), alignment, ascii=ascii_, captions=keys.captions(config.keys))
         self.page = PairPage(look)
-
-    def get_default_screen(self) -> Screen[Any]:
-        return Direct()
-
-    def compose(self) -> ComposeResult:
-        yield self.page
 
     def on_ready(self) -> None:
         self.page.focus()

@@ -6,17 +6,21 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from textual import events
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.screen import Screen
 
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.draw import theme
 from perftop.process.signals import ENDS, heed
 from perftop.tui.config import Config
+from perftop.tui.shared.direct import Direct
+from perftop.tui.shared.page_widget import PageWidget
 from perftop.tui.terminal import Terminal
 
 
@@ -105,6 +109,18 @@ class TerminalApp(App[None]):
         """Sets this theme; without a name, the next one."""
         names = theme.names(no_color=self.no_color)
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
+
+
+class PageApp(TerminalApp):
+    """An app of one widget that fills the screen."""
+
+    page: PageWidget
+
+    def get_default_screen(self) -> Screen[Any]:
+        return Direct()
+
+    def compose(self) -> ComposeResult:
+        yield self.page
 
 
 def show(app: TerminalApp, *, mouse: bool) -> int:

@@ -6,18 +6,15 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.times import clock
 from perftop.draw import braille, theme
 from perftop.draw.strips import BLANK, Line, Run, fit, foreign, shed
 from perftop.session.fleet.machine import PAST_S, Machine
-from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import TOLD, UNITS, Look, amount
+from perftop.tui.fleet.look import TOLD, Look, amount
 
 _SHOWN = (("lost", "lost"), ("busy", "busy"), ("clock_hz", ""), ("below", "below"),
           ("both", "both"), ("involuntary", "inv"), ("steal", "steal"),
           ("power_w", ""))  # fmt: skip
-_OF = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 
 
 def numbers(look: Look, machine: Machine) -> Line:
@@ -31,12 +28,9 @@ def numbers(look: Look, machine: Machine) -> Line:
         if not isfinite(value):
             continue
         loud = key == "lost" and value >= TOLD
-        unit = UNITS[FIELDS[key].unit]
-        other = amount(_OF[key], machine.numbers[_OF[key]]) if key in _OF else "n/a"
-        behind = f" of {other} {unit}" if other != "n/a" else f" {unit}"
         runs: list[Run] = [(f"{name} " if name else "", "dim"),
                            (amount(key, value), "alarm" if loud else "text"),
-                           (behind, "dim")]  # fmt: skip
+                           (words.behind(key, machine.numbers), "dim")]  # fmt: skip
         if key == "below" and machine.cause[0]:
             runs.append((f": {words.told(*machine.cause)}", "dim"))
         pieces.append((rank, runs))
@@ -75,9 +69,7 @@ def chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
             else:
                 runs.append((sign, "alarm" if lost[x] else "clock"))
         lines.append((runs, "calm"))
-    marks = [clock(look.now - PAST_S * part, 60) for part in (1, 0.5, 0)]
-    gap = max(1, (width - 6 - 15) // 2)
-    axis = f"      {marks[0]}{' ' * gap}{marks[1]}{' ' * gap}{marks[2]}"
+    axis = " " * 6 + words.times(look.now, PAST_S, width - 6)
     rule: Line = ([("      ", "text"), (theme.RULE * (width - 6), "rule")], "calm")
     return [*lines, rule, ([(axis, "faint")], "calm")][:height]
 

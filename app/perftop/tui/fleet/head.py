@@ -9,15 +9,13 @@ from perftop.base.times import clock
 from perftop.draw.strips import Line, Run, fit, foreign, shed, spread, width
 from perftop.session.fleet.fleet import Happening, racks
 from perftop.session.fleet.machine import Machine
-from perftop.session.fleet.numbers import FIELDS
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import TOLD, UNITS, Look, amount
+from perftop.tui.fleet.look import Look, amount
 
 _TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
            ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
            ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
 """Numbers of all machines together: key, name, and rank where not all fit."""
-_OF = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
 
 
 def header(look: Look) -> Line:
@@ -48,12 +46,10 @@ def totals(look: Look) -> Line:
     for key, name, rank in _TOTALS:
         if not isfinite(value := found[key]):
             continue
-        unit, text = UNITS[FIELDS[key].unit], amount(key, value)
-        other = amount(_OF[key], found[_OF[key]]) if key in _OF else "n/a"
+        text, behind = amount(key, value), words.behind(key, found)
         if key == "power_w" and value >= 1e4:
-            unit, text = "kW", f"{value / 1e3:.1f}"
-            other = f"{found['power_limit_w'] / 1e3:.1f}" if other != "n/a" else other
-        behind = f" of {other} {unit}" if other != "n/a" else f" {unit}"
+            text, limit = f"{value / 1e3:.1f}", found["power_limit_w"]
+            behind = f" of {limit / 1e3:.1f} kW" if isfinite(limit) else " kW"
         style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
         pieces.append((rank, [(f"{name} ", "dim"), (text, style), (behind, "dim")]))
     gap = 3 if look.width >= 120 else 2
@@ -169,15 +165,3 @@ def typing(look: Look) -> Line:
     return spread([*runs, ("  ", "text"), (fit(hint, 52) if not text else "", "faint")],
                   [(f"{count}  ", "dim"), ("enter", "key"), (" keep  ", "dim"), ("esc", "key"),
                    (" all ", "dim")], look.width), "calm"  # fmt: skip
-
-
-def loses(machines: Sequence[Machine]) -> str:
-    """What the worst of these loses, for the line of those out of sight."""
-    known = [v for m in machines if isfinite(v := m.numbers["lost"])]
-    if not known:
-        return ""
-    return (
-        f"none loses above {amount('lost', max(known))} %"
-        if max(known) < TOLD
-        else (f"the worst loses {amount('lost', max(known))} %")
-    )

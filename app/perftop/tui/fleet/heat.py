@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 
@@ -60,7 +60,8 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     """The grid with the widest cells that fit."""
     room = width - LABEL - 1
     by_rack = racks(machines)
-    rows = _labels(by_rack)
+    numbers = {_number(machine) for mine in by_rack.values() for machine in mine}
+    rows = sorted(numbers, key=natural)
     fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:
@@ -82,12 +83,6 @@ def _number(machine: Machine) -> str:
     """The last number of its name."""
     stem = machine.name.partition(".")[0]
     return stem[len(stem.rstrip("0123456789")) :]
-
-
-def _labels(by_rack: Mapping[str, Sequence[Machine]]) -> list[str]:
-    """The numbers that machines of all racks have, each a row."""
-    found = {_number(machine) for mine in by_rack.values() for machine in mine}
-    return sorted(found, key=natural)
 
 
 def _column(mine: Sequence[Machine], rows: Sequence[str]) -> tuple[Machine | None, ...]:
@@ -178,8 +173,8 @@ def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[
     if size < 4:
         return [(f"{sign:^{size}}", ink), gap] if sign != " " else [(" " * size, ink), gap]
     told = sign != " " and (look.shown != "lost" or value >= TOLD)
-    whole = {"ratio": 100.0, "Hz": 1e-9, "W": 1.0}[FIELDS[look.shown].unit] * value
-    text = f"{whole:.1f}" if FIELDS[look.shown].unit == "Hz" else f"{whole:.0f}"
+    unit = FIELDS[look.shown].unit
+    text = f"{words.SCALES[unit] * value:.{int(unit == 'Hz')}f}"
     shown = f" {sign}{text if told else '':>{size - 3}} "[:size]
     return [(fit(shown, size), ink), gap]
 

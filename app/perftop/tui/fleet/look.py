@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
+from math import isfinite, nan
 
-from perftop.base import times
 from perftop.base.format import MISSING
+from perftop.base.times import clock
 from perftop.draw import theme
 from perftop.draw.strips import Run, foreign
 from perftop.output.episode_words import cause as cause_words
@@ -24,7 +24,8 @@ TOLD = 0.01
 OLD_S = 3.0
 """Age of numbers, beyond two spans of the source, from which it is marked."""
 UNITS = {"ratio": "%", "Hz": "GHz", "W": "W"}
-_SCALES = {"ratio": 100.0, "Hz": 1e-9, "W": 1.0}
+_LIMITS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
+SCALES = {"ratio": 100.0, "Hz": 1e-9, "W": 1.0}
 
 
 @dataclass(slots=True)
@@ -104,7 +105,21 @@ def short(kind: str, cause: str) -> str:
 def amount(key: str, value: float) -> str:
     """A number without its unit."""
     entry = FIELDS[key]
-    return f"{value * _SCALES[entry.unit]:.{entry.digits}f}" if isfinite(value) else MISSING
+    return f"{value * SCALES[entry.unit]:.{entry.digits}f}" if isfinite(value) else MISSING
+
+
+def behind(key: str, numbers: Mapping[str, float]) -> str:
+    """What stands behind a number: its limit, if that is known, and its unit."""
+    unit, limit = UNITS[FIELDS[key].unit], _LIMITS.get(key, "")
+    known = isfinite(numbers.get(limit, nan))
+    return f" of {amount(limit, numbers[limit])} {unit}" if known else f" {unit}"
+
+
+def times(now: float, span_s: float, room: int) -> str:
+    """The times at the start, in the middle and at the end of an axis of `room` cells."""
+    first, middle, last = (clock(now - span_s * part, 60) for part in (1, 0.5, 0))
+    gap = max(1, (room - 15) // 2)
+    return f"{first}{' ' * gap}{middle}{' ' * (room - 15 - gap)}{last}"
 
 
 def cell(machine: Machine, key: str, size: int) -> Run:
@@ -146,7 +161,7 @@ def where(happening: Happening, of: int) -> str:
 
 def since(start: float, now: float) -> str:
     """When it began: to the second of late, else to the minute."""
-    return times.clock(start, 1 if now - start < 60 else 60)
+    return clock(start, 1 if now - start < 60 else 60)
 
 
 def span(seconds: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from perftop.draw.strips import BLANK, Line, Run, fit, width
-from perftop.session.fleet.fleet import Fleet
 from perftop.tui.fleet import detail, head, heat, rows, side, timeline
 from perftop.tui.fleet.fleet_keys import helped, labelled
 from perftop.tui.fleet.look import Look
@@ -161,6 +160,6 @@ def key_at(look: Look, x: int) -> str:
     return ""
 
 
-def grid_of(look: Look, fleet: Fleet) -> heat.Grid:
+def grid_of(look: Look) -> heat.Grid:
     """The grid in which the cursor moves."""
-    return heat.grid(look.rows or list(fleet.machines.values()), look.width, look.height - 12)
+    return heat.grid(look.rows or list(look.fleet.machines.values()), look.width, look.height - 12)

@@ -11,9 +11,8 @@ from perftop.draw import theme
 from perftop.draw.strips import Line, Run, fit, foreign, width
 from perftop.session.fleet.fleet import racks
 from perftop.session.fleet.machine import Machine
-from perftop.tui.fleet import head
 from perftop.tui.fleet import look as words
-from perftop.tui.fleet.look import OLD_S, TOLD, Look, cell
+from perftop.tui.fleet.look import OLD_S, TOLD, Look, amount, cell
 
 NAME = 7, 24
 """Cells of a name: at least, at most."""
@@ -226,8 +225,9 @@ _CELLS: dict[str, Callable[[Slot], list[Run]]] = {
 def out_of_sight(look: Look, hidden: Sequence[Machine], wide: int) -> Line:
     """The machines without a row: how many, the worst of them, and a cell each by rack."""
     text = f" {len(hidden)} more rows"
-    if loses := head.loses(hidden):
-        text += f", {loses}"
+    if known := [v for m in hidden if isfinite(v := m.numbers["lost"])]:
+        told = "none loses above" if max(known) < TOLD else "the worst loses"
+        text += f", {told} {amount('lost', max(known))} %"
     runs: list[Run] = [(text, "dim")]
     left = wide - len(text)
     for rack, machines in racks(hidden).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from textual import events
@@ -30,16 +30,11 @@ class FleetScreen(PageWidget, can_focus=True):
 
         key: str
 
-    def __init__(
-        self, fill: Callable[[Look], None], look: Look, captions: Mapping[str, str], *, ascii_: bool
-    ) -> None:
-        """`fill`: puts what is newest into the look before it is drawn. `captions`: of keys, by
-        id."""
-        super().__init__(id="fleet", ascii_=ascii_)
+    def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
+        """`fill`: puts what is newest into the look before it is drawn."""
+        super().__init__(id="fleet", ascii_=look.ascii)
         self.look = look
         self._fill = fill
-        look.ascii = ascii_
-        look.captions = captions
         self._touched = False
         """The user has selected a machine; before that it is the worst that answers."""
         self._met = False
@@ -74,7 +69,7 @@ class FleetScreen(PageWidget, can_focus=True):
             chosen = look.chosen
             for _ in range(abs(dx) + abs(dy)):
                 step = (dx > 0) - (dx < 0), (dy > 0) - (dy < 0)
-                chosen = grid_of(look, look.fleet).beside(chosen, *step)
+                chosen = grid_of(look).beside(chosen, *step)
             look.chosen = chosen
         else:
             self.choose(self._at() + dy)

@@ -46,17 +46,13 @@ def below(look: Look, width: int, tall: int) -> list[Line]:
         runs: list[Run] = [(f"{label:>4} ", "faint")]
         for count in counts:
             eighths = round(8 * tall * count / top) - 8 * (tall - 1 - y)
-            eighths = max(0, min(8, eighths if count else 0))
             many = count >= max(3, MANY * every)
-            whole = eighths == 8 and round(8 * tall * count / top) - 8 * (tall - 1 - y) > 8
-            style = ("loss-3" if whole else "alarm") if many else "kernel-5"
-            runs.append((theme.LEVELS[eighths], style))
+            style = ("loss-3" if eighths > 8 else "alarm") if many else "kernel-5"
+            runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
         lines.append((runs, "calm"))
     lines.append(([("     ", "text"), (theme.RULE * cells, "rule")], "calm"))
-    times = [clock(look.now - SPAN_S, 60), clock(look.now - SPAN_S / 2, 60), clock(look.now, 60)]
-    gap = (cells - 15) // 2
-    text = f"     {times[0]}{' ' * gap}{times[1]}{' ' * (cells - 15 - gap)}{times[2]}"
-    return [*lines, ([(text, "faint")], "calm")]
+    times = words.times(look.now, SPAN_S, cells)
+    return [*lines, ([(f"     {times}", "faint")], "calm")]
 
 
 def happened(look: Look, most: int, width: int, *, brief: bool) -> list[Line]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isfinite
 
-from perftop.base.times import clock
 from perftop.draw import heat_ramp, theme
 from perftop.draw.strips import Line, Run, fit, foreign, spread
 from perftop.session.fleet.machine import PAST_S, TRACED, Machine
@@ -31,9 +30,7 @@ def heads(look: Look) -> list[Line]:
     if look.width < WIDE:
         left = left[:2]
     room = look.width - NAME - 12
-    times = [clock(look.now - PAST_S * part, 60) for part in (1, 0.5, 0)]
-    gap = max(1, (room - 15) // 2)
-    axis = f"{' ' * (NAME + 10)} {times[0]}{' ' * gap}{times[1]}{' ' * (room - 15 - gap)}{times[2]}"
+    axis = " " * (NAME + 11) + words.times(look.now, PAST_S, room)
     return [(spread(left, ramp, look.width), "calm"), ([(axis, "faint")], "calm")]
 
 
