@@ -162,14 +162,10 @@ class Drops:
         self._held = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
         allowed = np.where(self._held, ceiling, np.minimum(ceiling, caps.hz))
         return _Look(
-            clocks=np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
-            key=2 * self._cores.group + self._held,
-            cap_hz=caps.hz,
-            cap=caps.by,
-            sums=self._tally.sums(now.delta, self._cores),
-            since_ns=since_ns,
-            time_ns=time_ns,
-        )
+            np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
+            2 * self._cores.group + self._held, caps.hz, caps.by,
+            self._tally.sums(now.delta, self._cores), since_ns, time_ns,
+        )  # fmt: skip
 
     def _follow(self, look: _Look) -> list[_Drop]:
         """Adds the sample to the drops that run. Returns those that are over."""
@@ -242,14 +238,10 @@ class Drops:
             self._join(young, mine & low & ~self._taken())
             return
         drop = _Drop(
-            group=key,
-            start_ns=look.since_ns,
-            last_ns=look.time_ns,
-            episode=Episode("turbo-drop", [], look.since_ns),
-            members=mine & False,
-            whole=whole,
+            group=key, start_ns=look.since_ns, last_ns=look.time_ns, members=mine & False,
+            episode=Episode("turbo-drop", [], look.since_ns), whole=whole,
             told=np.zeros(self._tally.width),
-        )
+        )  # fmt: skip
         self._join(drop, mine & (low if whole else deep) & ~self._taken())
         self._add(drop, drop.members, look.clocks[:, drop.members].sum(axis=1), look)
         self._drops.begin(drop)

@@ -52,12 +52,9 @@ def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | Non
 
 
 def summary_line(
-    session: Session,
-    counted: dict[str, dict[str, int]],
-    elapsed_s: float,
-    run: Line | None = None,
-    footprint: Footprint | None = None,
-) -> Line:
+    session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
+    run: Line | None = None, footprint: Footprint | None = None,
+) -> Line:  # fmt: skip
     whole, extremes = session.whole(), session.distribution.finish()
     machine = {
         key: _measure(whole.values.over(key, session.shown), extremes.machine(key))
@@ -90,11 +87,8 @@ def summary_line(
 
 def _around(session: Session, footprint: Footprint | None) -> Line:
     """What the CPUs did and who else ran, where that was added up."""
-    parts = {
-        "causes": _causes(session),
-        "busy": _busy(session),
-        "others": _others(session, footprint),
-    }
+    others = _others(session, footprint)
+    parts = {"causes": _causes(session), "busy": _busy(session), "others": others}
     return {name: part for name, part in parts.items() if part is not None}
 
 
@@ -155,11 +149,11 @@ def _job(
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     others = [row for row in session.shown if row not in rows and session.online[row]]
-    waited_s = footprint.waited_s
+    waited_s, disk_s = footprint.waited_s, footprint.disk_s
     seen = {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
-        "disk_s": None if footprint.disk_s is None else number(footprint.disk_s),
+        "disk_s": None if disk_s is None else number(disk_s),
         "behind": _behind(session, footprint),
     }
     rest = _group(session, whole, extremes, others) if others else None
@@ -242,9 +236,5 @@ def _lacks(value: Line | str | None) -> bool:
 def _measure(mean: float, found: dict[str, float]) -> Line | None:
     if not math.isfinite(mean):
         return None
-    return {
-        "min": number(found["min"]),
-        "mean": number(mean),
-        "max": number(found["max"]),
-        "p5": number(found["p5"]),
-    }
+    each = {"min": found["min"], "mean": mean, "max": found["max"], "p5": found["p5"]}
+    return {name: number(value) for name, value in each.items()}

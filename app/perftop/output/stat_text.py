@@ -55,14 +55,9 @@ def _sentence(session: Session, found: Episode) -> str:
 
 
 def ending(
-    session: Session,
-    tally: Tally,
-    line: Line,
-    argv: Sequence[str] | None = None,
-    asked: Sequence[str] | None = None,
-    *,
-    brief: bool = False,
-) -> list[str]:
+    session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None,
+    asked: Sequence[str] | None = None, *, brief: bool = False,
+) -> list[str]:  # fmt: skip
     """The lines at the end: the command, if there was one, and the summary. `asked`: keys of what
     is summed up, None: the usual. `brief`: without the CPUs, and of a command only its lines."""
     lines = []

@@ -176,13 +176,9 @@ def _crowd(crowd: _Crowd, waiting: int) -> str:
 
 
 def _hint(
-    session: Session,
-    pids: set[int],
-    strangers: list[tuple[int, str]],
-    cpus: list[int],
-    *,
+    session: Session, pids: set[int], strangers: list[tuple[int, str]], cpus: list[int], *,
     mutual: bool,
-) -> str:
+) -> str:  # fmt: skip
     """One command or sentence; '' where we know nothing better."""
     spare = _spare(session)
     held = _held(session, pids, spare)

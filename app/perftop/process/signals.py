@@ -18,10 +18,9 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def heed(
-    numbers: Iterable[int],
-    take: Callable[[Any], None],
+    numbers: Iterable[int], take: Callable[[Any], None],
     at_once: Callable[[], None] = lambda: None,
-) -> None:
+) -> None:  # fmt: skip
     """Calls `take(number)` in the running loop when a signal comes, and `at_once` before that, even
     while the loop waits for something else; when the loop has closed the signal is ignored."""
     import asyncio  # not before the probe has been started

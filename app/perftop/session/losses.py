@@ -104,13 +104,9 @@ class Losses:
         """... and what it was told to have run since the first of them."""
 
     def take(
-        self,
-        lost: Lost,
-        since_ns: int,
-        until_ns: int,
-        waited_s: Floats | float,
+        self, lost: Lost, since_ns: int, until_ns: int, waited_s: Floats | float,
         run_s: Floats | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A sample. `waited_s`: seconds that tasks were told to have waited. `run_s`: seconds that
         the watched job was told to have run; None: no job is watched."""
         known = np.isfinite(lost.parts_s).all(axis=0) & np.isfinite(lost.wanted_s)

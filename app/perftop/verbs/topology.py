@@ -222,17 +222,12 @@ def _measure(branches: list[_Branch], depth: int, widths: dict[tuple[int, int], 
 
 
 def _render(
-    branches: list[_Branch],
-    depth: int,
-    widths: dict[tuple[int, int], int],
-    indent: str,
+    branches: list[_Branch], depth: int, widths: dict[tuple[int, int], int], indent: str
 ) -> list[str]:
     lines = []
     for branch in branches:
         last = branch is branches[-1]
-        cells = (
-            cell.ljust(widths.get((depth, column), 0)) for column, cell in enumerate(branch.cells)
-        )
+        cells = (cell.ljust(widths.get((depth, i), 0)) for i, cell in enumerate(branch.cells))
         text = "   ".join(cell for cell in cells if cell).rstrip()
         lines.append(indent + ("└─ " if last else "├─ ") + text)
         deeper = indent + ("   " if last else "│  ")

@@ -71,16 +71,9 @@ class Spells(Running[Shown]):
     shown for `pause_ns`, and then from where that began."""
 
     def __init__(
-        self,
-        detector: Detector,
-        kind: str,
-        start: float,
-        end: float,
-        sample_ns: int,
-        *,
-        after: int = 1,
-        pause_ns: int = 0,
-    ) -> None:
+        self, detector: Detector, kind: str, start: float, end: float, sample_ns: int, *,
+        after: int = 1, pause_ns: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(detector, Patience(pause_ns, gap_ns(sample_ns)))
         self._kind = kind
         self._start, self._end, self._after = start, end, after
@@ -96,15 +89,9 @@ class Spells(Running[Shown]):
         return not self.running and not self._high.any()
 
     def step(
-        self,
-        shares: Floats,
-        weights: Floats,
-        groups: Ints,
-        names: Names,
-        since_ns: int,
-        time_ns: int,
-        more: Sequence[Floats] = (),
-    ) -> list[Episode]:
+        self, shares: Floats, weights: Floats, groups: Ints, names: Names, since_ns: int,
+        time_ns: int, more: Sequence[Floats] = (),
+    ) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended. By position: shares, NaN where they are not known;
         what each counts for; whose fate it shares; its CPUs, another object once they change;
         `more` that is to be summed up. Those that `running` has now and had not before have just
@@ -151,14 +138,10 @@ class Spells(Running[Shown]):
         spell = self.young(group)
         if spell is None:
             start_ns = int(self._since_ns[new].min())
-            episode = Episode(self._kind, [], start_ns)
             spell = Shown(
-                group=group,
-                start_ns=start_ns,
-                last_ns=time_ns,
-                episode=episode,
-                members=new & False,
-            )
+                group=group, start_ns=start_ns, last_ns=time_ns, members=new & False,
+                episode=Episode(self._kind, [], start_ns),
+            )  # fmt: skip
             self.begin(spell)
             spell.show(sums, time_ns)
         else:

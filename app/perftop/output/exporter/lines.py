@@ -38,13 +38,9 @@ class Grids:
         """By name of the family, as it was made last."""
 
     def family(
-        self,
-        heading: Heading,
-        places: Sequence[Labels],
-        values: Floats,
-        label: str = "",
+        self, heading: Heading, places: Sequence[Labels], values: Floats, label: str = "",
         names: Sequence[str] = ("",),
-    ) -> Family:
+    ) -> Family:  # fmt: skip
         """`places`: another object once they change; `values`: (names, places), NaN for what is not
         known."""
         flat = values.ravel()

@@ -74,17 +74,13 @@ class LiveMachine:
         machine.ended.extend(self._event(session, episode) for episode in news)
 
     def _event(self, session: Session, episode: Episode) -> Event:
-        offset, end_ns = self._offset_s, episode.end_ns
-        depth = episode.depth
+        offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
         return Event(
-            self.machine.name,
-            episode.kind,
-            episode.cause,
-            episode.start_ns / 1e9 + offset,
+            self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
             None if end_ns is None else end_ns / 1e9 + offset,
             depth if depth is not None and isfinite(depth) else None,
             min(1.0, len(episode.cpus) / max(1, len(session.shown))),
-        )
+        )  # fmt: skip
 
 
 def _busiest(session: Session) -> str:

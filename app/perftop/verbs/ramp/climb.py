@@ -77,6 +77,12 @@ class Climb:
     def usable(self) -> bool:
         return self.steady_s is not None
 
+    @property
+    def moments(self) -> list[tuple[str, float]]:
+        """Names and times of the points that the clock reached."""
+        points = (("90 %", self.t90_s), ("99 %", self.t99_s), ("steady", self.steady_s))
+        return [(name, at_s) for name, at_s in points if at_s is not None]
+
 
 def level(part: Trace, isa: str) -> Level | None:
     """The steady part of a phase; None if it has too few chunks."""

@@ -28,9 +28,8 @@ class Scale:
         self.first_s, self.last_s, self.low, self.high = first_s, last_s, low, high
 
     def x(self, at_s: float) -> float:
-        share = math.log(max(at_s, self.first_s) / self.first_s) / math.log(
-            self.last_s / self.first_s
-        )
+        passed = math.log(max(at_s, self.first_s) / self.first_s)
+        share = passed / math.log(self.last_s / self.first_s)
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def y(self, hz: float) -> float:
@@ -94,9 +93,8 @@ def _marks(scale: Scale, ramp: Ramp, climb: Climb) -> list[str]:
     if ramp.steady_hz is not None:
         y = scale.y(ramp.steady_hz)
         found.append(_rule(LEFT, y, WIDTH - RIGHT, y, _LINE, "2 4"))
-    times = (("90 %", climb.t90_s), ("99 %", climb.t99_s), ("steady", climb.steady_s))
-    for line, (name, at) in enumerate((name, at) for name, at in times if at is not None):
-        x = scale.x(at)
+    for line, (name, at_s) in enumerate(climb.moments):
+        x = scale.x(at_s)
         found.append(_rule(x, TOP, x, bottom, _INK, "4 4"))
         found.append(_text(x + 4, bottom - 34 + 14 * line, name, 11))
     for gap in climb.gaps:

@@ -70,8 +70,7 @@ def draw(
 
 def _moments(climb: Climb, edges: Floats) -> Mapping[int, str]:
     """Labels of the moments by column; of two in one column the later is kept."""
-    times = (("90 %", climb.t90_s), ("99 %", climb.t99_s), ("steady", climb.steady_s))
-    return {_column(edges, at): name for name, at in times if at is not None}
+    return {_column(edges, at_s): name for name, at_s in climb.moments}
 
 
 def _column(edges: Floats, at_s: float) -> int:

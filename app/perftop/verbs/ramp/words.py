@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from perftop.base.format import many, rough
 from perftop.base.text import wrapped
 from perftop.base.times import rounded
 from perftop.verbs.ramp import clock_source
@@ -46,21 +47,16 @@ def sentence(answer: Mapping[str, Any], ramp: Ramp) -> str:
     if ramp.steady_s is None or ramp.steady_hz is None or ramp.error_hz is None:
         load = rounded(answer["phases"][0]["seconds"])
         told = f"the clock of {name} did not settle within {load}{_between(answer, ramp)}"
-        return f"No answer: {told} in any of {_runs(runs)}; try longer ones: --seconds."
+        return f"No answer: {told} in any of {many(runs, 'run')}; try longer ones: --seconds."
     count = len(ramp.used)
     steady = f"{clock(ramp.steady_hz, ramp.error_hz)} {unit(answer)}"
     long = rounded(up(ramp.steady_s.high))
-    told = (
-        f"Warm up {name} for {long}: in {count} of {_runs(runs)} it was steady at {steady} by then"
-    )
+    among = f"{count} of {many(runs, 'run')}"
+    told = f"Warm up {name} for {long}: in {among} it was steady at {steady} by then"
     sure = f"confidence {100 * count / (count + 1):.0f} % that the next run is no slower"
     if ramp.clean:
         return f"{told}; {sure}."
     return f"{told}; low confidence: the runs were disturbed."
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 def _between(answer: Mapping[str, Any], ramp: Ramp) -> str:
@@ -118,7 +114,7 @@ def _by(times: Spread | None) -> str:
 
 def _drops(ramp: Ramp) -> str:
     count = sum(ramp.climbs[i].drops > 0 for i in ramp.used)
-    return f"; left later in {_runs(count)}" if count else ""
+    return f"; left later in {many(count, 'run')}" if count else ""
 
 
 def _levels(answer: Mapping[str, Any], ramp: Ramp) -> list[tuple[str, str]]:
@@ -202,15 +198,11 @@ _TELL: dict[str, Callable[[float], str]] = {
 }
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _range(key: str, values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "an unknown part"
-    tell = _TELL.get(key, _percent)
+    tell = _TELL.get(key, rough)
     low, high = tell(min(known)), tell(max(known))
     return low if low == high else f"{low} to {high}"
 
