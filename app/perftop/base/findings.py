@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import functools
 import os
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from perftop.base.user_directory import own_content, user_directory
 
 FORMAT = "perftop selftest 1"
 """Value of the file's `format` key; a file with any other value is ignored."""
@@ -18,11 +19,9 @@ MAX_FILE = 1 << 16
 
 def file() -> Path:
     """Path of the file. Under XDG_RUNTIME_DIR, where set, it is deleted at logout or reboot."""
-    base = next((b for b in map(os.environ.get, _PLACES) if b and Path(b).is_absolute()), None)
-    return Path(base or os.path.expanduser("~/.cache")) / "perftop" / "selftest.json"  # noqa: PTH111
-
-
-_PLACES = ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
+    running = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    base = running if running.is_absolute() else user_directory("CACHE", "~/.cache")
+    return base / "perftop" / "selftest.json"
 
 
 def keep(answer: Mapping[str, Any]) -> None:
@@ -80,13 +79,8 @@ def _read() -> dict[str, Any] | None:
     """Content of the file if it is a regular file, owned by us, in the format of `keep`."""
     import json
 
-    with suppress(OSError, ValueError, RecursionError):
-        fd = os.open(file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as kept:
-            about = os.fstat(fd)
-            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
-                return None
-            found = json.loads(kept.read(MAX_FILE))
+    with suppress(ValueError, RecursionError):
+        found = json.loads(own_content(file(), MAX_FILE) or b"")
         if isinstance(found, dict) and found.get("format") == FORMAT:
             return found
     return None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Self
 
 import perfprobe
 import perftop
-from perftop.base.user_directory import user_directory
+from perftop.base.user_directory import own_content, user_directory
 
 FORMAT = "1"
 MAX_BYTES = 1 << 26
@@ -50,15 +49,9 @@ def _code() -> str:
 
 def read(recording: Path) -> bytes | None:
     """The entry's content; None: there is none that can be used."""
-    try:
-        path = directory() / name(recording)
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-            found = os.fstat(fd)
-            mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-            return file.read() if mine and found.st_size <= MAX_BYTES else None
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        return own_content(directory() / name(recording), MAX_BYTES)
+    return None
 
 
 class Entry:
