@@ -27,8 +27,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 def unwritten(name: str, error: OSError) -> Failed:
     """What an error means that came up while `name` was written."""
     if error.errno in {errno.EMFILE, errno.ENFILE}:  # no write fails by that
-        text = f"{error.strerror}: raise the limit of open files (ulimit -n)"
-        return Failed(text)
+        return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
     return Failed(f"cannot write {name}: {error.strerror or error}")
 
 

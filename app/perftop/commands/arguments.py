@@ -156,8 +156,7 @@ def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) 
         return ["live", *arguments]
     if command is not None:
         return ["stat", *arguments]
-    text = "no terminal for the screen, so this is one second as text; more: perftop help"
-    complain(text)
+    complain("no terminal for the screen, so this is one second as text; more: perftop help")
     return ["stat", "-n", "1", *arguments]
 
 
@@ -291,6 +290,5 @@ def attached(options: argparse.Namespace, address: str) -> str:
     named += ["sample"] if options.sample is not None else []
     if named:
         option = named[0].replace("_", "-")
-        text = f"--{option} is chosen for all readers, by perftop serve"
-        raise Failed(text, USAGE)
+        raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
     return address

@@ -99,8 +99,7 @@ def _decode(
             mend = f"; its shell's start file must print nothing: ssh {place} true"
             return Failed(text + ("" if place.startswith(SCHEME) else mend), UNAVAILABLE)
         there = f"{place}: " if place else ""
-        text = f"{there}the probe sent unreadable data: {error}, at byte {decoder.offset}"
-        return Failed(text)
+        return Failed(f"{there}the probe sent unreadable data: {error}, at byte {decoder.offset}")
     return None
 
 

@@ -48,8 +48,7 @@ class _Candidate:
     """... and those of them that leave no room for another candidate."""
 
     def explained(self, low: Floats, high: Floats) -> Bools:
-        inside: Bools = (self.factor * (1 + MARGIN) >= low) & (self.factor * (1 - MARGIN) <= high)
-        return inside
+        return (self.factor * (1 + MARGIN) >= low) & (self.factor * (1 - MARGIN) <= high)
 
 
 @dataclass(slots=True)
@@ -113,8 +112,7 @@ class Calibration:
 
 
 def _tight(low: Floats, high: Floats) -> Bools:
-    tight: Bools = high - low < TIGHT * high
-    return tight
+    return high - low < TIGHT * high
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:

@@ -198,8 +198,7 @@ class Counters:
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
-        ticks: Floats = delta.tables[column.block].moved[..., column.first]
-        return ticks
+        return delta.tables[column.block].moved[..., column.first]
 
     def nothing(self, *samples: int) -> Delta:
         """An empty span, to add samples to; with a number, as many of them."""
@@ -245,8 +244,7 @@ class Counters:
             return None
         last = column.first + column.counter.columns
         parts: Floats = delta.tables[column.block].moved[..., column.first : last]
-        moved: Floats = parts[..., 0] if column.counter.columns == 1 else parts.sum(axis=-1)
-        return moved
+        return parts[..., 0] if column.counter.columns == 1 else parts.sum(axis=-1)
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
         """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was

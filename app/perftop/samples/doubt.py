@@ -51,14 +51,12 @@ again only after two samples in a row without a doubt."""
 
 def held_on(fresh: Codes, before: Codes) -> Codes:
     """The codes in force for a sample: its own, else the lasting ones of the sample before it."""
-    result: Codes = np.where((fresh == 0) & LASTING[before], before, fresh)
-    return result
+    return np.where((fresh == 0) & LASTING[before], before, fresh)
 
 
 def merged(older: Codes, newer: Codes) -> Codes:
     """The codes of several samples together; the newest reason wins."""
-    result: Codes = np.where(newer != 0, newer, older)
-    return result
+    return np.where(newer != 0, newer, older)
 
 
 def listed(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:

@@ -117,8 +117,7 @@ class Values:
 
     def __getitem__(self, key: str) -> Floats:
         """Values of a metric by position of the CPU; NaN where unknown, also where nothing ran."""
-        values: Floats = self.all[..., self.registry.index[key], :]
-        return values
+        return self.all[..., self.registry.index[key], :]
 
     def of(self, samples: int | slice) -> Values:
         """One sample of several, or some of them. Their arrays are shared."""

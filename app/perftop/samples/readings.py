@@ -36,8 +36,7 @@ class Readings:
 
     @property
     def flags(self) -> Words:
-        flags: Words = self.head[..., 4]
-        return flags
+        return self.head[..., 4]
 
     @property
     def skew_ns(self) -> Ints:

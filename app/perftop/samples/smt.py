@@ -82,8 +82,7 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
     high = np.minimum(1.0, r0 + r1)
     settled = np.clip(any_, low, np.maximum(low, high))
     shares = np.stack([1 - settled, settled - r1, settled - r0, r0 + r1 - settled], axis=-1)
-    result: Floats = np.maximum(shares, 0.0)
-    return result
+    return np.maximum(shares, 0.0)
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:

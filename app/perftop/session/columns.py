@@ -77,8 +77,7 @@ def shown(column: Column, session: Session, interval: Interval) -> Floats:
     values = measured(column, session, interval)
     if not column.of_running:
         return values
-    found: Floats = np.where(interval.resting, np.nan, values)
-    return found
+    return np.where(interval.resting, np.nan, values)
 
 
 def spread(session: Session, by_core: Floats) -> Floats:
@@ -172,8 +171,7 @@ class Tabular:
         scale, digits = column.scale(clock)
         known = np.where(interval.online, self.values(column.key, interval), np.nan)
         values = np.round(known[rows] * scale, digits)
-        found: Ints = rows[np.argsort(values if reverse else -values, kind="stable")]
-        return found
+        return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def _by_name(self, rows: Ints, interval: Interval, *, reverse: bool) -> Ints:
         names = {row: self.task(row, interval).casefold() for row in rows.tolist()}

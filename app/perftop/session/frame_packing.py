@@ -77,8 +77,7 @@ def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
         part = np.frombuffer(packed, kind, np.count_nonzero(mask), at)
         folded[mask] = part
         at += part.nbytes
-    new: Words = old + ((folded >> _ONE) ^ (~(folded & _ONE) + _ONE))
-    return new
+    return old + ((folded >> _ONE) ^ (~(folded & _ONE) + _ONE))
 
 
 class Layouts:

@@ -182,8 +182,7 @@ def _selftest(options: argparse.Namespace) -> int:
         if options.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)
     except OSError as error:
-        text = f"the result was not saved, so the screen will not warn: {error}"
-        complain(text)
+        complain(f"the result was not saved, so the screen will not warn: {error}")
     show(answer, selftest.draw, as_json=options.json)
     return 1 if answer["wrong"] else 0
 
