@@ -11,7 +11,7 @@ from perftop.commands.arguments import SCRAPED, span_ns
 from perftop.commands.options import STAT_INTERVAL_NS, stream_of, times
 
 EXPORTER_SAMPLE_NS = 1_000_000_000
-"""It runs for ever, and nobody watches it."""
+"""Length of a sample of the exporter, which runs for ever with nobody watching."""
 
 
 def add_serve(verbs: Any, watch: argparse.ArgumentParser) -> None:

@@ -197,7 +197,7 @@ def _simd(facts: Facts) -> Iterator[tuple[str, Level]]:
 
 
 def _reasons(facts: Facts) -> Polled:
-    """Those first that limit the clock, and of these the one that was seen most."""
+    """Limit reasons: first those that limit the clock, the most frequent in front."""
     rank = {part: place for place, part in enumerate(CAUSES)}
     seen = facts.seen("limit_reasons", ACTS)
     seen.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))

@@ -23,7 +23,7 @@ class Watcher(Protocol):
     """Begins and ends episodes of a detector."""
 
     def sample(self, seen: Seen) -> list[Episode]:
-        """Those that this sample ended."""
+        """The episodes that this sample ended."""
 
 
 class Detection:

@@ -105,7 +105,8 @@ class Climb:
         return [Ramp(*row) for row in rows]
 
     def _rose(self, first_hz: Floats, steady_hz: Floats, lost_hz: Floats) -> Bools:
-        """It gained enough, more than it lost on the way, and took it towards its ceiling."""
+        """Mask of the cores whose clock gained enough, more than it lost on the way, and came
+        nearer to its ceiling."""
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
         far = np.isnan(room_hz) | (gained_hz >= TOWARDS * room_hz)
         return np.asarray((gained_hz >= GAIN * steady_hz) & (gained_hz > lost_hz) & far)

@@ -59,7 +59,7 @@ class Ramps:
         self._forget(sieve.cores)
 
     def _forget(self, cores: Cores) -> None:
-        """Nothing is known: cores are others than they were, or time has passed unseen."""
+        """Forgets everything, because the cores have changed or time has passed unseen."""
         self._cores, count = cores, len(cores.lists)
         self._awake_ns = np.zeros(count)  # when each was last not known to sleep
         self._known_ns = np.zeros(count)  # when each was read last

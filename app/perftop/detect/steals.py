@@ -19,7 +19,7 @@ TICKS = 3
 """Ticks that must come soon after each other. One may have filled up over any time, and two may
 meet by chance."""
 QUIET_NS = round(TICK_S / END * 1e9)
-"""Without a tick for longer than this, the share is below END."""
+"""Time without a tick after which the share is below END."""
 
 
 class Steals:

@@ -14,10 +14,10 @@ from perftop.samples.doubt import Doubt
 from perftop.samples.episode import Episode
 
 Found = Mapping[int, set[tuple[str, Doubt]]]
-"""By number of the CPU: its doubted counters."""
+"""The doubted counters of each CPU, by its number."""
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
-"""It is over when no counter of it was doubted for so long: shorter gaps are the same disturbance
-seen twice, and a line for each would bury it."""
+"""An episode ends when none of its counters was doubted for so long: shorter gaps are the same
+disturbance seen twice, and a line for each would bury it."""
 JOIN_NS = 2_000_000_000
 """Counters that come to be doubted within this time of the first belong to one takeover."""
 READ = "time stamps"
@@ -31,9 +31,9 @@ class _Doubted:
     episode: Episode
     last_ns: int
     why: dict[str, Doubt] = field(default_factory=dict)
-    """By counter, what was found first."""
+    """The first doubt about each counter."""
     samples: dict[int, int] = field(default_factory=dict)
-    """By CPU, in how many something was doubted."""
+    """Number of doubted samples of each CPU."""
 
     def takes(self, key: str, time_ns: int) -> bool:
         if (key == READ) != (READ in self.why):

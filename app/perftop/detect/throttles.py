@@ -26,7 +26,8 @@ LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
 """Places in the sums of a spell: seconds lost, seconds they are of, the share that modulation asked
 for, and the share of each cause."""
 BOOKED = "package_throttled_s", "core_throttled_s"
-"""In this order: what a whole package told is not told again for each of its cores."""
+"""Counters of booked time. The order counts: what a package told is not told again for its
+cores."""
 
 
 class Throttles:
@@ -110,7 +111,7 @@ class _Booked:
         """By CPU, when it was last in a drop. The drop has told of that throttling."""
 
     def sample(self, seen: Seen) -> list[Episode]:
-        """Those that the kernel booked in this sample."""
+        """The episodes that the kernel booked in this sample."""
         if not self._columns:
             return []
         for drop in self._detector.of("turbo-drop"):

@@ -83,7 +83,7 @@ class _Drop(Shown):
     told: Floats
     """Sums of what may tell the cause, over all samples that showed it."""
     paused_ns: int = 0
-    """For how long in all it has not shown, before it did again."""
+    """Sum of the pauses after which it showed again."""
 
 
 class Drops:

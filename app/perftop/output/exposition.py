@@ -18,7 +18,7 @@ END = "# EOF\n"
 @dataclass(frozen=True, slots=True)
 class Heading:
     name: str
-    """Without the suffix of its samples."""
+    """Name of the family, without the suffix of its samples."""
     kind: Literal["counter", "gauge", "info"]
     help: str
 
@@ -42,7 +42,7 @@ class Heading:
 
     @property
     def text(self) -> str:
-        """In the older form, version 0.0.4, where a heading has the name of the samples and
+        """The heading in the older form, version 0.0.4. It has the name of the samples, and
         information is a gauge."""
         kind = "gauge" if self.kind == "info" else self.kind
         told = self.help.replace("\\", r"\\").replace("\n", r"\n")

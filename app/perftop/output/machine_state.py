@@ -62,7 +62,7 @@ STATES: dict[str, State] = {
         State("command", "command"),
     )
 }
-"""By key, what matters most first. A key that is not here is told by its own name."""
+"""The states by key, the most important first. Others are told by their own name."""
 
 
 def label(key: str) -> str:
@@ -107,7 +107,7 @@ def state(session: Session) -> Line:
 
 
 def _settings(told: dict[str, str]) -> Line:
-    """They come from outside."""
+    """The settings that hello tells, cut and made safe: they come from outside."""
     some = list(told.items())[:MOST_SETTINGS]
     return {safe(key, MOST): safe(value, MOST_VALUE) for key, value in some}
 

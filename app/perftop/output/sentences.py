@@ -178,8 +178,8 @@ def sentence(
 
 
 def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """For how long, or since when, they last. If they have ended after `now_ns`, the moment shown,
-    the whole length follows."""
+    """Says how long the episodes have lasted, or since when. If they end after `now_ns`, the moment
+    shown, the whole length follows."""
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # one may have begun since
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)

@@ -58,7 +58,7 @@ class Shown:
         return SHOWS.get(self.unit, prefixed if self.unit.endswith("/s") else plain)(value)
 
     def of_cpus(self, session: Session, interval: Interval) -> Floats:
-        """By position of the CPU."""
+        """Values by position of the CPU."""
         if self.of_machine:
             return np.full(len(session.topology), nan)
         return counted(self.key, session, interval)
@@ -73,7 +73,7 @@ class Shown:
 
 
 def columns(session: Session, asked: Sequence[str] | None) -> tuple[Shown, ...]:
-    """Those asked for, by key; else the usual ones without those that nothing here can tell."""
+    """The columns asked for by key, else the usual ones that this stream can tell."""
     if asked is None:
         there = [key for key in USUAL if session.evaluator.chosen[key]]
         chosen = session.evaluator.chosen

@@ -46,7 +46,7 @@ def states(line: Line) -> list[str]:
 
 
 def each(session: Session, line: Line, shown: Sequence[Shown]) -> list[str]:
-    """Each CPU and its core; above MOST_EACH CPUs only those that the job ran on."""
+    """Lines for each CPU and its core; above MOST_EACH CPUs only for those that the job ran on."""
     cpus = line["cpus"]
     if len(cpus) > MOST_EACH and line["job"] is not None:
         cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]

@@ -49,7 +49,7 @@ class _Crowd:
 
     @property
     def waiting(self) -> dict[Any, Times]:
-        """Those that waited noticeably; else the one that waited most."""
+        """The members that waited noticeably; else the one that waited most."""
         found = {k: one for k, one in self.members.items() if one.wait_s > NOTICED * one.wanted_s}
         most = max(self.members, key=lambda key: self.members[key].wait_s, default=None)
         if not found and most is not None and self.members[most].wait_s:
@@ -161,7 +161,7 @@ def beside(
 def _strangers(
     tasks: Mapping[tuple[int, str, int], Times], cpus: Sequence[int], crowd: _Crowd
 ) -> list[tuple[int, str]]:
-    """Those that ran where others waited, the one that ran longest first."""
+    """Processes that ran where others waited, the one that ran longest first."""
     ran, waited_s = beside(tasks, cpus, crowd.pids), crowd.whole.wait_s
     found = sorted(ran, key=lambda who: -ran[who])
     return [who for who in found if ran[who] >= BEHIND * waited_s]

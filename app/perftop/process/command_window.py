@@ -67,7 +67,7 @@ class Start:
         self.links: list[Link] = []
         """The ways to machines far away."""
         self.stopped = False
-        """It must not start any more."""
+        """Whether the command must not start any more."""
         self._silent = self._closed = windows
         self._any = False
         """Whether a window is open."""
@@ -175,7 +175,8 @@ class Bracket:
         return self.closed
 
     def leave(self) -> None:
-        """Nothing more comes from there: the others do not wait for it."""
+        """Called when nothing more comes from this machine, so that the others do not wait for
+        it."""
         if not self._heard:
             self._heard = True
             self._start.heard()
@@ -201,7 +202,7 @@ class Bracket:
         return link.mute and self._all(self._last_ns, frame)
 
     def reached(self, link: Link | None) -> None:
-        """To be called before the first message."""
+        """Sets the way to the machine. Called before the first message."""
         self.link = link
         if link is not None:
             self._start.links.append(link)

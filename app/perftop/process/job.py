@@ -46,7 +46,7 @@ class Run:
     """How often it gave up a CPU or lost it; this and the following as `user_s`."""
     page_faults: int | None = None
     disk_faults: int | None = None
-    """Those of the page faults that waited for a disk."""
+    """Page faults that waited for a disk."""
     peak_bytes: int | None = None
     """Memory of the largest process; None: less than ours, from which the first one was forked."""
 

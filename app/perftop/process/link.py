@@ -81,7 +81,7 @@ class Link:
         self.gaps_s = 0.0
         """Length of all breaks that are over."""
         self.until_s = inf
-        """By `clock`: from here on a broken link is not tried again."""
+        """Time of `clock` from which on a broken link is not tried again."""
         self.echoed: Echo | None = None
         """The newest answer."""
         self.bytes = 0

@@ -17,7 +17,7 @@ from perftop.base.text import safe
 MOST_BYTES = 32 << 20
 """Longest answer that is read."""
 MOST_S = 20.0
-"""For a question and its answer."""
+"""Longest time for a question and its answer."""
 QUIET_S = 10.0
 """Longest time between two pieces of an answer."""
 MOST_SERIES = 200_000

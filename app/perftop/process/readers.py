@@ -18,7 +18,7 @@ MOST = 64
 STATE = ("hotplug", "taken", "given-back")
 """Kinds of notes that hold on, so a reader that comes later needs them."""
 MOST_STATE = 4096
-"""Such notes that are kept. A machine that changes more often tells nothing by it."""
+"""Most notes of these kinds that are kept."""
 
 
 class Readers:

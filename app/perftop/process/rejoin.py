@@ -35,7 +35,7 @@ class Rejoin:
         self._off = {row.cpu for row in rows if not row.online}
         """CPUs that are offline now."""
         self._stale: dict[str, np.ndarray] = {}
-        """By block, the rows that were not read since the gap."""
+        """Mask of the rows that were not read since the gap, by block."""
 
     def unfit(self, hello: wire.Hello) -> str:
         """Why frames after this hello cannot follow those before; '': they can."""
@@ -115,5 +115,5 @@ class Rejoin:
 
 
 def _sum(one: int, other: int) -> int:
-    """Within what a message holds, whatever came."""
+    """A sum that a message can hold, whatever came."""
     return min(one + max(0, other), wire.LATEST_NS)

@@ -33,7 +33,7 @@ class Listener(Protocol):
         """Take what has come. Raises wire.WireError for what cannot be true."""
 
     def fail(self, why: str, retry_s: float) -> None:
-        """It does not answer; the next try is that far away."""
+        """Called when it does not answer; the next try comes after `retry_s`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def typed(heard: Callable[[str], None]) -> Iterator[None]:
-    """Each key is told at once, without Enter, as long as this lasts. In the background, or where
-    stdin is no terminal, nothing is read."""
+    """Within the block `heard` gets each key at once, without Enter. Nothing is read in the
+    background, or where stdin is no terminal."""
     try:
         fd = sys.stdin.fileno()
         ours = os.tcgetpgrp(fd) == os.getpgrp()

@@ -53,7 +53,8 @@ class Deck:
             reel.put(None)
 
     def news(self, now_s: float) -> tuple[str | None, str]:
-        """As the status has it: how much is recorded, and what there is to say."""
+        """How much is recorded (None: nothing is), and what there is to say, for the status
+        line."""
         reel = self._reel
         if reel is not None and reel.failed:
             if self._notice != reel.failed:
@@ -141,7 +142,7 @@ class _Reel(threading.Thread):
 
 
 def named(hello: wire.Hello, unix: float) -> Path:
-    """By host and time. The host's name is whatever a stream says it is."""
+    """Name of a recording, from host and time. The host's name is whatever a stream says it is."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")
 

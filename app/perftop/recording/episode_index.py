@@ -29,9 +29,9 @@ from perftop.session.session import Session
 PROGRESS, COMPLETE = "progress", "complete"
 """Kinds of notes: how far the pass has come, and that it is at the end."""
 EVERY_S = 0.2
-"""Between two notes of progress."""
+"""Seconds between two notes of progress."""
 LOOK_S = 0.05
-"""Between two looks for more."""
+"""Seconds between two looks for more."""
 CHUNK = 1 << 16
 """Bytes taken at once: some hundred episodes, which is a matter of milliseconds."""
 NICENESS = 10

@@ -32,7 +32,7 @@ class Recording:
         self._size = os.fstat(self._file.fileno()).st_size
         self._window, self._at = b"", 0
         self._damages: dict[int, str] = {}
-        """By offset: what was skipped, and why it ends there, if it was not ended."""
+        """What was skipped, by offset, and why the file ends there, if it was not ended."""
         decoder = wire.Decoder()
         try:
             self.hello = self._greeting(decoder, path)
@@ -49,12 +49,12 @@ class Recording:
 
     @property
     def size(self) -> int:
-        """In bytes, when it was opened."""
+        """Bytes of the file when it was opened."""
         return self._size
 
     @property
     def at(self) -> int:
-        """Up to where it was looked at."""
+        """Offset up to which the file was read."""
         return self._at
 
     @property
@@ -86,7 +86,7 @@ class Recording:
         self._file.close()
 
     def messages(self, time_ns: int = 0) -> Iterator[Timed]:
-        """From the block that holds this moment, or the one after which it would come, on. Damage
+        """Messages from the block that holds this moment, or from the last one before it. Damage
         costs the rest of its block, and is told in `damage`."""
         found = bisect_right(self._blocks[1::2], time_ns) - 1
         at: int | None = self._blocks[2 * max(found, 0)] if self._blocks else self._begin
@@ -94,7 +94,8 @@ class Recording:
             at = yield from self._until_damage(at)
 
     def _until_damage(self, at: int) -> Generator[Timed, None, int | None]:
-        """From the block there on. Returns where the next one is, None: that was all."""
+        """Messages from the block there on. Returns the offset of the block after a damage; None:
+        all was read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
         try:
             while (length := self._length(at)) is not None:
@@ -214,7 +215,7 @@ def _cannot(path: Path, error: OSError) -> Failed:
 
 
 def _fields(prefix: bytes) -> dict[str, object]:
-    """Those of a message, as far as its first bytes have them."""
+    """Fields of a message, as far as its first bytes have them."""
     width = {0xC4: 1, 0xC5: 2, 0xC6: 4}.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 

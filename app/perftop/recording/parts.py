@@ -61,7 +61,7 @@ class Parts:
 
     @property
     def at(self) -> int:
-        """Up to where it was looked at, in bytes of all parts."""
+        """Offset up to which it was read, in bytes of all parts."""
         return self._passed + self._reads.at
 
     @property
@@ -79,7 +79,7 @@ class Parts:
         return max(part.last_ns for part in self._parts[-2:])
 
     def messages(self, time_ns: int = 0) -> Iterator[Timed]:
-        """As `Recording.messages`."""
+        """Messages from a moment on, as in `Recording.messages`."""
         begins = [part.first_ns for part in self._parts]
         first = max(0, bisect_right(begins, time_ns) - 1)
         self._passed = sum(part.size for part in self._parts[:first])

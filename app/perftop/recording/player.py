@@ -55,7 +55,7 @@ class Passage:
 
     @property
     def over(self) -> bool:
-        """Nothing lies ahead."""
+        """Whether nothing lies ahead."""
         return self._next is None
 
     @property
@@ -112,7 +112,7 @@ class Pace:
         self._clock_s = 0.0
 
     def begin(self, at_ns: int, clock_s: float) -> None:
-        """It is that moment now."""
+        """Sets the present moment."""
         self._at_ns, self._clock_s = at_ns, clock_s
 
     def now_ns(self, clock_s: float) -> float:

@@ -237,7 +237,7 @@ def _link(path: Path, kept: Path) -> None:
 
 
 def _sizes(path: Path) -> dict[int, int]:
-    """By inode: a part that is kept, too, counts once."""
+    """Sizes of all parts by inode, so that a part that is kept as well counts once."""
     found = {}
     for part in path.rglob(f"*{ENDING}"):
         with contextlib.suppress(FileNotFoundError):

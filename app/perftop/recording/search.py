@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BATCH_S = 0.05
 """Read at once: a key is answered after that."""
 BREATH_S = 0.005
-"""For keys and the screen, between two of these."""
+"""Pause between two batches, for keys and the screen."""
 NEAR_NS = 2 * WARM_NS
 """Ahead of what was read: read on rather than enter the file anew, which costs as much."""
 Found = tuple[Passage, int]
@@ -76,8 +76,8 @@ class Search:
         return Passage(self.recording, time_ns - WARM_NS, self.found)
 
     async def _read(self, passage: Passage, time_ns: int, *, gently: bool = False) -> None:
-        """Up to this moment, and to a first sample if there was none before. `gently`: keys and the
-        screen come first, as nobody waits for it."""
+        """Reads up to this moment, and at least to a first sample. `gently`: keys and the screen
+        come first, as nobody waits for it."""
         end_s = self.clock() + BATCH_S
         ahead = passage.until(time_ns)
         while messages := list(islice(ahead, MOST_TOGETHER)):

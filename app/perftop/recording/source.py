@@ -25,13 +25,13 @@ class Source(Protocol):
     checked: bool
     """Whether it has checksums everywhere."""
     size: int | None
-    """In bytes; None: nobody knows yet."""
+    """Size in bytes; None: not known."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *args: object) -> None: ...
 
     def messages(self, progress: Callable[[int], None] = ...) -> Iterator[wire.Message]:
-        """All after the hello, once. `progress` is told how many bytes they took."""
+        """All messages after the hello, once. `progress` is told how many bytes they took."""
 
 
 def opened(path: Path | None) -> Source:

@@ -46,7 +46,7 @@ class Tape:
         self.path = path
         self.frames = 0
         self.open = True
-        """It has neither ended nor failed."""
+        """Whether it has neither ended nor failed."""
         self._begin_ns = self._now_ns = hello.raw_ns
         try:
             if force:

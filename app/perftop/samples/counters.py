@@ -59,7 +59,8 @@ class Layout:
 
 
 class Delta:
-    """All numbers lie in two arrays, so that a sample is added to a sum at once."""
+    """Differences of all counters over one span. All numbers lie in two arrays, so that a sample is
+    added to a sum at once."""
 
     __slots__ = ("_layouts", "_sums", "_tables", "_widths", "doubts", "keys", "skew_ns")
 
@@ -376,7 +377,8 @@ class Counters:
 
 
 def _layouts(hello: wire.Hello) -> list[Layout]:
-    """Each block's ticks, then what it moved; and the widths of all behind each other."""
+    """Places of each block: first its ticks, then what it moved; and the widths of all blocks in a
+    row."""
     found, at, width = [], 0, 0
     for block in hello.blocks:
         rows = hello.rows(block.scope)

@@ -80,7 +80,7 @@ class Reckoner:
         return np.where(self._served[part], share, 0.0)
 
     def told(self, ceiling_hz: Floats) -> dict[str, Bools]:
-        """By part, mask by position of the CPUs that can tell it."""
+        """Masks of the CPUs that can tell each part."""
         return self._served | {"clock": self._served["clock"] & np.isfinite(ceiling_hz)}
 
 

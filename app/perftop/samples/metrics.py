@@ -30,7 +30,7 @@ class Quantities:
         self.base_hz = base_hz
         self._moved: dict[str, Floats] = {}
         self._seconds: dict[str, Floats] = {}
-        """By block."""
+        """Elapsed seconds by block."""
 
     def __getitem__(self, key: str) -> Floats:
         moved = self._moved.get(key)

@@ -40,7 +40,7 @@ class Readings:
 
     @property
     def skew_ns(self) -> Ints:
-        """By frame: time between the first and the last wake-up of the reads."""
+        """Time between the first and the last wake-up of the reads of each frame."""
         late = self.head[..., 2]
         if self.plain:
             return np.asarray((late.max(axis=1) - late.min(axis=1)).astype(np.int64))

@@ -42,7 +42,7 @@ class Highest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Some samples; all parts have a leading axis for them."""
+    """Samples that were computed together; all parts have a leading axis for them."""
 
     delta: Delta
     values: Values
@@ -257,7 +257,7 @@ def together(samples: Sequence[Sample], part: Callable[[Verdicts], Array]) -> Ar
 
 
 def _highest(values: Values) -> list[list[float]]:
-    """By sample: the fields of Highest."""
+    """The fields of Highest for each sample."""
     steal, at = values["steal"], INDEX["steal"]
     busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
     both = np.stack([values.top[..., at, :], steal, busy])

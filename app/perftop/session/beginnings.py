@@ -12,10 +12,10 @@ class Beginnings:
 
     def __init__(self) -> None:
         self._known: dict[int, Episode] = {}
-        """By identity, which holds as long as the episode is kept here."""
+        """Episodes by identity, which holds as long as they are kept here."""
 
     def of(self, running: Iterable[Episode]) -> list[Episode]:
-        """Those that were not among the running ones at the last call."""
+        """The episodes that were not among the running ones at the last call."""
         now = {id(episode): episode for episode in running}
         news = [episode for key, episode in now.items() if key not in self._known]
         self._known = now

@@ -73,7 +73,7 @@ def counted(key: str, session: Session, interval: Interval) -> Floats:
 
 
 def shown(column: Column, session: Session, interval: Interval) -> Floats:
-    """As `measured`; NaN also where a CPU at rest has a number per running time."""
+    """Values as in `measured`; NaN also where a CPU at rest has a number per running time."""
     values = measured(column, session, interval)
     if not column.of_running:
         return values
@@ -156,7 +156,7 @@ class Tabular:
         return keys | ({_SMI.key} & counters.keys())
 
     def values(self, key: str, interval: Interval) -> Floats:
-        """By position of the CPU; NaN where unknown or not shown."""
+        """Values by position of the CPU; NaN where unknown or not shown."""
         if key in self._session.evaluator.metrics or key in STATES:
             return shown(self.by_key[key], self._session, interval)
         return counted(key, self._session, interval)

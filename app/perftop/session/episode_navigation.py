@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
-    """Those that can be shown, on some of these CPUs; None: on any. And marks."""
+    """Episodes on some of these CPUs (None: on any) that can be shown, and marks."""
     wanted = None if cpus is None else set(cpus)
     return [
         episode

@@ -24,9 +24,10 @@ class FileEpisodes:
 
     def clear(self) -> None:
         self.ended: list[Episode] = []
-        """In the order in which they were listed, which is nearly that of their ends."""
+        """Ended episodes in the order in which they were listed, which is nearly that of their
+        ends."""
         self.running: list[Episode] = []
-        """Those that still run at the end of the file; known once the pass is complete."""
+        """Episodes that still run at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []
         self.until_ns = 0
         """Raw ns up to which the pass has come."""
@@ -70,7 +71,7 @@ class FileEpisodes:
         return self._merged[1]
 
     def beyond(self, seen: Sequence[Episode]) -> list[Episode]:
-        """Those seen episodes that the pass has not found."""
+        """The seen episodes that the pass has not found."""
         if self.complete:
             return []
         listed_ns = self.until_ns - LISTED_NS

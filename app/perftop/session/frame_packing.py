@@ -115,7 +115,7 @@ class Layouts:
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
-        """All words of frames of one form as they come, a row each."""
+        """All words of frames of one form in their order, a row for each frame."""
         parts = [
             part
             for frame in frames

@@ -29,7 +29,7 @@ from perftop.session.interval import Span, nothing
 from perftop.session.sample_history import CEILING, WEIGHT, Singles, Times, Trail
 
 BYTES = 100_000_000
-"""For all of it: ten minutes of 100 ms on 64 CPUs."""
+"""Bytes of a history: ten minutes of 100 ms on 64 CPUs."""
 CHUNK = 50
 """Samples: to look at one, those before it in its chunk must be unpacked."""
 PARTS = 8
@@ -171,7 +171,7 @@ class History:
 
     @property
     def last_ns(self) -> int | None:
-        """... and of the newest."""
+        """Raw time of the end of the newest sample."""
         newest = reversed(self._chunks)
         return next((int(c.trail.ends[-1]) for c in newest if c.trail.count), None)
 

@@ -60,7 +60,7 @@ class Interval:
     machine: dict[str, float]
     """What no CPU has of its own: power, temperature, pressure. Without those not counted here."""
     core_power_w: Floats
-    """By core; NaN where it is not counted by core."""
+    """Power by core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
     """Traffic and occupancy of each L3, by position of the CPU that has them; NaN elsewhere."""
     packages: dict[str, Floats]
@@ -76,12 +76,12 @@ class Interval:
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """By position of the CPU: counters that were left out, and why."""
+        """Counters that were left out, and why, by position of the CPU."""
         return listed(self.doubts, self.keys)
 
     @property
     def ceiling_hz(self) -> Floats:
-        """By core: what turbo allows for certain; NaN where nothing says."""
+        """Clock that turbo allows each core for certain; NaN: unknown."""
         return self.ceilings.hz
 
 

@@ -24,11 +24,11 @@ class Footprint:
         self._run_ns: dict[tuple[int, int], tuple[int, int | None]] = {}
         """What each had run and waited, by process and thread."""
         self.seconds: dict[int, float] = {}
-        """By CPU."""
+        """Seconds that the job ran, by CPU."""
         self.waited_s: float | None = None
-        """All threads together; None: not told."""
+        """Seconds that all threads together waited for a CPU; None: not told."""
         self.disk_s: float | None = None
-        """The same of waiting for a disk."""
+        """Seconds that all threads together waited for a disk; None: not told."""
         self._disk_ns: dict[tuple[int, int], int] = {}
         self.pids: set[int] = set()
 

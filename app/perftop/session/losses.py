@@ -39,7 +39,7 @@ _NAMED: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
-"""By part, the kinds of episodes that name its cause, in this order."""
+"""Kinds of episodes that name the cause of each part, in this order."""
 _SHARED = frozenset({"sibling", "package", "memory"})
 LATE_NS = 6_000_000_000
 """The longest time until an episode is told that had begun; also from its end to its listing."""
@@ -62,7 +62,7 @@ class Sums(NamedTuple):
     wanted_s: Floats
     waited_s: Floats
     by_cause: dict[Cause, Floats]
-    """Without those that took nothing."""
+    """Seconds by cause, without those that took nothing."""
 
     @property
     def whole_s(self) -> float:
@@ -80,7 +80,7 @@ class Sums(NamedTuple):
 
     @property
     def lost_ratio(self) -> float:
-        """All causes together; NaN if nobody worked."""
+        """Share of the whole that all causes took together; NaN if nobody worked."""
         return sum(self.shares().values()) if self.whole_s > 0 else float("nan")
 
     def since(self, before: Sums) -> Sums:
@@ -162,7 +162,7 @@ class Losses:
         return Sums(self._wanted_s, self._waited_s, dict(self._by_cause))
 
     def sums(self, episodes: Iterable[Episode]) -> Sums:
-        """Up to the last sample, as far as causes are known by now. `episodes`: since
+        """The sums up to the last sample, as far as causes are known by now. `episodes`: since
         `begun_ns`."""
         self._spread()
         wanted_s, by_cause = self._added(list(self._open), list(episodes))

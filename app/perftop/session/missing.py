@@ -120,7 +120,7 @@ def doubts(interval: Interval, row: int, needs: Container[str] | None = None) ->
 
 
 class Reasons:
-    """Those of one stream, for values of its CPUs."""
+    """Why values of the CPUs of one stream are absent."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -165,7 +165,8 @@ class Reasons:
         return next(iter(why.values()), UNREAD)
 
     def in_short(self, key: str, row: int, *, bounds: bool) -> str:
-        """In a few words; `bounds`: of the core's states only these are known."""
+        """Why a value is absent, in a few words; `bounds`: of the core's states only these are
+        known."""
         if (found := self.for_good(key, self._session.topology[row].cpu)) is not None:
             return found.why
         metric = self._session.evaluator.metrics.get(key)

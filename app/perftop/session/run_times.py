@@ -61,7 +61,7 @@ class RunTimes:
         self.threads: dict[Key, Times] = {}
         """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], Times] = {}
-        """By process, name and CPU."""
+        """Times of tasks by process, name and CPU."""
         self._look_ns = 0
         self.waits_told = False
         """Whether the stream has told of waiting."""

@@ -112,7 +112,7 @@ class Session:
         """What the probe had to say, newest last."""
         self.warned_ns = 0
         self._factors: dict[str, list[float]] = {}
-        """By counter of the SMT states, the last two factors that were settled."""
+        """The last two factors that were settled, by counter of the SMT states."""
         self.frames = 0
         self.sample: Sample | None = None
         """What the newest frame gave; None: that one was only a baseline."""
@@ -206,7 +206,7 @@ class Session:
 
     @property
     def known_ns(self) -> int:
-        """Up to when episodes are known: now, or the end of the recording."""
+        """Time up to which episodes are known: now, or the end of the recording."""
         return self.now_ns if self.file is None else max(self.now_ns, self.file.until_ns)
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
@@ -229,7 +229,7 @@ class Session:
 
     @property
     def tasks(self) -> Tasks:
-        """Those of the latest record."""
+        """The tasks of the latest record."""
         return self.look.tasks
 
     @property
@@ -239,7 +239,7 @@ class Session:
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """By counter of the SMT states, what its unit was found to be."""
+        """The unit that each counter of the SMT states was found to have."""
         return self.sieve.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
@@ -260,7 +260,7 @@ class Session:
         return interval
 
     def begin_anew(self) -> None:
-        """All that sums up the run begins with the next sample; what was learned, episodes and
+        """Begins all sums of the run anew with the next sample; what was learned, episodes and
         marks stay."""
         root = self.run_times.root
         self._begin_sums()

@@ -58,7 +58,7 @@ class Distribution:
         self._waiting: list[Sample] = []
         self._registry = STATIC
         self._cores: Cores
-        """Those of the samples that wait."""
+        """Cores of the samples that wait."""
 
     def add(self, sample: Sample, cores: Cores) -> None:
         self._waiting.append(sample)

@@ -23,7 +23,7 @@ from perftop.session.summary import UNREAD_BYTES
 from perftop.verbs.run_headless import attend
 
 FILE_S = 10.0
-"""Between two versions of the text file."""
+"""Seconds between two versions of the text file."""
 STALE_S, STALE_SAMPLES = 10.0, 5
 """After the longer of both without a sample the page is not handed out: counters that stand still
 would look like a machine at rest."""

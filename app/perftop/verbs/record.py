@@ -85,7 +85,7 @@ class Record:
         alone = options.job is None and options.name is None
         self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
         self.beside: Sequence[Record] = [self]
-        """All that a mark goes to."""
+        """All recordings that a mark is written to."""
         self.status = 0
         """Exit status; not 0 if the command could not be recorded to its end."""
 

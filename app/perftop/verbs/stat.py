@@ -56,7 +56,7 @@ class Options:
     metrics: Sequence[str] | None = None
     """Which numbers, by key or by column of an export; None: the usual ones."""
     brief: bool = False
-    """Only the machine, a line an interval."""
+    """Whether only the machine is told, a line an interval."""
     identity: Identity = UNNAMED
 
 

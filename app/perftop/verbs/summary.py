@@ -30,7 +30,7 @@ class Options:
     file: Path
     by_mark: bool = False
     since: int | str | None = None
-    """From where: ns after the start, or a time of day; None: the start."""
+    """Where it begins: ns after the start, or a time of day; None: at the start."""
     until: int | str | None = None
     json: bool = False
 
@@ -111,7 +111,7 @@ def _print(options: Options, session: Session, phases: list[Phase]) -> None:
 
 
 def _span(options: Options, hello: wire.Hello) -> tuple[int, int | None]:
-    """From and to, raw."""
+    """Raw times at which it begins and ends; None: it has no end."""
     since_ns = hello.raw_ns if options.since is None else _raw_ns(options.since, hello)
     until_ns = None if options.until is None else _raw_ns(options.until, hello)
     if until_ns is not None and until_ns <= since_ns:

@@ -85,7 +85,8 @@ class Spells(Running[Shown]):
 
     @property
     def quiet(self) -> bool:
-        """Nothing runs or is about to: a sample without a high share need not be shown."""
+        """Whether nothing runs or is about to: then a sample without a high share may be
+        skipped."""
         return not self.running and not self._high.any()
 
     def step(

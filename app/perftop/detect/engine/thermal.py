@@ -29,7 +29,7 @@ class _Flags:
 
     column: BlockCounter
     cause: int
-    """By number in HOT."""
+    """Number of the cause in HOT."""
     bits: list[int]
     by_core: bool
 
@@ -83,7 +83,7 @@ class Modulation:
         self._rows = len(sieve.hello.topology)
 
     def any(self, seen: Seen) -> bool:
-        """It is on somewhere, or has some other bit."""
+        """Whether the register of any CPU is not 0."""
         if self._column is None:
             return False
         return bool(seen.sample.delta.tables[self._column.block].moved[:, self._column.first].any())

@@ -60,7 +60,7 @@ class Losses:
 
     @property
     def quiet(self) -> bool:
-        """Nobody seems to lose anything."""
+        """Whether no position seems to lose anything."""
         return not self.open.any()
 
     def share(self, at: int) -> float:
@@ -119,7 +119,7 @@ class Losses:
                 spell.pause(spell.last_ns, found[at])
 
     def _over(self, at: int, time_ns: int, *, known: bool) -> bool:
-        """Also where it turns out to be slight before it was told."""
+        """Whether a loss is over, or turns out to be slight before it was told."""
         spell = self.spells[at]
         if self._patience.over(spell, time_ns, known=known):
             return True

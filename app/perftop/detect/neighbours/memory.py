@@ -111,7 +111,7 @@ class Memory:
             return np.asarray(self._programs.learned[row] / self._programs.learned[_TIME])
 
     def _crowded(self, rate: Floats, others: Floats) -> Bools:
-        """There is more traffic than before, and more work of others."""
+        """Mask of the CPUs with more traffic than before, and more work of others."""
         more = rate > MORE * self._mean(_BYTES)
         return np.asarray(more & (others > self._mean(_WORK) + WORK))
 

@@ -70,7 +70,7 @@ def _gains(one: Comparison, cause: Cause) -> bool:
 
 
 def _alike(found: Sequence[Comparison]) -> str:
-    """Nothing is sure."""
+    """The answer where no difference is sure."""
     rows = sorted((row for one in found for row in one.rows), key=_rank)
     known = [row for row in rows if row.difference is not None]
     alone = next((row for row in rows if row.number.key in TIMES and row.verdict == ALONE), None)

@@ -23,14 +23,14 @@ EXPLAINED: dict[str, tuple[str, ...]] = {
     "governor": ("policy", "hwp"), "energy_performance_preference": ("hwp",),
     "hwp_epp": ("hwp",),
 }  # fmt: skip
-"""By state, the causes of episodes that it can be behind."""
+"""Causes of episodes that a state of the machine can be behind."""
 ROWS_OF: dict[str, tuple[str, ...]] = {
     "turbo-drop": ("busy_hz", "below_ceiling", "lost_ratio"),
     "license": ("busy_hz", "below_ceiling", "lost_ratio"),
     "throttle": ("involuntary", "lost_ratio"), "involuntary-halt": ("involuntary", "lost_ratio"),
     "steal": ("steal", "lost_ratio"), "neighbour": ("waited_s", "ipc", "lost_ratio"),
 }  # fmt: skip
-"""By kind of episode, the numbers that it explains."""
+"""Numbers that an episode explains, by its kind."""
 ORDER = list(STATES)
 UNTOLD = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that are no cause by themselves."""
@@ -182,7 +182,7 @@ def _verdict(pair: _Pair, moved: float, *, sure: bool) -> str:
 
 
 def _more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
-    """By cause, the share that B lost to it more than A, where that is not little."""
+    """The share that B lost more than A to each cause, where it is ACTS or more."""
     causes = dict.fromkeys(cause for one in (*a, *b) for cause in one.lost)
     found = {}
     for cause in causes:

@@ -9,7 +9,7 @@ from math import floor, isfinite, log10, nan
 from perftop.output.stat_json import Line, number
 
 Numbers = dict[str, float]
-"""By key; what is not known is not there."""
+"""Values by key; unknown ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Number:
     better: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     grows: bool = False
-    """It grows with the length of a run, and so can have any size."""
+    """Whether it grows with the length of a run, and so can have any size."""
     usual: bool = True
-    """It is compared unless others are asked for."""
+    """Whether it is compared unless others are asked for."""
     of: Callable[[Line], float | None] = lambda _: None
     """The value in base units from a summary as `stat --json` has it."""
 
@@ -135,5 +135,5 @@ def numbers(line: Line) -> Numbers:
 
 
 def told(found: Numbers) -> Line:
-    """For a line of JSON, in base units; null: not known."""
+    """The numbers for a line of JSON, in base units; null: not known."""
     return {key: number(found.get(key, nan)) for key in NUMBERS}

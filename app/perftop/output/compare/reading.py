@@ -29,7 +29,7 @@ class Reading:
     label: str = ""
     """Name of the phase; '': it is the whole."""
     courses: dict[str, Estimate] = field(default_factory=dict)
-    """By key, the same numbers as estimated from their course in time; empty: that is not known."""
+    """The same numbers by key, estimated from their course in time; empty: that is not known."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Some hundred values of a number, for its distribution."""
 
@@ -39,7 +39,7 @@ class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
 
 
 def reading(line: Line, label: str = "") -> Reading:
-    """From a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
+    """Reads a summary, a phase, or a line `run` of `stat -r`. The line comes from outside."""
     told = line.get("numbers")
     found = _own(told) if isinstance(told, dict) else numbers(line)
     state = line.get("state")

@@ -39,7 +39,7 @@ class Look:
         return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
 
     def shares(self, key: str) -> list[object]:
-        """For which share of the time a chosen event was counted."""
+        """Share of the time for which a chosen event was counted."""
         shares = self.interval.shares.get(key)
         return [None] * len(self.rows) if shares is None else self.of_cpu(shares)
 

@@ -48,7 +48,7 @@ class ExportTable:
 
 
 def _named(session: Session) -> list[Field]:
-    """Whose row it is, so that tables of several machines and runs can be put together."""
+    """Fields that name the machine and the run, so that tables of several can be put together."""
     hello = session.hello
     told = {"host": hello.host, **{f"label_{key}": text for key, text in hello.labels.items()}}
     return [Field(name, f"The {name.replace('_', ' ')}.", _always(text), name, "text")

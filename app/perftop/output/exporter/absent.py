@@ -27,7 +27,7 @@ KEYS = {
 }
 """Families that are there or not as a whole, with the keys of what they need."""
 QUOTED = re.compile(r'"[^"]*"')
-"""In a reason this may be the name of somebody's program, which must not be told here."""
+"""Quoted words of a reason. They may name somebody's program, which must not be told here."""
 MOST = 200
 """Characters of a reason."""
 

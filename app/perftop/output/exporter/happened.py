@@ -47,7 +47,7 @@ class Happened:
         self.count: defaultdict[Key, int] = defaultdict(int)
         self.seconds: defaultdict[Key, float] = defaultdict(float)
         self.below_s: defaultdict[Place, float] = defaultdict(float)
-        """By package and cause: time in which any core of it was below its ceiling for that."""
+        """Time in which any core of a package was below its ceiling, by package and cause."""
         self.below_cycles: defaultdict[Place, float] = defaultdict(float)
 
     def take(self, sample: Sample, since_ns: int) -> None:

@@ -20,7 +20,7 @@ MOST_MORE = 1 << 16
 """Bytes that are taken after the request, and thrown away: a connection that is closed with bytes
 unread is reset, and its reader may lose the answer."""
 WAIT_S = 10.0
-"""For a whole request, and again until the answer has been taken."""
+"""Longest time for a whole request, and again until the answer has been taken."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
@@ -146,7 +146,7 @@ class Caller(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """It has not asked yet, or its answer is on the way."""
+        """Whether it has not asked yet, or its answer is on the way."""
         return not self._answered or self._transport.get_write_buffer_size() == 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -27,7 +27,7 @@ class _Form(NamedTuple):
     known: bytes
     """Which values there are."""
     text: str
-    """All lines, with a place for each value."""
+    """Text of all lines, with a place for each value."""
 
 
 class Grids:
@@ -35,7 +35,7 @@ class Grids:
 
     def __init__(self) -> None:
         self._forms: dict[str, _Form] = {}
-        """By name of the family, as it was made last."""
+        """The form that each family had last, by its name."""
 
     def family(
         self, heading: Heading, places: Sequence[Labels], values: Floats, label: str = "",

@@ -42,11 +42,11 @@ class Page:
         self._members = [np.flatnonzero(of == at) for at in range(len(self._packages))]
         """CPUs by package, as positions."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
-        """Those shown, with their labels; made anew when cores were regrouped."""
+        """The cores shown, with their labels; made anew when cores were regrouped."""
         self._grids = Grids()
         self._highest: dict[str, Floats] = {}
-        """By family, the values shown so far. Read skew takes back some ns now and then; a counter
-        must not."""
+        """The highest values shown so far, by family. Read skew takes back some ns now and then; a
+        counter must not."""
         self._made: dict[bool, bytes] = {}
 
     def take(self, since_ns: int) -> None:
@@ -59,7 +59,7 @@ class Page:
             self._made.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:
-        """All of it, as of the newest sample."""
+        """The whole page, as of the newest sample."""
         if openmetrics not in self._made:
             parts: list[str] = []
             for heading, lines, _ in self.families():

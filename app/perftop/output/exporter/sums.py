@@ -25,7 +25,7 @@ MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "in
 POLL = list(MODES).index("poll")
 COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 TOGETHER = 3
-"""So many of COUNTS go in together or not at all; the others only with these."""
+"""The first three of COUNTS are added together or not at all; the others only with these."""
 GAUGES = "power_limit_w", "temperature_c"
 MOVED = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Counters of packages."""
@@ -47,7 +47,7 @@ class Sums:
         self.moved = {key: np.zeros(len(hello.packages)) for key in MOVED}
         self._told = {key: moved > 0 for key, moved in self.moved.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
-        """By key and then by package, as last known; NaN: never."""
+        """The last known values by package, by key; NaN: none yet."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Samples of CPUs in which a counter was doubted, by reason."""
         evaluator, rows = session.evaluator, range(cpus)

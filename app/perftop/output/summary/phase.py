@@ -28,7 +28,7 @@ class Phase:
     line: Line
     """The summary as `stat --json` has it."""
     percentiles: dict[str, dict[str, float]]
-    """By key of the machine's metrics."""
+    """Percentiles of the machine's metrics, by key."""
     both: float
     """Mean share over cores with both threads active; NaN: not known."""
     lost_ratio: float

@@ -16,7 +16,7 @@ SIGNS = {
     "turbo-drop": "▼", "throttle": "■", "involuntary-halt": "║", "neighbour": "◐", "license": "◊",
     "steal": "╳", "ramp": "╱",
 }  # fmt: skip
-"""As on the screen."""
+"""Signs of the kinds of episodes, as on the screen."""
 OF_CYCLES = frozenset({"turbo-drop", "license", "ramp"})
 """Kinds that cost cycles; the others cost time."""
 _TRY = {
@@ -36,7 +36,7 @@ _CAPS = {
     "turbo off": "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo",
     "max_perf_pct": "100 into /sys/devices/system/cpu/*pstate/max_perf_pct",
 }
-"""By the name of the limit that somebody set."""
+"""Remedies for limits that somebody set, by the limit's name."""
 
 
 def of_cycles(cause: Cause) -> str:

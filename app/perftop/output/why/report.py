@@ -45,7 +45,7 @@ class Finding:
     """The cause in a few words."""
     cpus: list[int]
     for_s: float | None
-    """For how long of the time looked at; None: not known."""
+    """Seconds of the time looked at in which it acted; None: not known."""
     running: bool
     confidence: str
     evidence: list[str]
@@ -184,7 +184,7 @@ def _finding(
 
 
 def _pieces(worst: Episode) -> list[str]:
-    """Without the clocks, which stand in the line above."""
+    """The evidence without the clocks, which stand in the line above."""
     drop = {"busy_hz", "ceiling_hz"} if worst.kind in phrases.OF_CYCLES else set()
     evidence = {key: value for key, value in worst.evidence.items() if key not in drop}
     return pieces(worst.cause, evidence)

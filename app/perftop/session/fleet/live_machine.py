@@ -25,8 +25,8 @@ class LiveMachine:
         self._span_ns = round(span_s * 1e9)
         self._cursor = 0
         self._offset_s = inf
-        """From the machine's raw time to the viewer's: the smallest seen, of the frame that was
-        least delayed."""
+        """Smallest offset seen from the machine's raw time to the viewer's: that of the frame that
+        was least delayed."""
         self._suspects = 0
 
     def take(self, messages: Sequence[wire.Message], now: float | None = None) -> None:

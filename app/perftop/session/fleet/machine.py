@@ -175,8 +175,8 @@ class Machine:
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, heard
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """It does not answer. What it told before stays in its past; what ran there is not known to
-        run any more."""
+        """Called when it does not answer. What it told before stays in its past; what ran there is
+        not known to run any more."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at

@@ -51,7 +51,7 @@ class Source(Protocol):
 
     @property
     def over(self) -> bool:
-        """Nothing new will come."""
+        """Whether nothing new will come."""
 
     async def run(self) -> None:
         """Feed the fleet until cancelled."""

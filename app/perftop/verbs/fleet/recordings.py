@@ -68,7 +68,7 @@ class RecordingsSource:
 
     @property
     def over(self) -> bool:
-        """All of it was played."""
+        """Whether all of it was played."""
         return self._now >= self.last and self._wanted is None
 
     def facts(self) -> Sequence[str]:
