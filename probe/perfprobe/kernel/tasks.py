@@ -19,12 +19,14 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.process_stat import GONE, TICK_NS, Stat, numbers, parse, read
 from perfprobe.kernel.task_details import Told, describe, group
 from perfprobe.kernel.task_waits import Moved, Sums, sums
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
 
 PERIOD_NS = 1_000_000_000
 """From the end of a scan to the next one. In a shorter time ticks of 10 ms are too coarse."""
@@ -180,10 +182,6 @@ class Tasks:
                     seen[name] = look
                     if look.share >= LEAST_SHARE:
                         yield from self._choose(ran, name, look, since_ns)
-            yield
-        if self._ours and not self._seen:
-            import psutil  # noqa: F401 - in the first scan, whose cost does not count
-
             yield
         if self._watch is not None:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)

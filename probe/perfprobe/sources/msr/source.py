@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfprobe import wire
-from perfprobe.kernel.job_threads import Watch
 from perfprobe.sources.msr.chosen import NOTHING, find
 from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.msr.parts import Programmed, close
@@ -17,6 +17,9 @@ from perfprobe.sources.os.hello import About
 from perfprobe.sources.os.parts import Part
 from perfprobe.sources.os.source import Native, os_parts, read_rows, with_siblings
 from perfprobe.wire import Frame, Note
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
 
 
 def open_msr(

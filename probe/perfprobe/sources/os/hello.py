@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from perfprobe import __version__, wire
 from perfprobe.cpu import identity, topology
 from perfprobe.kernel import access
-from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.settings import settings
 from perfprobe.native import tsc_rate
 from perfprobe.sources.os import cpufreq
 from perfprobe.sources.os.parts import Part, still
 from perfprobe.wire import Block, Cpu, Missing, Multiplier, Rate, Turbo
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
 
 Rates = tuple[list[Multiplier], Rate | None]
 

@@ -13,13 +13,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, topology
 from perfprobe.kernel import departures
-from perfprobe.kernel.job_threads import Watch
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native import frame_layout, tsc_rate
 from perfprobe.native.batches import Batches
@@ -32,6 +31,9 @@ from perfprobe.sources.os.polling import Polling
 from perfprobe.sources.os.procstat import STAT_BLOCK, ProcStat
 from perfprobe.sources.os.reading import Reading
 from perfprobe.wire import Cpu, Frame, Missing, Note
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
 
 LEAST_RING, RING_BATCHES = 64, 4
 """The ring of a lane holds this many rounds, or this many of the longest batches: the main thread

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from perfprobe.kernel.job_threads import Watch
 from perfprobe.native.errors import Unavailable
 from perfprobe.sources.msr.opening import Info, open_parts
 from perfprobe.sources.os.hello import About, Rates
@@ -18,6 +17,9 @@ from perfprobe.sources.perf.groups import Groups
 from perfprobe.sources.perf.parts import blocker, open_perf
 from perfprobe.sources.perf.plan import Planner
 from perfprobe.wire import Missing, Rate
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
 
 
 def open_local(
