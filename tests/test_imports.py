@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "base": "",
     "draw": "base",
     "docs": "base",
-    "process": "base wire",
+    "process": "base wire perfprobe.native.batches",
     "samples": "base wire",
     "detect/engine": "base samples",
     "detect/neighbours": "base samples detect/engine",
@@ -170,7 +170,10 @@ def test_what_draws_no_screen_needs_no_textual() -> None:
 
 def test_the_first_picture_waits_for_no_library() -> None:
     """It stands while numpy and Textual are imported."""
-    found = loaded("import perftop.tui.first_picture, perftop.process.launch")
+    found = loaded(
+        "import perftop.cli, perftop.tui.config, perftop.tui.first_picture\n"
+        "import perftop.process.batches, perftop.process.launch"
+    )
     assert not found & {"numpy", "textual", "rich", "asyncio", "msgpack"}
 
 

@@ -62,6 +62,7 @@ typedef struct pp_config {
     uint32_t ring;  /* samples a lane can hold; rounded up to a power of two */
     uint32_t stamp; /* PP_STAMP_ */
     uint32_t proof; /* 0: do not ask which CPU a row was read on (CPU numbers are made up) */
+    uint64_t first_ns; /* from pp_new to round 0; 0: a period, which is also the most */
 } pp_config;
 
 typedef struct pp_slot {

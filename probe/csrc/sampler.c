@@ -34,7 +34,7 @@ int pp_new(const pp_config *config, pp_sampler **out)
     bool tsc = config->stamp == PP_STAMP_TSC;
 
     if (config->period_ns < MIN_PERIOD_NS || config->period_ns > MAX_PERIOD_NS ||
-        config->words > MAX_WORDS || config->ring == 0 || config->ring > MAX_RING ||
+        config->first_ns > config->period_ns || config->words > MAX_WORDS || config->ring == 0 || config->ring > MAX_RING ||
         (!tsc && config->stamp != PP_STAMP_RAW))
         return -EINVAL;
     s = calloc(1, sizeof *s);
@@ -45,8 +45,9 @@ int pp_new(const pp_config *config, pp_sampler **out)
     s->schedule.period_ns = config->period_ns;
     s->schedule.proof = config->proof;
     s->schedule.clock = tsc ? pp_tsc_clock() : PP_CLOCK_RAW;
-    /* A period from now, so that lanes attached at once all take part in round 0. */
-    s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) + config->period_ns;
+    /* Not now, so that lanes attached at once all take part in round 0. */
+    s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) +
+                           (config->first_ns ? config->first_ns : config->period_ns);
     *out = s;
     return 0;
 }

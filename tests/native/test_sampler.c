@@ -26,6 +26,11 @@ static void test_bounds_of_a_config(void)
     c.period_ns = 9999;
     CHECK(!accepted(c));
     c = good;
+    c.first_ns = c.period_ns;
+    CHECK(accepted(c));
+    c.first_ns++;
+    CHECK(!accepted(c));
+    c = good;
     c.words++;
     CHECK(!accepted(c));
     c = good;

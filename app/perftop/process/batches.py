@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfprobe.wire.batches import most
+from perfprobe.native.batches import most
 
 
 def longest(sample_ns: int, *spans_ns: int | None) -> int:

@@ -13,7 +13,7 @@ from perfprobe.cpu import cpu_sets, files
 
 MOST_COMMAND = 200
 MOST_BYTES = 1 << 16
-"""That are read of a file. A status with thousands of groups is shorter; a command may be longer."""
+"""That are read of a file. A status with thousands of groups is shorter."""
 AGAIN_NS = 60_000_000_000
 """After this they are sent again: frames get lost, and threads and affinities change."""
 AT_ONCE = 32  # details in one record: each costs some 0.1 ms

@@ -1,14 +1,30 @@
 """Which rounds the main thread wakes for. It takes all rounds since the last one at once, so it
-wakes as often as its reader wants numbers, not as often as samples are taken."""
+wakes as often as its reader wants numbers, not as often as samples are taken.
+
+perftop asks for `most`, too. It stands outside the wire because that loads msgpack, for which the
+start of a probe does not wait."""
 
 from __future__ import annotations
 
-from perfprobe.wire.batches import most, whole
-
+LONGEST_NS = 1_000_000_000
+"""Upper bound of a batch: what is not written yet is lost if the probe is killed."""
+MOST_FRAMES = 256
+"""Upper bound of frames in a batch. With samples of 1 ms that is four wake-ups a second."""
 MOST_BYTES = 4 << 20
 """Upper bound of a batch's frames: half of what may wait for a slow reader (outbox.QUEUE_BYTES)."""
 EARLY = 2
 """Rounds at the start that are batches of their own: two make the first numbers."""
+
+
+def whole(span_ns: int, sample_ns: int) -> int:
+    """Samples in a span. Both lengths may have been rounded, so a whole multiple may seem to be a
+    bit less."""
+    return int(span_ns / sample_ns + 0.01)
+
+
+def most(sample_ns: int) -> int:
+    """Frames in the longest batch."""
+    return max(1, min(whole(LONGEST_NS, sample_ns), MOST_FRAMES))
 
 
 class Batches:

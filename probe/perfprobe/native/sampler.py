@@ -111,13 +111,14 @@ class Sampler:
         stamp: Literal["tsc", "raw"] = "tsc",
         proof: bool = True,
         ring: int = 64,
+        first_ns: int = 0,
     ) -> None:
         """With `proof` off, CPU numbers are fictitious and rows are valid wherever they were
-        read."""
+        read. `first_ns`: from now to round 0; 0: a period."""
         self.stamp: Literal["tsc", "raw"] = stamp
         """What stamps count: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
-        config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof))
+        config = ffi.new("pp_config *", (period_ns, words, ring, kind, proof, first_ns))
         handle = ffi.new("pp_sampler **")
         checked(lib.pp_new(config, handle))
         self._sampler = handle[0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfprobe.native.batches import MOST_BYTES, Batches
-from perfprobe.wire.batches import LONGEST_NS, MOST_FRAMES
+from perfprobe.native.batches import LONGEST_NS, MOST_BYTES, MOST_FRAMES, Batches
 
 MS = 1_000_000
 

@@ -43,6 +43,9 @@ EARLY_NS = 50_000_000
 without that a scan a second would miss every second batch."""
 ALONE_S = 1.0
 """A scan does not wait longer than this for the end of a batch."""
+FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
+"""The first round is due after this part of a period, but not before this time and so much for each
+lane, which must have started by then. Numbers need two rounds, and somebody waits for the first."""
 PINNED_S = 0.1
 """Longest wait for a thread that has not tried yet to move to its CPU, which is busy then."""
 SUSPENDED_NS = 1_000_000
@@ -123,6 +126,7 @@ class Native:
             stamp="tsc" if self._real else "raw",
             proof=self._real,
             ring=max(LEAST_RING, RING_BATCHES * self._batches.most),
+            first_ns=_first_ns(sample_ns, len(self._wanted)),
         )
         self._attach_all(rows)
         self._asleep_ns = tsc_rate.asleep_ns()
@@ -327,6 +331,11 @@ class Native:
             time.sleep(0.001)
             found |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
         return [cpu for cpu, code in found.items() if code not in {0, errno.EINPROGRESS}]
+
+
+def _first_ns(sample_ns: int, lanes: int) -> int:
+    """Time until the first round, in which the lanes start."""
+    return min(sample_ns, max(sample_ns // FIRST_PART, FIRST_NS + lanes * LANE_NS))
 
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
