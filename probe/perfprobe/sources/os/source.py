@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -46,6 +47,8 @@ ALONE_S = 1.0
 FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
 """The first round is due after this part of a period, but not before this time and so much for each
 lane, which must have started by then. Numbers need two rounds, and somebody waits for the first."""
+SPARE = 3
+"""Descriptors for files that are open for a moment."""
 PINNED_S = 0.1
 """Longest wait for a thread that has not tried yet to move to its CPU, which is busy then."""
 SUSPENDED_NS = 1_000_000
@@ -129,6 +132,7 @@ class Native:
             first_ns=_first_ns(sample_ns, len(self._wanted)),
         )
         self._attach_all(rows)
+        self._need_descriptors()
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
         """What the last batch told of suspensions."""
@@ -144,6 +148,19 @@ class Native:
         """Size of the part of a frame that lanes fill; the main thread's blocks follow."""
         self._reading.place(self._places)
         return 8 * words
+
+    def _need_descriptors(self) -> None:
+        """Raises OSError if no more files can be opened. What is read now and then, such as the
+        list of CPUs, would be missing without a word, and all CPUs would seem to be off."""
+        spare: list[int] = []
+        try:
+            spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))
+        except OSError:
+            self.close()
+            raise
+        finally:
+            for fd in spare:
+                os.close(fd)
 
     @property
     def hello(self) -> wire.Hello:
