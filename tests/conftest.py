@@ -12,7 +12,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sparing import pytest_collection_finish, share_style_sheets
+from sparing import (
+    draw_no_constants_of_modules,
+    pytest_collection_finish,
+    share_style_sheets,
+)
 from turns import (
     pytest_collection_modifyitems,
     pytest_configure,
@@ -48,7 +52,10 @@ for name, examples in {"day": 40, "night": 200}.items():
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    settings.load_profile("night" if session.config.option.markexpr == "nightly" else "day")
+    night = session.config.option.markexpr == "nightly"
+    settings.load_profile("night" if night else "day")
+    if not night:
+        draw_no_constants_of_modules()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

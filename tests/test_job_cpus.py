@@ -22,7 +22,7 @@ print(flush=True)
 end = time.process_time() + float(sys.argv[2])
 while time.process_time() < end: pass
 """
-FOR_S = 1.0
+FOR_S = 0.6
 """CPU time of the command: long enough for several looks at it."""
 
 

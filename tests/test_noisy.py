@@ -58,7 +58,7 @@ class Fight:
         ):
             watch = str(self.victim) if by == "pid" else "pt-victim"
             begun_ns, before = time.monotonic_ns(), self._ran_and_waited()
-            arguments = ["--source", "os", "--watch", watch, "-n", "4"]
+            arguments = ["--source", "os", "--watch", watch, "-n", "3"]
             self.told = command.lines(command.run("stat", "--json", *arguments).stdout, "episode")
             took_ns = time.monotonic_ns() - begun_ns
             ran, self.waited, noisy_ran, _ = (
@@ -98,7 +98,7 @@ def test_who_takes_the_cpu_from_a_job_is_named(by: str) -> None:
 def test_a_job_alone_on_its_cpu_has_no_neighbour() -> None:
     cpu = max(os.sched_getaffinity(0))
     with burning(cpu, "pt-alone") as alone:
-        arguments = ["--source", "os", "--watch", str(alone), "-n", "3"]
+        arguments = ["--source", "os", "--watch", str(alone), "-n", "2"]
         found = command.lines(command.run("stat", "--json", *arguments).stdout, "episode")
     named = [e for e in found if e["kind"] == "neighbour" and e["cause"] == "scheduler"]
     assert [e for e in named if "pt-" in str(e["evidence"])] == []

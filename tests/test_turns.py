@@ -41,13 +41,14 @@ def test_files_of_programs_are_spread_and_files_stay_together() -> None:
 
     programs = [f"tests/test_{name}.py" for name in "ab"]
     others = [f"tests/app/test_{n}.py" for n in range(6)]
-    items = [item(f"{file}::{test}") for file in (*programs, *others) for test in "xy"]
+    # From the last file to the first: each worker collects them in another order.
+    items = [item(f"{file}::{test}") for file in (*programs, *others)[::-1] for test in "xy"]
     items.insert(0, item("tests/app/test_0.py::alone", machine=True))
     pytest_collection_modifyitems(items)
     *order, last = [each.nodeid for each in items]
     assert last.endswith("::alone")
     assert [file.partition("::")[0] for file in order[::2]] == [
-        programs[0], *others[:3], programs[1], *others[3:]
+        others[0], programs[0], *others[1:3], programs[1], *others[3:]
     ]  # fmt: skip
     assert [test.rpartition("::")[2] for test in order] == ["x", "y"] * 8
 

@@ -32,6 +32,16 @@ def share_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
 
 
+def draw_no_constants_of_modules() -> None:
+    """Hypothesis reads all our modules that are loaded for numbers and words in them, and now and
+    then makes an example of one. That takes seconds, and another module, or another order of tests,
+    would make other examples."""
+    from hypothesis.internal.conjecture import providers
+
+    none = providers._local_constants
+    providers._get_local_constants = lambda: none
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests and their modules live to the end: the collector need not look at them
     again for each app that a test leaves behind, nor after every 700 objects."""

@@ -11,14 +11,18 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-PROGRAMS = re.compile(r"tests/(test_|native/|probe/sources/(msr|os)/)")
+PROGRAMS = re.compile(
+    r"tests/(test_|native/|probe/sources/(msr|os)/|app/(process|verbs|recording/test_writer))"
+)
 """Files of tests that start programs and wait for them. They are spread evenly, so that each worker
 has some, and others compute meanwhile."""
+LATEST = 0.9
+"""Where in the list the last of them stands: at the end nobody waits for a worker that waits."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -32,12 +36,12 @@ def alone(item: pytest.Item | None) -> bool:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests of a file stay together, because they share what its fixtures make."""
-    files = dict.fromkeys(_file(item) for item in items)
+    files = sorted({_file(item) for item in items})
     place: dict[str, float] = {}
-    for waits in (True, False):
+    for waits, latest in ((True, LATEST), (False, 1.0)):
         mine = [file for file in files if bool(PROGRAMS.match(file)) == waits]
-        place |= {file: at / len(mine) for at, file in enumerate(mine)}
-    items.sort(key=lambda item: (alone(item), place[_file(item)]))
+        place |= {file: latest * at / len(mine) for at, file in enumerate(mine)}
+    items.sort(key=lambda item: (alone(item), place[_file(item)], _file(item)))
 
 
 def _file(item: pytest.Item) -> str:
@@ -45,10 +49,24 @@ def _file(item: pytest.Item) -> str:
 
 
 class Turns:
-    """The lock as one worker holds it. The lock is on this file, so it leaves no file behind."""
+    """The lock as one worker holds it. The lock is on this file, so it leaves no file behind. And
+    each worker begins to collect at another place."""
 
     def __init__(self) -> None:
         self._file = Path(__file__).open("rb")  # noqa: SIM115 - held to the end of the worker
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """In a fresh checkout tests are compiled as they are collected. What one worker has
+        compiled, the next that comes to it only reads."""
+        report = yield
+        if isinstance(collector, pytest.Dir):
+            worker = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+            first = len(report.result) * worker // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+            report.result = report.result[first:] + report.result[:first]
+        return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
