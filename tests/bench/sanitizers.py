@@ -30,7 +30,7 @@ def built(cc: str, build: str, root: Path) -> Path | None:
     compiler = [cc, *ALWAYS, *BUILDS[build]]
     if shutil.which(cc) is None or not works(compiler, where):
         return None
-    build_all(compiler, where)
+    build_all(compiler, where, PROGRAMS)
     return where
 
 
@@ -51,7 +51,7 @@ def main(names: list[str]) -> int:
         places = {build: built(*build, Path(root)) for build in builds}
         print(f"{'':18}" + "".join(f"{f'{cc} {build}':{WIDTH}}" for cc, build in builds))
         bad = sum(place is None for place in places.values())
-        for name in names or PROGRAMS:
+        for name in names or sorted(PROGRAMS):
             found = [("no build", "") if place is None else tried(place / name)
                      for place in places.values()]  # fmt: skip
             print(f"{name:18}" + "".join(f"{word:{WIDTH}}" for word, _ in found), flush=True)

@@ -93,7 +93,7 @@ static void a_dropped_update_is_seen(void)
 {
     uint64_t dropped = 0;
 
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 100; i++)
         dropped += contend(1, 200);
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
         WAIT_FOR((dropped += contend(1, 5000)) > 0);

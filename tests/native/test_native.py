@@ -11,9 +11,12 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -36,7 +39,13 @@ BUILDS = {
 DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
 """What these do not find, the plain build does not find either, but for what only its speed shows;
 it and the other compiler are for the night."""
-PROGRAMS = sorted(path.stem for path in HERE.glob("test_*.c"))
+PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
+ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_plan", "test_proc_stat",
+         "test_slot"}  # fmt: skip
+"""Programs of one thread, in which there are no races to be found."""
+CONTEND = {"test_idle_race"}
+"""Programs that only look for races: their memory is that of test_idle."""
+LEFT_OUT = {"plain": set[str](), "asan-ubsan": CONTEND, "tsan": ALONE}
 QUIET = {"test_idle_load"}
 """Programs that prove less on a CPU that others keep busy: it never goes idle."""
 
@@ -71,8 +80,8 @@ def wrapped(source: Path) -> list[str]:
     return [f"-Wl,--wrap={name}" for name in names]
 
 
-def build_all(compiler: list[str], where: Path) -> None:
-    """Every source of csrc once, in an archive, and every program, linked against it."""
+def build_all(compiler: list[str], where: Path, names: set[str]) -> None:
+    """Every source of csrc once, in an archive, and the programs, linked against it."""
     sources = sorted((PROBE / "csrc").glob("[!_]*.c"))
     objects = [where / f"{source.stem}.o" for source in sources]
     archive = where / "csrc.a"
@@ -87,7 +96,7 @@ def build_all(compiler: list[str], where: Path) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(add, sources, objects))
         subprocess.run(["ar", "rcs", archive, *objects], check=True, timeout=TIMEOUT_S)
-        list(pool.map(link, PROGRAMS))
+        list(pool.map(link, sorted(names)))
 
 
 @pytest.fixture(scope="session")
@@ -97,18 +106,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        pytest.param(
-            (cc, build),
-            id=f"{cc}-{build}",
-            marks=() if (cc, build) in DAILY else pytest.mark.nightly,
-        )
-        for cc in ("cc", "clang")
-        for build in BUILDS
-    ],
-)
+@pytest.fixture(scope="session")
 def programs(request: pytest.FixtureRequest, shared: Path) -> Path:
     """Where the programs of a build are. The first worker that needs them makes them."""
     cc, build = request.param
@@ -123,18 +121,23 @@ def programs(request: pytest.FixtureRequest, shared: Path) -> Path:
         if not done.exists() and not useless.exists():
             usable = works(compiler, where)
             if usable:
-                build_all(compiler, where)
+                build_all(compiler, where, PROGRAMS - LEFT_OUT[build])
             (done if usable else useless).touch()
     if useless.exists():
         pytest.skip(f"{' '.join(compiler)} makes no program that runs here")
     return where
 
 
-@pytest.mark.parametrize(
-    "program",
-    [pytest.param(p, marks=[pytest.mark.machine] if p in QUIET else []) for p in PROGRAMS],
-)
-def test_program(program: str, programs: Path) -> None:
+def cases() -> Iterator[Any]:
+    for cc, build in product(("cc", "clang"), BUILDS):
+        for program in sorted(PROGRAMS - LEFT_OUT[build]):
+            marks = [] if (cc, build) in DAILY else [pytest.mark.nightly]
+            marks += [pytest.mark.machine] if program in QUIET else []
+            yield pytest.param((cc, build), program, id=f"{cc}-{build}-{program}", marks=marks)
+
+
+@pytest.mark.parametrize(("programs", "program"), cases(), indirect=["programs"])
+def test_program(programs: Path, program: str) -> None:
     status, errors = run(programs / program)
     if status == SKIPPED:
         pytest.skip(errors.strip() or program)
