@@ -96,7 +96,8 @@ def default() -> str:
     for place, where in _PLACES.items():
         mine = [key for key in keys.KEYS if key.place == place]
         lines += [f"# {where}"] if mine else []
-        lines += [f"{_pair(key):<38} # {key.tooltip}" for key in mine]
+        pairs = [f'{key.id} = "{key.keys}"' for key in mine]
+        lines += [f"{pair:<38} # {key.tooltip}" for pair, key in zip(pairs, mine, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -116,10 +117,6 @@ _PLACES: dict[keys.Place, str] = {
     "prompt": "The line to type into",
     "fleet": "Fleet, besides those of the same name above",
 }
-
-
-def _pair(key: keys.Key) -> str:
-    return f'{key.id} = "{key.keys}"'
 
 
 # --- errors
@@ -222,11 +219,8 @@ def _instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
     names = list(known)
     near = get_close_matches(name, names, 1)
-    return (
-        f": did you mean {near[0]}?"
-        if near
-        else f": {otherwise or 'there are ' + ', '.join(names)}"
-    )
+    known_ = otherwise or f"there are {', '.join(names)}"
+    return f": did you mean {near[0]}?" if near else f": {known_}"
 
 
 def _type(value: object) -> str:

@@ -63,7 +63,7 @@ class Source(Protocol):
 
 class FleetApp(PageApp):
     TITLE = "perftop fleet"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.fleet_bindings()]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
     page: FleetScreen
 
     def __init__(

@@ -33,7 +33,7 @@ ZOOM, MOST_ZOOM = 2.0, 4096.0
 
 class PairApp(PageApp):
     TITLE = "perftop replay"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.pair_bindings()]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.PAIR)]
     page: PairPage
 
     def __init__(

@@ -14,27 +14,17 @@ if TYPE_CHECKING:
 class Playhead:
     def __init__(self) -> None:
         self.shown: Interval | None = None
+        """It stays while paused, even if the history no longer has it."""
         self.paused = False
         self.newest: Interval | None = None
-        self._session: Session | None = None
+        self.session: Session | None = None
+        """Where moments are taken from."""
 
     def arrived(self, session: Session, interval: Interval) -> None:
         """Takes up a newer interval, and shows it unless paused."""
-        self._session, self.newest = session, interval
+        self.session, self.newest = session, interval
         if not self.paused:
             self.shown = interval
-
-    def enter(self, session: Session) -> None:
-        """Takes moments from this session from now on."""
-        self._session = session
-
-    def stay(self) -> None:
-        """Pauses; the shown interval stays, even if the history no longer has it."""
-        self.paused = True
-
-    def follow(self) -> None:
-        """Ends the pause; the shown interval stays until the next one arrives."""
-        self.paused = False
 
     def resume(self) -> None:
         self.shown, self.paused = self.newest, False
@@ -42,10 +32,10 @@ class Playhead:
     def go(self, time_ns: int, span_ns: int) -> None:
         """Pauses at this moment, or at the nearest one in the history."""
         times = self._times()
-        if self._session is None or times is None or not len(times):
+        if self.session is None or times is None or not len(times):
             return
         near = max(int(times[0]), min(int(times[-1]), time_ns))
-        interval = self._session.at(near, span_ns)
+        interval = self.session.at(near, span_ns)
         if interval is not None:
             self.shown, self.paused = interval, True
 
@@ -62,5 +52,5 @@ class Playhead:
 
     def _times(self) -> Ints | None:
         """Raw ns of the samples in the history."""
-        history = self._session and self._session.history
+        history = self.session and self.session.history
         return history.times() if history else None

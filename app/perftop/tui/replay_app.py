@@ -169,7 +169,7 @@ class ReplayApp(PerfTopApp):
                 self.playhead.go(int(now_ns), self.status.interval_ns)
                 self._looked()
             return False
-        self.playhead.follow()
+        self.playhead.paused = False
         self.status = replace(self.status, paused=None)
         end_s = self._clock() + BATCH_S
         due = passage.until(now_ns)
@@ -188,7 +188,7 @@ class ReplayApp(PerfTopApp):
         if self._playing.is_set() or self._sought is not None:
             self._playing.clear()
             self._stay()
-            self.playhead.stay()
+            self.playhead.paused = True
         elif self._over:
             self._say("there is nothing after this moment")
         elif (at := self.interval) is not None:
@@ -318,7 +318,7 @@ class ReplayApp(PerfTopApp):
             self._cost = Cost(lambda: 0.0)
             self._cost.share(passage.session)
             self.status = replace(self.status, own=passage.cost)
-            self.playhead.enter(passage.session)
+            self.playhead.session = passage.session
         passage.session.take()  # the next interval begins where reading goes on
         self._stand(time_ns)
 
@@ -354,8 +354,6 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
     with opened(path) as recording:
         app = ReplayApp(recording, interval_ns, config, ascii_=not utf8())
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # told after what the file lacks
-            text = (
-                "the screen needs a terminal; for pipes and files: perftop summary, perftop export"
-            )
-            raise Failed(text, USAGE)
+            tells = "perftop summary, perftop export"
+            raise Failed(f"the screen needs a terminal; for pipes and files: {tells}", USAGE)
         return show(app, mouse=mouse)

@@ -123,10 +123,8 @@ class Charts:
         for episode in self.scene.episodes:
             seen = time_axis.cells(self.time, episode, now_ns)
             if seen and number(episode) == key:
-                over = not going(episode, now_ns)
-                found[seen[0].start : seen[0].stop] |= (
-                    time_axis.mark(episode, now_ns)[1] == "alarm" and not over
-                )
+                red = time_axis.mark(episode, now_ns)[1] == "alarm"
+                found[seen[0].start : seen[0].stop] |= red
         return found
 
     @property

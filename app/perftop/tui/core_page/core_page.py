@@ -14,7 +14,7 @@ from perftop.draw.strips import Run
 from perftop.samples.registry import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import charts, numbers, values
+from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import Charts, Scales
 from perftop.tui.core_page.layout import Known, Page, page
 from perftop.tui.core_page.lines import above, notes
@@ -83,13 +83,11 @@ class CorePage(Canvas):
             None if session.history is None else session.history.first_ns,
         )  # fmt: skip
         scene = numbers.scene(session, interval, place, page_, choice.units, time.start_ns)
-        self._track = self._track or values.Track(session, place)
-        self._scales = self._scales or charts.Scales()
+        self._track = self._track or Track(session, place)
+        self._scales = self._scales or Scales()
         self._track.look(time)
-        drawn = charts.Charts(scene, time, self._track, self._scales, choice.ascii,
-                              self.look)  # fmt: skip
-        window = duration(choice.window_s)
-        self._lines = lines(drawn, window, self._keys, self.size.width)
+        drawn = Charts(scene, time, self._track, self._scales, choice.ascii, self.look)
+        self._lines = lines(drawn, duration(choice.window_s), self._keys, self.size.width)
 
     def _captions(self) -> Mapping[str, str]:
         """Captions of the keys that go back and zoom, as the user has bound them."""

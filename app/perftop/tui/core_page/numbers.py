@@ -116,7 +116,7 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
         style = "alarm" if scene.lost(key, rows) else _style(scene, key, value)
         text = prefixed(value) if metric.rate else f"{value * scale:.{digits}f}"
         cells.append(_cell(scene, key, rows, value, text, style))
-        if key == "busy_hz" and _dropped(scene, value):
+        if key == "busy_hz" and scene.awake and value < scene.ceiling_hz * (1 - DROP):
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
     label = fit(label, NAME - 1) if len(label) >= NAME else label
@@ -155,10 +155,6 @@ def _style(scene: Scene, key: str, value: float) -> str:
     if metric.unit != "ratio":
         return "text"
     return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"
-
-
-def _dropped(scene: Scene, busy_hz: float) -> bool:
-    return scene.awake and busy_hz < scene.ceiling_hz * (1 - DROP)
 
 
 def _ceiling(scene: Scene) -> list[Run] | None:

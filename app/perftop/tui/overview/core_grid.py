@@ -33,8 +33,9 @@ _STEADY = frozenset({"topology", "CPU number"})
 class CoreGrid(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
-    _picture: Picture | None = None
     _reader: Reader | None = None
+    """None: the picture is made anew with the next numbers."""
+    _picture: Picture
     _troubles: Troubles
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
@@ -45,12 +46,13 @@ class CoreGrid(Paneled, Cursor):
 
     def show(self, session: Session, interval: Interval) -> None:
         """Show this interval: the newest, or one of the past."""
-        if self.settle(session, interval) or self._reader is None:
+        fresh = self.settle(session, interval) or self._reader is None
+        if fresh or self._reader is None:
             self._reader, self._troubles = Reader(session, self.places), Troubles(session)
-            self._plan, self.count, self._picture = Arrangement([], [], [], []), 0, None
+            self._plan, self.count = Arrangement([], [], [], []), 0
         sheet = self._reader.read(interval)
         self._troubles.read(interval)
-        if self._picture is None:
+        if fresh:
             self._picture = Picture(self.places, sheet, [], self._troubles)
             self.lay_out()
             return
@@ -68,7 +70,6 @@ class CoreGrid(Paneled, Cursor):
     def _look(self) -> None:
         """Load the numbers and the past of the rows in sight, and tell the fixed lines."""
         picture = self._picture
-        assert picture is not None
         sight = self._sight()
         picture.sheet.fetch(sight)
         work, ipc = (
@@ -89,7 +90,6 @@ class CoreGrid(Paneled, Cursor):
     def _tell(self) -> None:
         """Make the fixed lines anew."""
         picture, plan = self._picture, self._plan
-        assert picture is not None
         self.heads = [] if self.bare else [
             layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
             *(heading(picture, line, self.width) for line in plan.above),
@@ -105,7 +105,6 @@ class CoreGrid(Paneled, Cursor):
 
     def build(self) -> None:
         picture = self._picture
-        assert picture is not None
         picture.clock = clock_of(self.session, self.choice.units, known=True)
         known = layout.known(self.session, self.places, picture.clock.name)
         picture.columns = layout.layout(known, self.width - layout.BEFORE - 1)
@@ -116,7 +115,6 @@ class CoreGrid(Paneled, Cursor):
 
     def _arrange(self) -> None:
         picture, choice = self._picture, self.choice
-        assert picture is not None
         order = None
         if choice.order != "topology" or choice.reverse:
             order = arranged(self.places, choice, self.session, self.interval)
@@ -127,7 +125,6 @@ class CoreGrid(Paneled, Cursor):
 
     def line(self, y: int) -> strips.Line:
         picture, line = self._picture, self._plan.lines[y]
-        assert picture is not None
         if line.kind == "row":
             return row(picture, line.row, chosen=self.cpu(y) == self.choice.cpu)
         chosen = line.kind == "folded" and self.cpu(y) == self.choice.cpu
@@ -191,7 +188,7 @@ class CoreGrid(Paneled, Cursor):
         """Sort by a clicked title; open a clicked package. Other clicks are the cursor's."""
         below = event.y - len(self.heads) - self.height
         fixed = event.y < len(self.heads) or 0 <= below < len(self._plan.below)
-        if self._picture is None or not fixed:
+        if self._reader is None or not fixed:
             return
         event.prevent_default()  # the lines may move
         if event.y == 0 and self.heads:

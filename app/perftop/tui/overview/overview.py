@@ -28,7 +28,7 @@ class Overview(CoreGrid):
 
     def show(self, session: Session, interval: Interval) -> None:
         if self.settle(session, interval) or self._charts is None:
-            self._reader, self._picture = None, None  # of another machine
+            self._reader = None  # of another machine
             self._sheets = Reader(session, self.places)
             self._charts = Charts(session, self.places)
             self._fit()
@@ -62,7 +62,7 @@ class Overview(CoreGrid):
         """Makes the lines anew; returns whether there is another number of them."""
         session, interval, charts = self.session, self.interval, self._charts
         assert charts is not None
-        self._reader, self._picture = None, None  # the rows are made anew if they come back
+        self._reader = None  # the rows are made anew if they come back
         clock = clock_of(session, self.choice.units, known=True)
         order = arranged(self.places, self.choice, session, interval)
         wishes = Wishes(self.look, self.choice.window_s, clock, self.choice.cpu)

@@ -78,7 +78,7 @@ class Help(Screen[None]):
 def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:
     """All lines, none wider than `size`."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
-    left, right = _keys(bindings), [SHAPES_AND_COLOURS, _EPISODES, _filters()]
+    left, right = _keys(bindings), [SHAPES_AND_COLOURS, _EPISODES, _FILTERS]
     if size >= TWO:
         half = (size - BETWEEN) // 2
         lines = [
@@ -136,10 +136,7 @@ def _keys(bindings: Sequence[Binding]) -> list[Section]:
 
 SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in SHAPES])
 _EPISODES = Section("episodes", [Entry([(sign, "text")], words) for sign, words in EPISODES])
-
-
-def _filters() -> Section:
-    return Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
+_FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
 
 
 def _numbers(session: Session) -> Section:

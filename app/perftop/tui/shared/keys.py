@@ -179,24 +179,17 @@ PAIR = (
 
 def bindings(*places: Place) -> list[Binding]:
     """The bindings of these places, for a class's `BINDINGS`."""
-    return _bound(key for key in KEYS if key.place in places)
+    return bound(key.id for key in KEYS if key.place in places)
 
 
-def fleet_bindings() -> list[Binding]:
-    return _bound(BY_ID[name] for name in FLEET)
-
-
-def pair_bindings() -> list[Binding]:
-    return _bound(BY_ID[name] for name in PAIR)
-
-
-def _bound(keys: Iterable[Key]) -> list[Binding]:
+def bound(ids: Iterable[str]) -> list[Binding]:
+    """The bindings of these keys."""
     from textual.binding import Binding
 
     return [
         Binding(key.keys, key.action, key.label, id=key.id, tooltip=key.tooltip, show=False,
                 priority=key.priority)
-        for key in keys
+        for key in map(BY_ID.__getitem__, ids)
     ]  # fmt: skip
 
 

@@ -33,8 +33,8 @@ class Table(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 
-    _tabular: Tabular | None = None
-    _reader: Reader | None = None
+    _tabular: Tabular
+    _reader: Reader
     _troubles: Troubles
     _rows: Ints
     """Positions of the CPUs that are shown, by topology."""
@@ -60,7 +60,6 @@ class Table(Paneled, Cursor):
         changed = self.settle(session, interval)
         if changed:
             self._begin(session)
-        assert self._tabular is not None
         known = self._tabular.columns()
         if changed or known != self._known:
             self._known = known
@@ -114,7 +113,6 @@ class Table(Paneled, Cursor):
     def _read(self) -> None:
         """Update the numbers of the columns in sight, and the order of lines."""
         tabular, interval, page = self._tabular, self.interval, self._page
-        assert tabular is not None
         self._troubles.read(interval)
         slots = [slot for slot in self._plan.slots if not slot.left]
         page.values = {slot.key: tabular.values(slot.key, interval).tolist() for slot in slots}
@@ -130,7 +128,7 @@ class Table(Paneled, Cursor):
         page.awake = (~(interval.values["util"] < AWAKE)).tolist()
         page.idle = (interval.values["util"] < IDLE).tolist()
         page.resting = interval.resting.tolist()
-        self._lines = [*self._arranged(tabular), *self._strays]
+        self._lines = [*self._arranged(), *self._strays]
         self.count = len(self._lines)
         first = tabular.first
         if self._row not in self._lines or first[self._row] != self.choice.cpu:
@@ -139,16 +137,15 @@ class Table(Paneled, Cursor):
         room = 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
         self.feet = self.panels(room)
 
-    def _arranged(self, tabular: Tabular) -> list[int]:
+    def _arranged(self) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse
         column = next((column for column in self._known if column.key == order), None)
         if column is not None:
-            found = tabular.arranged(
+            found = self._tabular.arranged(
                 self._rows, column, self.interval, self._clock, reverse=reverse
             )
-            rows: list[int] = found.tolist()
-            return rows
-        rows = self._rows.tolist()
+            return [*found.tolist()]
+        rows: list[int] = self._rows.tolist()
         if order == "CPU number":
             rows.sort(key=lambda row: self.session.topology[row].cpu)
         elif order == "worst first":
@@ -157,12 +154,10 @@ class Table(Paneled, Cursor):
 
     def _scores(self) -> dict[int, float]:
         """Score of each CPU's core, by position of the CPU."""
-        assert self._reader is not None
         scores, places = self._reader.read(self.interval).scores(), self.places.places
         return {row: scores[i] for i, place in enumerate(places) for row in place.rows}
 
     def line(self, y: int) -> strips.Line:
-        assert self._tabular is not None
         row = self._lines[y]
         chosen = row == self._row
         task = self._tabular.task(row, self.interval)
@@ -172,16 +167,14 @@ class Table(Paneled, Cursor):
     # --- the cursor is on a CPU; other views select its core
 
     def cpu(self, y: int) -> int | None:
-        if y >= len(self._rows) or self._tabular is None:
-            return None
-        return self._tabular.first[self._lines[y]]
+        return self._tabular.first[self._lines[y]] if y < len(self._rows) else None
 
     def _at(self) -> int:
         return self._lines.index(self._row) if self._row in self._lines else 0
 
     def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
         last = min(len(self._rows), len(self._lines)) - 1  # CPUs may have come or gone
-        if self._tabular is not None and last >= 0:
+        if last >= 0:
             self._row = self._lines[max(0, min(last, y))]
             self.choice.cpu = self._tabular.first[self._row]
             self.chosen()
