@@ -1,45 +1,23 @@
-"""`-e` with `--source msr`: what is programmed, what is refused by name, and that all is given
-back."""
+"""`-e` with `--source msr`: which bits select an event, and what is refused by name."""
 
 from __future__ import annotations
 
-import statistics
-import subprocess
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pmu_formats
 import pytest
 import trees
-from command import here, lines
-from fakekernel.client import FakeKernel, unavailable
 from fakeperf import DEVICES
-from journals import left, swept
-from precedence import served_first
-from started import some, started
 
-from perfprobe.cpu import model
+from perfprobe.cpu import cpuid, model
+from perfprobe.cpu.identity import identity
 from perfprobe.kernel import event_encodings
 from perfprobe.native.errors import Unavailable
 from perfprobe.registers.counter_draft import General
-from perfprobe.sources.msr import chosen
+from perfprobe.registers.counter_plan import Plan
+from perfprobe.sources.msr import chosen, opening
 from perfprobe.sources.msr.kinds import Kind
-from perfprobe.sources.msr.source import open_msr
-
-needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-
-ENABLED = 0x53003C
-
-
-@pytest.fixture(autouse=True)
-def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with swept(tmp_path / "root") as directory:
-        yield directory
-
-
-# --- which bits select an event, and which cannot -------------------------------------------------
+from perfprobe.wire import Missing
 
 
 def machine(root: Path, name: str) -> None:
@@ -53,15 +31,21 @@ def machine(root: Path, name: str) -> None:
             trees.put(root, f"{DEVICES}/{pmu}/events/{event}", f"{terms}\n")
 
 
-def generals(
-    root: Path, text: str, number: int, cpu: int = 0, any_thread: int = 0
-) -> list[General]:
-    """What CPU `cpu` of an Intel model is to count; AMD: `number` is 0."""
+def kind_of(number: int, *cpus: int, core_type: str = "P", any_thread: bool = False) -> Kind:
+    """CPUs of an Intel model; AMD: `number` is 0."""
     vendor, family = ("GenuineIntel", 6) if number else ("AuthenticAMD", 0x19)
-    leaf = (4 | 8 << 8 | 48 << 16, 0, 0, 3 | 48 << 5 | (1 - any_thread) << 15)
-    uarch = model.find(vendor, family, number or 0x11, 4, core_type="P")
-    kind = Kind([cpu], [cpu], uarch, lambda n, _=0, /: leaf if n == 0xA else (0x16, 0, 0, 0))
-    return chosen.generals(chosen.find(root, text), kind)
+    perfmon = (4 | 8 << 8 | 48 << 16, 0, 0, 3 | 48 << 5 | (not any_thread) << 15)
+
+    def leaves(leaf: int, _subleaf: int = 0, /) -> cpuid.Registers:
+        return perfmon if leaf == 0xA else (0x16, 0, 0, 0)
+
+    uarch = model.find(vendor, family, number or 0x11, 4, core_type=core_type)
+    return Kind([*cpus], [*cpus], uarch, leaves)
+
+
+def generals(root: Path, text: str, number: int) -> list[General]:
+    """What CPU 0 is to count."""
+    return chosen.generals(chosen.find(root, text), kind_of(number, 0))
 
 
 SKX, ADL, ZEN4 = 0x55, 0x97, 0
@@ -89,7 +73,8 @@ def test_the_bits_of_an_event(
 
 def test_any_thread_only_where_the_cpu_has_it(tmp_path: Path) -> None:
     machine(tmp_path, "skylake-sp")
-    (found,) = generals(tmp_path, "cpu/event=0x3c,any=1/", SKX, any_thread=1)
+    wanted = chosen.find(tmp_path, "cpu/event=0x3c,any=1/")
+    (found,) = chosen.generals(wanted, kind_of(SKX, 0, any_thread=True))
     assert found.config == 0x20003C
     with pytest.raises(ValueError, match="bits 0x200000"):
         generals(tmp_path, "cpu/event=0x3c,any=1/", SKX)
@@ -142,154 +127,25 @@ def test_below_a_directory_this_machines_perf_is_not_asked(
         chosen.find(tmp_path, "inst_retired.any")
 
 
+def plans(root: Path, text: str, kinds: list[Kind]) -> tuple[dict[int, Plan], list[Missing]]:
+    """By CPU, and what is missing."""
+    wanted = chosen.find(root, text)
+    being = opening._Opening(root, identity(root), program=True, method=None, wanted=wanted)
+    being._kinds = kinds
+    return being._plans(), being.missing
+
+
 def test_an_event_of_other_cores_is_left_out(tmp_path: Path) -> None:
     machine(tmp_path, "alder-lake")
-    text = "cpu_core/event=0xd1,name=p/,r01c2"
-    assert [found.key for found in generals(tmp_path, text, ADL)] == ["e.p", "e.r01c2"]
-    assert [found.key for found in generals(tmp_path, text, ADL, cpu=1)] == ["e.r01c2"]
+    big, small = kind_of(ADL, 0, 2), kind_of(ADL, 1, 3, core_type="E")
+    found, missing = plans(tmp_path, "cpu_core/event=0xd1,name=p/,r01c2", [big, small])
+    keys = [[c.key for c in found[cpu].counted if c.key.startswith("e.")] for cpu in (0, 1)]
+    assert keys == [["e.p", "e.r01c2"], ["e.r01c2"]]
+    assert [(m.what, m.cpus) for m in missing if m.what.startswith("e.")] == [("e.p", [1, 3])]
+    with pytest.raises(Unavailable, match="-e p: cores of this type"):
+        plans(tmp_path, "cpu_core/event=0xd1,name=p/", [small])
 
 
 def test_without_a_core_pmu_there_are_no_codes(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"-e r01d1: .*core PMU"):
         chosen.find(tmp_path, "r01d1")
-
-
-# --- on a machine ---------------------------------------------------------------------------------
-
-
-def put_pmu(kernel: FakeKernel, name: str) -> FakeKernel:
-    """Its kernel shows the PMU as that of one of the machines does."""
-    for pmu, number, _, formats, events in pmu_formats.MACHINES[name]:
-        at = f"{DEVICES}/{pmu}"
-        texts = {"type": str(number), **{f"format/{term}": bits for term, bits in formats.items()}}
-        texts |= {f"events/{event}": terms for event, terms in events.items()}
-        for path, text in texts.items():
-            kernel.ask("file", path=f"{at}/{path}", text=f"{text}\n")
-    return kernel
-
-
-def stat(kernel: FakeKernel, events: str, *more: str) -> subprocess.CompletedProcess[str]:
-    below = ("--source", "msr", "--sysroot", str(kernel.root))
-    return here("stat", "--json", "-i", "400ms", *below, "-e", events, *more)
-
-
-@needs_fuse
-def test_it_counts_what_was_chosen_and_gives_all_back(tmp_path: Path) -> None:
-    """Events whose sum is known: the fake kernel counts no others. The registers are read one after
-    the other, so single values differ."""
-    with served_first(), FakeKernel(tmp_path / "root", model="ice-lake-sp") as kernel:
-        done = stat(put_pmu(kernel, "ice-lake-sp"), "{rc0,rc0:u},r3c:k,r0728,r14a3", "-n", "5")
-        assert done.returncode == 0, done.stderr
-        assert kernel.changed() == {}
-        selects = {w["reg"]: w["value"] for w in kernel.writes() if w["value"] and w["reg"] < 0x190}
-    assert set(selects.values()) == {
-        0x4300C0, 0x4100C0, 0x42003C, 0x430728, 0x4314A3, 0x43023C, 0x4200C0,
-    }  # fmt: skip
-    assert len(selects) == 8
-    assert next(n for n, value in selects.items() if value == 0x430728) < 0x18A
-    (hello,) = lines(done.stdout, "hello")
-    assert hello["source"] == "msr"
-    counts = [
-        row["counts"] for line in lines(done.stdout, "interval") for row in line["cpus"]
-        if None not in row["counts"].values()
-    ]  # fmt: skip
-    assert counts
-    for key, of, less in (
-        ("e.rc0", "instructions", None),
-        ("e.rc0:u", "instructions", "kernel_instructions"),
-        ("e.r3c:k", "kernel_cycles", None),
-    ):
-        found = [c[key] / (c[of] - (c[less] if less else 0)) for c in counts]
-        assert statistics.median(found) == pytest.approx(1, rel=0.1)
-    assert {c["e.r14a3"] for c in counts} == {0}
-
-
-@needs_fuse
-@pytest.mark.parametrize(("model", "pmu", "events", "status", "told"), [
-    ("skylake-sp", "skylake-sp", "r01d1,r02d1", 3,
-     "-e r02d1: no counter is left for it: perftop's own take 3 of 4 general ones; fewer events"),
-    ("skylake-sp", "skylake-sp", "r01c0,r02c0", 3, "-e r02c0: no counter is left"),
-    ("ice-lake-sp", "ice-lake-sp", "r01d1,r02d1,r04d1,r08d1,r10d1", 3, "and only 0-3 can count it"),
-    ("knights-landing", "skylake-sp", "r01d1", 3, "2 of 2 general ones"),
-    ("skylake-sp", "skylake-sp", "page-faults", 2, "-e page-faults: no counter of a core"),
-    ("skylake-sp", "skylake-sp", "retird", 2, "no event of that name"),
-])  # fmt: skip
-def test_what_does_not_fit_is_refused_before_anything_is_written(
-    tmp_path: Path, model: str, pmu: str, events: str, status: int, told: str
-) -> None:
-    with FakeKernel(tmp_path / "root", model=model) as kernel:
-        put_pmu(kernel, pmu)
-        with pytest.raises((ValueError, Unavailable)) as refused:
-            open_msr(kernel.root, 100_000_000, None, events=events)
-        assert isinstance(refused.value, Unavailable) == (status == 3)
-        assert told in str(refused.value)
-        assert kernel.writes() == []
-
-
-@needs_fuse
-def test_counters_that_somebody_uses_are_left_alone(tmp_path: Path) -> None:
-    """Counter 3 is one that only a chosen event would take."""
-    used = [[cpu, 0x189, ENABLED] for cpu in range(4)]
-    with FakeKernel(tmp_path / "root", registers=used) as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with pytest.raises(Unavailable, match="MSR 189H = 53003CH"):
-            open_msr(kernel.root, 100_000_000, None, events="r01d1")
-        assert kernel.writes() == []
-    with FakeKernel(tmp_path / "root", registers=used[:1]) as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with closing(open_msr(kernel.root, 100_000_000, None, events="r01d1")) as source:
-            (lost,) = [m for m in source.hello.missing if m.what == "e.r01d1"]
-            assert (lost.cpus, "in use" in lost.why) == ([0], True)
-            assert kernel.peek(0, 0x189) == ENABLED
-            assert {kernel.peek(cpu, 0x189) for cpu in (1, 2, 3)} == {0x4301D1}
-        assert kernel.changed() == {}
-
-
-@needs_fuse
-def test_writes_that_the_kernel_refuses_end_it(tmp_path: Path) -> None:
-    """Without events the registers are read all the same; these cannot be had so."""
-    with FakeKernel(tmp_path / "root", writes="eperm") as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with pytest.raises(Unavailable, match="refuses writes"):
-            open_msr(kernel.root, 100_000_000, None, events="r01d1")
-        assert kernel.changed() == {}
-
-
-@needs_fuse
-def test_a_model_without_a_table_is_warned_of(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root", override={"signature": [6, 0xF0, 1]}) as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with closing(open_msr(kernel.root, 100_000_000, None, events="rc0")) as source:
-            told = [m.data["text"] for m in source.poll() if hasattr(m, "data")]
-        assert any("which counters can count an event is not known" in text for text in told)
-
-
-@needs_fuse
-def test_after_a_kill_the_next_start_gives_them_back(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root") as kernel:
-        put_pmu(kernel, "skylake-sp")
-        before = kernel.peek(2, 0x189)
-        below = ("--source", "msr", "--sysroot", str(kernel.root))
-        with started("stream", *below, "-e", "r01d1:u", program="perfprobe") as probe:
-            some(probe)
-            assert kernel.peek(2, 0x189) == 0x4101D1
-            probe.kill()
-        assert kernel.changed()[2][0x189] == (before, 0x4101D1)
-        with closing(open_msr(kernel.root, 100_000_000, None)):
-            assert kernel.peek(2, 0x189) == before  # the new start has no event for it
-        assert kernel.changed() == {}
-        assert left(kernel.root) == []
-
-
-@needs_fuse
-def test_a_cpu_that_comes_back_counts_them_again(tmp_path: Path) -> None:
-    with FakeKernel(tmp_path / "root") as kernel:
-        put_pmu(kernel, "skylake-sp")
-        with closing(open_msr(kernel.root, 100_000_000, None, events="r01d1")) as source:
-            (part,) = source._programmed
-            part.shut(3)
-            kernel.ask("reset", cpu=3)
-            assert kernel.peek(3, 0x189) == 0
-            part.open(3)
-            assert kernel.peek(3, 0x189) == 0x4301D1
-        assert kernel.changed() == {}

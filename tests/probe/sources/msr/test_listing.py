@@ -13,6 +13,8 @@ import pytest
 import trees
 
 from perfprobe import __main__ as command
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
 
 DEVICES = fakeperf.DEVICES
 
@@ -24,7 +26,10 @@ def listed(root: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[s
     return found
 
 
-def test_what_counters_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_counters_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "perf_refused", lambda _: Trouble("it is of no concern here"))
     perfmachines.machine(tmp_path)
     fakeperf.identity(tmp_path, perfmachines.INTEL, 6, perfmachines.ICX)
     pmu_formats.written(tmp_path, "ice-lake-sp")
