@@ -72,7 +72,7 @@ class Calibration:
         return None if refused and not self._settled else best
 
     def _best(self) -> _Candidate:
-        most = max(candidate.explains for candidate in self.candidates)
+        most = max([candidate.explains for candidate in self.candidates])
         room = max(LEAST_EVIDENCE - 1.0, DISTURBED_SHARE * self.seen)
         return next(c for c in self.candidates if c.explains >= most - room)
 

@@ -30,6 +30,8 @@ WORKS = 0.5
 """Share of the time for which a CPU works that cannot but miss its caches."""
 TRACED = *SHARES, "load_1", *RATES
 """Names of the numbers whose past is kept sample by sample."""
+SHARED = (*KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
+"""Counters of packages and of L3s whose past is kept, too."""
 NAMES = SUMS | {OF_BEST: KEYS[0]} | HIGHEST | SHARES | RATES | LOADS
 """All names, with the counter of each."""
 OF_PACKAGE = *SUMS, OF_BEST, *HIGHEST

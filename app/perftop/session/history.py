@@ -18,7 +18,7 @@ from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.samples.counters import BlockCounter
 from perftop.samples.evaluation import ratio
-from perftop.samples.machine_totals import NAMES, TRACED
+from perftop.samples.machine_totals import NAMES, SHARED, TRACED
 from perftop.samples.registry import STATIC
 from perftop.samples.running_tasks import Look
 from perftop.samples.sample_reader import Sample, Sieve
@@ -26,7 +26,7 @@ from perftop.samples.smt import STATES, bounds
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import Chunk
 from perftop.session.interval import Span, nothing
-from perftop.session.sample_history import CEILING, WEIGHT, Singles, Times, Trail
+from perftop.session.sample_history import CEILING, WEIGHT, Shared, Singles, Times, Trail
 
 BYTES = 100_000_000
 """Bytes of a history: ten minutes of 100 ms on 64 CPUs."""
@@ -61,6 +61,8 @@ class History:
         self._registry = STATIC
         self._of_machine: dict[str, BlockCounter] = {}
         """Counters of the whole machine, by the name of their number, in the same order."""
+        self._shared: dict[str, Shared] = {}
+        """Counters of packages and L3s, by key, as their rows lie in the trail."""
         self._stamp_hz = 1.0
         self._chunks: list[Chunk] = []
         self._sealed = 0
@@ -144,10 +146,12 @@ class History:
         self._of_machine = {name: column for name, column in found.items() if column is not None}
         machine = [*self._of_machine.values()]
         self._stamp_hz = sieve.counters.stamp_hz
+        self._shared = self._shared or _shared(sieve)
+        shared = [*self._shared.values()]
         size, hz = len(self._position), self._stamp_hz
-        sample_bytes = Trail(kept, machine, size, sieve.cores, 1, hz).nbytes
+        sample_bytes = Trail(kept, machine, size, sieve.cores, 1, hz, shared).nbytes
         room = min(CHUNK, max(1, self._budget // PARTS // 2 // sample_bytes))
-        trail = Trail(kept, machine, size, sieve.cores, room, hz)
+        trail = Trail(kept, machine, size, sieve.cores, room, hz, shared)
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed += self._chunks[-1].nbytes
@@ -226,6 +230,25 @@ class History:
         with np.errstate(divide="ignore", invalid="ignore"):
             found[:, served] = per * sums[:, 0] / sums[:, 1]
         return found
+
+    def shared(self, key: str, edges_ns: Times) -> Floats:
+        """(bins, rows): what a counter of SHARED moved per second, by package in the order of
+        hello, or by L3 in the order of the CPUs that have it; NaN where nothing is known. No
+        columns: it is not there. A read covers the bins since the one before it."""
+        found = self._shared.get(key)
+        if found is None:
+            return np.full((len(edges_ns) - 1, 0), np.nan)
+        first = 0
+        for other, each in self._shared.items():
+            if other == key:
+                break
+            first += len(each.rows)
+        last = first + len(found.rows)
+        shape = 2, last - first
+        sums = self._sums(edges_ns, shape, lambda chunk: chunk.trail.of_shared(first, last))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = self._stamp_hz * sums[:, 0] / sums[:, 1]
+        return covering(rates, sums[:, 1] / self._stamp_hz, np.diff(edges_ns) / 1e9)
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """(bins, cores, 4): mean SMT states of cores given as lists of CPU numbers."""
@@ -353,6 +376,33 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, sieve: Sieve, span: Span) 
     for sample in sieve.samples([frame for frame in frames if frame.time_ns > begin_ns]):
         if sample is not None:
             span.add(sample, sieve)
+
+
+def _shared(sieve: Sieve) -> dict[str, Shared]:
+    """Those of SHARED that the stream has, with their rows."""
+    scopes = {block.name: block.scope for block in sieve.hello.blocks}
+    found = {}
+    for key in SHARED:
+        column = sieve.counters.columns.get(key)
+        if column is None:
+            continue
+        rows = [*range(len(sieve.hello.packages))]
+        if scopes[column.block] != "package":
+            cpus = {*(column.counter.cpus or ())}
+            rows = [i for i, row in enumerate(sieve.hello.topology) if row.cpu in cpus]
+        found[key] = Shared(column, np.array(rows, int))
+    return found
+
+
+def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
+    """Gives a rate that was read over several bins to all of them. (bins, rows) each."""
+    for row in range(rates.shape[1]):
+        known = np.flatnonzero(np.isfinite(rates[:, row]))
+        for at in known[read_s[known, row] > bin_s[known]].tolist():
+            first = at - round((read_s[at, row] - bin_s[at]) / max(bin_s[at], 1e-9))
+            gap = slice(max(0, first), at)
+            rates[gap, row] = np.where(np.isnan(rates[gap, row]), rates[at, row], rates[gap, row])
+    return rates
 
 
 def _over(top: Floats, bottom: Floats) -> Floats:

@@ -7,12 +7,13 @@ division; of each core the seconds in its SMT states and its ceiling. 0 where no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter
 from perftop.samples.sample_reader import Sample, together
@@ -26,15 +27,28 @@ CEILING = WEIGHT + 1
 """Columns of a core, behind the seconds in its states: seconds in which these are known; Hz."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A counter of packages or of L3s, and the rows of its block that are kept."""
+
+    column: BlockCounter
+    rows: Ints
+
+    def of(self, moved: Floats) -> Floats:
+        """Of what moved by sample, row and column, its own, by sample and row."""
+        first, count = self.column.first, self.column.counter.columns
+        return moved[..., first] if count == 1 else moved[..., first : first + count].sum(axis=2)
+
+
 class Trail:
     """Some samples in a row, as long as there is room."""
 
     def __init__(
         self, metrics: Sequence[int], machine: Sequence[BlockCounter], cpus: int, cores: Cores,
-        room: int, stamp_hz: float,
+        room: int, stamp_hz: float, shared: Sequence[Shared] = (),
     ) -> None:  # fmt: skip
         """`metrics`: those that are kept, as positions in the registry; `machine`: counters of the
-        whole machine that are kept."""
+        whole machine that are kept; `shared`: those of packages and L3s."""
         self._metrics, self._stamp_hz = np.array(metrics, int), stamp_hz
         self._of_block = [
             (name, [column.first for column in columns])
@@ -48,12 +62,16 @@ class Trail:
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
         self._machine: Singles = np.zeros((2, len(machine), room), np.float32)
+        self._of_shared = shared
+        rows = sum(len(each.rows) for each in shared)
+        self._shared: Singles = np.zeros((2, rows, room), np.float32)
         # One more than there are cores: position -1 is a core of which nothing is known.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in (self._ends, self._parts, self._machine, self._cores))
+        kept = self._ends, self._parts, self._machine, self._shared, self._cores
+        return sum(array.nbytes for array in kept)
 
     @property
     def ends(self) -> Times:
@@ -71,6 +89,12 @@ class Trail:
         ticks."""
         self.settle()
         return self._machine[:, counters, : self.count].transpose(2, 0, 1)
+
+    def of_shared(self, first: int, last: int) -> Singles:
+        """(samples, 2, rows): the same of these rows of packages and L3s, which are counted one
+        counter after the other."""
+        self.settle()
+        return self._shared[:, first:last, : self.count].transpose(2, 0, 1)
 
     def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
@@ -97,6 +121,7 @@ class Trail:
                 )
             )
             self._settle_machine(samples, here)
+            self._settle_shared(samples, here)
             known = np.isfinite(top) & np.isfinite(bottom)
             _write(self._parts[0, :, here], top, known)
             _write(self._parts[1, :, here], bottom, known)
@@ -122,11 +147,32 @@ class Trail:
             _write(self._machine[1, places, here], ticks, known)
             place += len(columns)
 
+    def _settle_shared(self, samples: Sequence[Sample], here: slice) -> None:
+        place = 0
+        for block, group in groupby(self._of_shared, lambda each: each.column.block):
+            each = [*group]
+            rows = each[0].rows  # those of packages, or those of L3s
+            moved, ticks = _of_block(samples, block)
+            parts = [shared.of(moved[:, rows]) for shared in each]
+            mine = np.concatenate(parts, axis=1).T
+            spans = np.concatenate([ticks[:, rows]] * len(each), axis=1).T
+            known = np.isfinite(mine) & (spans > 0)
+            places = slice(place, place + len(mine))
+            _write(self._shared[0, places, here], mine, known)
+            _write(self._shared[1, places, here], spans, known)
+            place += len(mine)
+
+
+def _of_block(samples: Sequence[Sample], block: str) -> tuple[Floats, Floats]:
+    """What moved there, and the ticks, by sample and row."""
+    moved = together(samples, lambda among: among.delta.tables[block].moved)
+    return moved, together(samples, lambda among: among.delta.tables[block].ticks)
+
 
 def _first_row(samples: Sequence[Sample], block: str) -> tuple[Floats, Floats]:
     """What moved there, and the ticks, of a block of the whole machine."""
-    moved = together(samples, lambda among: among.delta.tables[block].moved)
-    return moved[:, 0], together(samples, lambda among: among.delta.tables[block].ticks)[:, 0]
+    moved, ticks = _of_block(samples, block)
+    return moved[:, 0], ticks[:, 0]
 
 
 def _write(to: Singles, values: Floats, known: Bools) -> None:

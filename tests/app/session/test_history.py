@@ -20,7 +20,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perftop.samples.metrics import METRICS
 from perftop.samples.sample_reader import Sieve
-from perftop.session.history import History, edges
+from perftop.session.history import History, covering, edges
 from perftop.session.session import Session
 
 NAN = math.nan
@@ -349,3 +349,26 @@ def test_what_tasks_wait_for_has_a_past() -> None:
     assert found.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in told if t], abs=1e-4)
     assert found.min() > 0
     assert np.isnan(history.machine("temperature_c", ends)).all()
+
+
+def test_what_packages_move_has_a_past() -> None:
+    hello, messages = simulated(4, 120, "memory")
+    session = Session(hello, history := History(hello))
+    played(session, messages)
+    end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
+    ends = np.arange(end_ns - 4 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
+    told = [session.at(int(at_ns), span_ns) for at_ns in ends[1:]]
+    for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
+        found = history.shared(key, ends)
+        assert found[:, 0].tolist() == pytest.approx(
+            [float(t.packages[name][0]) for t in told if t], rel=1e-3
+        )
+    assert history.shared("l3_memory_bytes", ends).shape == (4, 0)
+
+
+def test_a_rate_that_is_read_seldom_covers_the_bins_since_the_last_read() -> None:
+    nan = np.nan
+    rates = np.array([[nan], [5.0], [nan], [nan], [7.0], [nan]])
+    read_s = np.array([[0.0], [1.0], [0.0], [0.0], [3.0], [0.0]])
+    found = covering(rates, read_s, np.ones(6))[:, 0]
+    assert np.array_equal(found, [nan, 5.0, 7.0, 7.0, 7.0, nan], equal_nan=True)

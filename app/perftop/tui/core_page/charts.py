@@ -13,7 +13,7 @@ from perftop.base.format import brief
 from perftop.draw import areas, charts, curves
 from perftop.draw.strips import Run, fit
 from perftop.tui.core_page import ramp
-from perftop.tui.core_page.layout import LABEL, Panel
+from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
 from perftop.tui.core_page.numbers import Scene, beside
 from perftop.tui.core_page.values import Track
 from perftop.tui.shared import time_axis
@@ -89,6 +89,8 @@ class Charts:
             return _labels(panel.lines, "SMT lp0", "lp1"), self._smt(panel.lines)
         if panel.key == "account":
             return _labels(panel.lines, "time 100 %", "0"), self._account(panel.lines)
+        if panel.key in {TRAFFIC, L3}:
+            return self._traffic(panel)
         return self._strips(panel)
 
     def _clock(self, lines: int) -> Drawn:
@@ -188,6 +190,29 @@ class Charts:
                     label = fit(metric.label, LABEL - 2).rstrip()
                 labels.append(label)
         return labels, cells
+
+    def _traffic(self, panel: Panel) -> Drawn:
+        """What its package or its L3 moves from and to memory, red while it slows this core."""
+        moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
+        top = charts.top(moved, charts.ANY, self.scales.tops.get(panel.key))
+        self.scales.tops[panel.key] = top
+        lost = np.full(self.time.bins, curves.AWAKE)
+        lost[self._pressed()] = curves.LOST
+        drawn = curves.rate(_dots(moved), _dots(lost), np.array([top]), panel.tall, self._look)
+        cells = self._grounded(drawn, np.isfinite(moved)).lines()[0]
+        name = "mem" if panel.key == TRAFFIC else "L3"
+        if panel.tall > 1:
+            return [f"{name} B/s", f"0-{brief(top)}", *[""] * panel.tall][: panel.tall], cells
+        return [f"{name} 0-{brief(top)}"], cells
+
+    def _pressed(self) -> Bools:
+        """Columns in which others have pressed the memory of this core, and still do."""
+        found, now_ns = np.zeros(self.time.bins, bool), self.scene.interval.time_ns
+        for episode in self.scene.episodes:
+            seen = time_axis.cells(self.time, episode, now_ns)
+            if seen and episode.cause == "memory" and going(episode, now_ns):
+                found[seen[0].start : seen[0].stop] = True
+        return found
 
     def _one(self, key: str) -> Floats:
         """What the core has of a number: that of the CPU which loses some now, as in the overview,

@@ -11,14 +11,15 @@ from textual.binding import BindingType
 from perftop.base.times import duration
 from perftop.draw import strips
 from perftop.draw.strips import Run
+from perftop.samples.memory import KEYS
 from perftop.samples.registry import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import Charts, Scales
-from perftop.tui.core_page.layout import Known, Page, page
+from perftop.tui.core_page.layout import L3, TRAFFIC, Known, Page, page
 from perftop.tui.core_page.lines import above, notes
-from perftop.tui.core_page.values import Track
+from perftop.tui.core_page.values import L3_TRAFFIC, Track, shared_rows
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.keys import bindings, caption
@@ -129,7 +130,15 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
         states="util" in served,
         virtual=session.hello.virtualisation is not None,
         who=who,
+        shared=_shared(session, place),
         events=tuple(
             key for key in evaluator.registry.events if key in served and not key.endswith(PER_KI)
         ),
     )
+
+
+def _shared(session: Session, place: Place) -> tuple[str, ...]:
+    """What of the traffic to memory is counted where the core is."""
+    columns, (package, l3) = session.counters.columns, shared_rows(session, place)
+    found = [TRAFFIC] if package is not None and columns.keys() >= {*KEYS} else []
+    return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))

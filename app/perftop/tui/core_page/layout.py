@@ -25,6 +25,10 @@ TALLER = 50
 """Minimum lines for the system's account of time in addition to the SMT states."""
 
 
+TRAFFIC, L3 = "traffic", "l3"
+"""Panels of what moves between its package, and its L3, and memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the source knows of a core."""
@@ -37,6 +41,8 @@ class Known:
     who: bool
     events: tuple[str, ...] = ()
     """Metrics of chosen events."""
+    shared: tuple[str, ...] = ()
+    """TRAFFIC and L3, where they are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +146,10 @@ def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
             each = tall and known.threads == 2 and key != "steal"
             panel = Panel(key, 2, 2) if each else Panel(key, 1, 1)
             found.append(_Wish(panel, 3, 1, ranks[key]))
-    for rank, key in enumerate(known.events[:MOST_EVENTS], 6):
+    for rank, key in enumerate(known.shared, 6):
+        found.append(_Wish(Panel(key, 1, 1), 3, 1, rank))
+    for rank, key in enumerate(known.events[:MOST_EVENTS], 8):
         found.append(_Wish(Panel(key, 1, 1), 3, 1, rank))
     if account and paired and taller:
-        found.append(_Wish(Panel("account", 1, 4, gap=True), 6, 2, 9))
+        found.append(_Wish(Panel("account", 1, 4, gap=True), 6, 2, 12))
     return found

@@ -7,16 +7,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
+from perftop.base.arrays import Floats
 from perftop.base.format import MISSING, ClockUnit, prefixed
 from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
 from perftop.samples import smt
 from perftop.samples.episode import Episode
+from perftop.samples.machine_totals import MEMORY, OF_BEST, OF_L3
+from perftop.samples.memory import READ
 from perftop.session.columns import doubted
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import values
-from perftop.tui.core_page.layout import NAME, VALUE, Page, Panel
+from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import going
@@ -31,6 +34,7 @@ _BESIDE = {
     "util": ("util", "idle", "halt", "poll"),
     "involuntary": ("involuntary", "smi"),
     "kernel_cycles": ("kernel_cycles", "kernel_instructions"),
+    TRAFFIC: (TRAFFIC, "of_best", "dram"),
 }
 """Numbers beside a panel, as many as it has lines; other panels have only their own number."""
 
@@ -245,4 +249,47 @@ def method(scene: Scene) -> str:
     return f"{name} ×{calibration.factor:g} {state}"
 
 
-_OTHERS = {"ceiling": _ceiling, "smi": _smi}
+def _traffic(scene: Scene) -> list[Run] | None:
+    """Bytes per second that its package moves from and to memory."""
+    found = [scene.interval.packages.get(name) for name in MEMORY]
+    rates = [_of_package(scene, values) for values in found]
+    origin = scene.session.counters.columns[READ].counter.origin
+    return _common(scene, [("mem GB/s", "dim")], _amount(sum(rates) / 1e9, 1), origin)
+
+
+def _of_best(scene: Scene) -> list[Run] | None:
+    share = _of_package(scene, scene.interval.packages.get(OF_BEST))
+    return _common(scene, [("of best %", "dim")], _amount(100 * share, 0))
+
+
+def _dram(scene: Scene) -> list[Run] | None:
+    """Power of the memory of its package; None where it is not counted."""
+    watts = scene.interval.packages.get("power_dram_w")
+    if watts is None:
+        return None
+    return _common(scene, [("memory W", "dim")], _amount(_of_package(scene, watts), 1))
+
+
+def _l3(scene: Scene) -> list[Run] | None:
+    """Bytes per second that its L3 moves from and to memory."""
+    rates, topology = scene.interval.caches.get("memory_bytes_per_s"), scene.session.topology
+    column = scene.session.counters.columns[OF_L3["memory_bytes_per_s"]].counter
+    having = {*(column.cpus or ())}
+    at = next((i for i, row in enumerate(topology)
+               if row.cpu in having and row.l3 == scene.place.l3), None)  # fmt: skip
+    rate = nan if rates is None or at is None else float(rates[at])
+    return _common(scene, [("L3 GB/s", "dim")], _amount(rate / 1e9, 1), column.origin)
+
+
+def _of_package(scene: Scene, by_package: Floats | None) -> float:
+    at, _ = values.shared_rows(scene.session, scene.place)
+    known = by_package is not None and at is not None and at < len(by_package)
+    return float(by_package[at]) if by_package is not None and known else nan
+
+
+def _amount(value: float, digits: int) -> Run:
+    return (MISSING, "faint") if isnan(value) else (f"{value:.{digits}f}", "text")
+
+
+_OTHERS = {"ceiling": _ceiling, "smi": _smi, TRAFFIC: _traffic, "of_best": _of_best,
+           "dram": _dram, L3: _l3}  # fmt: skip

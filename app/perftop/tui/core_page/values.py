@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
+from perftop.samples.machine_totals import OF_L3
+from perftop.samples.memory import READ, WRITE
 from perftop.samples.smt import STATES, bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -14,6 +16,8 @@ from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 
+L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
+
 
 class Track:
     """History of one core. Only what is drawn is read, and of that only new bins, since complete
@@ -21,6 +25,7 @@ class Track:
 
     def __init__(self, session: Session, place: Place) -> None:
         self._history, self._place = session.history, place
+        self._package, self._l3 = shared_rows(session, place)
         self._axis: Axis
         self._rings: dict[str, Ring] = {}
 
@@ -77,12 +82,44 @@ class Track:
         neither = np.maximum(0.0, 1 - util.sum(axis=1))
         return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
 
+    def traffic(self) -> Floats:
+        """(columns): bytes per second between its package and memory."""
+        return self._shared(READ, self._package) + self._shared(WRITE, self._package)
+
+    def l3(self) -> Floats:
+        """(columns): bytes per second between its L3 and memory. Nothing beside a core at work is
+        the count of a dead monitor, so it is unknown."""
+        moved = self._shared(L3_TRAFFIC, self._l3)
+        return np.where((moved == 0) & self.awake(), np.nan, moved)
+
+    def _shared(self, key: str, row: int | None) -> Floats:
+        """(columns): a row of a counter of packages or L3s; None: its row is not known. All of it
+        is read each time, since a read may cover earlier bins."""
+        found = np.full((self._axis.bins, 0), np.nan)
+        if self._history is not None:
+            found = self._history.shared(key, self._axis.edges)
+        known = row is not None and row < found.shape[1]
+        return found[:, row] if known else np.full(self._axis.bins, np.nan)
+
     def account(self) -> Floats:
         """(columns, 3): shares of user, kernel and stolen time. The running time is `util`; the
         system's account gives its kernel part."""
         util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
         kernel = np.fmin(util, np.nan_to_num(system))
         return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
+
+
+def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
+    """The rows of a core's package and of its L3 among those that are counted."""
+    mine = {*place.cpus}
+    packages = enumerate(session.hello.packages)
+    column = session.counters.columns.get(L3_TRAFFIC)
+    having = {*(column.counter.cpus or ())} if column else set()
+    caches = [row for row in session.topology if row.cpu in having]
+    return (
+        next((at for at, cpus in packages if not mine.isdisjoint(cpus)), None),
+        next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
+    )
 
 
 def now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:

@@ -112,6 +112,12 @@ class Lanes:
         return [1 if self._field.of_core else len(self._places[row].rows) for row in rows]
 
 
+def strip(levels: np.ndarray, *, ascii_: bool) -> list[Run]:
+    """A line of whole cells from steps of the ramp; -1: unknown."""
+    codes = (levels + 1).astype(np.uint8)
+    return _strip((codes * _KNOWN + codes).tobytes(), ascii_=ascii_)
+
+
 @lru_cache(maxsize=1024)
 def _strip(codes: bytes, *, ascii_: bool) -> list[Run]:
     """Cells from the levels of their halves; equal neighbours become one run. Cached, as most

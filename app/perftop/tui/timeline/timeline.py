@@ -26,6 +26,7 @@ from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of, fields, unit_in
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line, package_name
+from perftop.tui.timeline import traffic
 from perftop.tui.timeline.lanes import Lanes, marked
 from perftop.tui.timeline.layout import NUMBER, LaneLine, TimelineLayout, label, planned, titles
 
@@ -95,7 +96,8 @@ class Past(Paneled, Cursor):
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
         feet = 2 if self.size.height >= TALL else 1
-        room = self.size.height - (0 if self.bare else HEADS + feet)
+        more = traffic.count(session, self.size.height)
+        room = self.size.height - (0 if self.bare else HEADS + more + feet)
         of_core = self._field.of_core
         self._plan = planned(
             places, lines, room, choice.order, of_core=of_core, ascii_=choice.ascii
@@ -124,7 +126,7 @@ class Past(Paneled, Cursor):
         self._doubted = doubted(self._field.key, session, interval).tolist()
         self._share_out(time_axis.episodes(self._axis, session))
         bare = self.bare or not self._right
-        self.heads = [] if bare else self._heads()
+        self.heads = [] if bare else [*self._heads(), *self._traffic(session)]
         self.feet = [] if bare else self._feet(session)
 
     def _in_sight(self) -> list[int]:
@@ -163,6 +165,13 @@ class Past(Paneled, Cursor):
             ],
         ]
 
+    def _traffic(self, session: Session) -> list[list[Run]]:
+        if not traffic.count(session, self.size.height):
+            return []
+        widths = self._left, self._right
+        ascii_ = self.choice.ascii
+        return traffic.lines(session, self.interval, self._axis, *widths, ascii_=ascii_)
+
     def _feet(self, session: Session) -> list[strips.Line]:
         """The time axis, which stays in sight below the rows."""
         axis, history, shown = self._axis, session.history, self.interval
@@ -182,7 +191,7 @@ class Past(Paneled, Cursor):
 
     def _fill(self, axis: int) -> list[strips.Line]:
         """What fills the screen below the rows and the `axis` lines of the axis."""
-        return self.panels(self.size.height - HEADS - axis - max(1, self.count))
+        return self.panels(self.size.height - len(self.heads) - axis - max(1, self.count))
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
