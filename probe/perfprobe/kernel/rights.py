@@ -28,8 +28,10 @@ _MACHINE = Path("/")
 
 def keep(root: Path, source: str) -> None:
     """Drops, for the calling thread, what this process will not need; the sampler's threads have
-    nothing. No module must be imported behind this: the installation may lie in the home of a user,
-    which root may not read without a capability."""
+    nothing. A module that is imported later is imported now: the installation may lie in the home
+    of a user, which root may not read without a capability."""
+    if not source.startswith("sim") and access.status(_MACHINE, "CapPrm") != ["0" * 16]:
+        import psutil  # noqa: F401
     kept = sum(1 << capability for capability in set(needed(root, source)))
     with contextlib.suppress(OSError):  # a service's or container's filter: it confines us already
         checked(lib.pp_rights_keep(kept))

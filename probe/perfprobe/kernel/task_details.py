@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import os
 import pwd
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 from perfprobe.cpu import cpu_sets, files
 
 MOST_COMMAND = 200
-MOST_BYTES = 1 << 16
-"""That are read of a file. A status with thousands of groups is shorter."""
 AGAIN_NS = 60_000_000_000
 """After this they are sent again: frames get lost, and threads and affinities change."""
 AT_ONCE = 32  # details in one record: each costs some 0.1 ms
@@ -38,23 +35,23 @@ class Told:
 
 def describe(pid: int) -> dict[str, str | int]:
     """Details of a process; unknown ones are left out. Kernel threads have no command."""
+    import psutil
+
+    troubles = (psutil.Error, OSError, ValueError, LookupError)
+    asked: dict[str, Callable[[psutil.Process], Any]] = {
+        "user": lambda process: _user(process.uids().real),
+        "command": lambda process: _sendable(" ".join(process.cmdline())[:MOST_COMMAND]),
+        "threads": lambda process: process.num_threads(),
+        "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
+    }
     found: dict[str, str | int] = {}
-    with suppress(OSError, ValueError, LookupError):
-        lines = _content(f"/proc/{pid}/status").splitlines()
-        status = dict(line.split(":", 1) for line in lines if ":" in line)
-        found["user"] = _user(int(status["Uid"].split()[0]))  # the real one, of four
-        found["threads"] = int(status["Threads"])
-    with suppress(OSError):
-        words = _content(f"/proc/{pid}/cmdline").removesuffix("\0").replace("\0", " ")
-        found["command"] = _sendable(words[:MOST_COMMAND])
-    with suppress(OSError):
-        found["affinity"] = cpu_sets.format(os.sched_getaffinity(pid))
+    with suppress(*troubles):
+        process = psutil.Process(pid)
+        with process.oneshot():
+            for key, ask in asked.items():
+                with suppress(*troubles):
+                    found[key] = ask(process)
     return {key: value for key, value in found.items() if value}
-
-
-def _content(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return os.fsdecode(file.read(MOST_BYTES))
 
 
 @functools.lru_cache(maxsize=256)

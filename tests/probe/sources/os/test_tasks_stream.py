@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,14 @@ def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
     source = open_os(tmp_path, 1000 * S, None)
     assert source.due() < time.monotonic() + 500
     source.close()
+
+
+def test_psutil_waits_until_it_is_needed() -> None:
+    code = (
+        "import perfprobe.sources.os.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
