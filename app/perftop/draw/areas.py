@@ -113,7 +113,7 @@ def _in_cells(ends: Ints, rows: int) -> Ints:
 
 
 def _code(parts: Ints) -> Ints:
-    """Places in a `_table`."""
+    """Indices into a `_table`."""
     found: Ints = parts[0] * 81 + parts[1] * 9 + parts[2]
     return found
 

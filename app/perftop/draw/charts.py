@@ -1,5 +1,5 @@
 """Charts: pure functions from values to cells. A chart has the height asked for and one column for
-each value. All cells are computed at once, so the module imports numpy.
+each value.
 
 Colour only repeats what height, shape or the kind of line shows. A column without a known value is
 blank.

@@ -1,7 +1,7 @@
 """Lines and areas of dots over time: a core's clock under its ceiling, and its IPC.
 
 Pure functions from arrays (charts, columns) to cells; a cell holds two columns. Unknown columns are
-blank. The module imports numpy.
+blank.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _any(dots: Bools, rows: int, look: Look, tall: int | None = None) -> Bools:
 
 
 def _worst(how: Ints) -> Ints:
-    """By cell, of its two columns."""
+    """The worst of the two columns of each cell."""
     found: Ints = how.reshape(len(how), -1, 2).max(axis=2)
     return found
 

@@ -45,7 +45,7 @@ def nearest(color: str) -> int:
 
 
 def parts(number: int) -> Triple:
-    """What a fixed colour is made of."""
+    """Red, green and blue of a fixed colour."""
     if number in _GREYS:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey

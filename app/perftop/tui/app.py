@@ -286,7 +286,6 @@ class PerfTopApp(TerminalApp):
                 self.action_step(0)
 
     def ended_recording(self) -> str:
-        """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
         return self._deck.end() if self._deck is not None else ""
 
     def action_command_palette(self) -> None:

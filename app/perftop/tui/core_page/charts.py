@@ -1,5 +1,4 @@
-"""The charts of a core's page, their scales and labels, with the numbers beside them. Imports
-numpy, as the session does."""
+"""The charts of a core's page, their scales and labels, with the numbers beside them."""
 
 from __future__ import annotations
 

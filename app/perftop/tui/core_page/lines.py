@@ -1,5 +1,4 @@
-"""Text of a core's page, above and below the charts. Lines are cut or padded to the given width.
-Imports numpy, as the session does."""
+"""Text of a core's page, above and below the charts. Lines are cut or padded to the given width."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The numbers beside the charts of a core: those of both siblings, and where they come from. Every
-line is exactly as wide as its place on the page. Imports numpy, as the session does."""
+line is exactly as wide as its place on the page."""
 
 from __future__ import annotations
 

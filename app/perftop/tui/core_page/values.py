@@ -1,5 +1,4 @@
-"""One core over time: its history, as one value for each column of a chart. Imports numpy, as the
-session does."""
+"""One core over time: its history, as one value for each column of a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The selected machine below the heat map: its numbers in a line, and its clock over time."""
+"""The selected machine of a fleet, below the heat map: its numbers in a line, and its clock over
+time."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _SHOWN = (("lost", "lost"), ("busy", "busy"), ("clock_hz", ""), ("below", "below
 
 
 def numbers(look: Look, machine: Machine) -> Line:
-    """Its numbers on one line."""
+    """The numbers of a machine on one line."""
     pieces: list[tuple[int, list[Run]]] = [(0, [(f" {foreign(machine.name)}", "bright")])]
     if not machine.answers:
         why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()
@@ -39,7 +40,7 @@ def numbers(look: Look, machine: Machine) -> Line:
 
 
 def chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
-    """Its clock under the ceiling over its past; of a machine without a clock, what it lost."""
+    """The clock of a machine under its ceiling over time; without a clock, what it lost."""
     ceilings = machine.past.series("ceiling_hz", width - 6, look.now)
     has_clock = any(isfinite(hz) for hz in machine.past.series("clock_hz", 8, look.now))
     key = "clock_hz" if has_clock else "lost"

@@ -1,4 +1,5 @@
-"""The lines at the top: what is watched, its numbers together, and what goes wrong, worst first."""
+"""The lines at the top of the fleet: what is watched, its numbers together, and what goes wrong,
+worst first."""
 
 from __future__ import annotations
 

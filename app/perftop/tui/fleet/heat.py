@@ -1,4 +1,5 @@
-"""A cell a machine: racks are columns where names tell them, else machines follow each other."""
+"""The fleet's heat map: a cell a machine. Racks are columns where names tell them, else machines
+follow each other."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
 
 
 def _number(machine: Machine) -> str:
-    """The last number of its name."""
+    """The last number in the name of a machine."""
     stem = machine.name.partition(".")[0]
     return stem[len(stem.rstrip("0123456789")) :]
 
@@ -157,7 +158,7 @@ def _row(look: Look, made: Grid, y: int, inks: Sequence[str]) -> list[Run]:
 
 
 def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
-    """Its sign and number on its step of the ramp; quiet ones are plain."""
+    """The sign and number of a machine on its step of the ramp; quiet ones are plain."""
     gap: Run = (" ", "text")
     if machine.name == look.chosen:
         gap = (theme.CURSOR[1], "mark")

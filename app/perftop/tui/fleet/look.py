@@ -1,4 +1,4 @@
-"""What the fleet's parts are drawn from, and the words and numbers that they share."""
+"""What the fleet's screen is drawn from, and the words and numbers that its parts share."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _SHORT = {"power-pl1": "PL1", "power-pl2": "PL2", "hypervisor": "steal", "curren
 
 
 def short(kind: str, cause: str) -> str:
-    """The same in a word, for narrow lists."""
+    """A cause in a word, for narrow lists."""
     return _SHORT.get(cause) or told(kind, cause)
 
 

@@ -1,4 +1,4 @@
-"""The lines of the whole screen, from top to bottom, for one size."""
+"""The fleet's screen: its lines from top to bottom, for one size."""
 
 from __future__ import annotations
 

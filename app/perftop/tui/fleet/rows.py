@@ -1,4 +1,5 @@
-"""A row a machine. Columns are chosen by the width alone, so that nothing jumps."""
+"""The fleet as a table: a row a machine. Columns are chosen by the width alone, so that nothing
+jumps."""
 
 from __future__ import annotations
 

@@ -62,7 +62,6 @@ class FleetScreen(PageWidget, can_focus=True):
         self.anew()
 
     def move(self, dx: int, dy: int) -> None:
-        """Select another machine."""
         look = self.look
         self._touched = True
         if look.view == "heat":

@@ -1,5 +1,5 @@
-"""The right side: how many machines are below their ceiling over time, what happened on all of
-them, and more of the selected one."""
+"""The right side of the fleet's screen: how many machines are below their ceiling over time, what
+happened on all of them, and more of the selected one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A line a machine: one number over the last minutes, the newest at the right edge."""
+"""The fleet over time: a line a machine with one number over the last minutes, the newest at the
+right edge."""
 
 from __future__ import annotations
 

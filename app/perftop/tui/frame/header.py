@@ -1,5 +1,5 @@
-"""Line 1: the machine and how it is read; at the right what that costs, and the state of the
-screen."""
+"""The first line of the screen: the machine and how it is read; at the right what that costs, and
+the state of the screen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The last line: the views, keys of the visible one in groups, help and quit. A click on a
-key presses it. The help (`?`) lists the keys that do not fit."""
+"""The last line of the screen: the views, keys of the visible one in groups, help and quit. A click
+on a key presses it. The help (`?`) lists the keys that do not fit."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def wide(told: Mapping[str, float], size: int) -> list[Run]:
 
 
 class Past:
-    """What became of each number of a session."""
+    """The past of each tile's number, of one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -138,7 +138,7 @@ class Past:
         return [line[:-1] for line in lines]
 
     def _of(self, key: str) -> Floats:
-        """By bin; NaN where it is not known."""
+        """The values of a tile, by bin; NaN where they are not known."""
         if key in METRICS:
             return self._ring["cpus"][:, self._metrics.index(key)]
         return self._ring["machine"][:, self._others.index(key)]

@@ -1,5 +1,4 @@
-"""Text of the heat map around its cells: the lines above and below them, and headings. Pure.
-Imports numpy, as the session does."""
+"""Text of the heat map around its cells: the lines above and below them, and headings. Pure."""
 
 from __future__ import annotations
 

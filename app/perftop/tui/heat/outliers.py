@@ -1,7 +1,7 @@
 """Cores whose values differ from the rest of their package.
 
 Judged by median and median deviation: one core that is far off moves neither, so it cannot hide
-itself. Imports numpy, as the session does.
+itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Turns an interval's arrays into what the heat map draws: once a refresh, for all CPUs together.
-Imports numpy, as the session does."""
+"""Turns the arrays of an interval into what the heat map draws, for all CPUs together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells of all charts of a small machine, from its past. Imports numpy, as the session does."""
+"""The cells of all charts of a small machine, from its past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names and numbers beside and above charts. Pure: values in, runs of an exact width out."""
+"""Names and numbers beside and above the charts of the overview. Pure: values in, runs of an exact
+width out."""
 
 from __future__ import annotations
 

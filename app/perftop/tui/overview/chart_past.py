@@ -1,5 +1,5 @@
-"""What charts show of the past: a value for each column, for all charts together. Imports numpy, as
-the session does."""
+"""What the charts of the overview show of the past: a value for each column, for all charts
+together."""
 
 from __future__ import annotations
 

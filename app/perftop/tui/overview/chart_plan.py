@@ -70,7 +70,7 @@ def _cap(charts: int, height: int) -> int:
 
 
 def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool) -> Iterator[Plan]:
-    """From the roomiest."""
+    """The pictures to try, the roomiest first."""
     kind: Literal["titled", "beside"] = "beside" if beside else "titled"
     each = rows if beside else 1 + rows
     for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),

@@ -45,7 +45,6 @@ class CoreGrid(Paneled, Cursor):
     # --- what there is to show
 
     def show(self, session: Session, interval: Interval) -> None:
-        """Show this interval: the newest, or one of the past."""
         fresh = self.settle(session, interval) or self._reader is None
         if fresh or self._reader is None:
             self._reader, self._troubles = Reader(session, self.places), Troubles(session)
@@ -63,7 +62,6 @@ class CoreGrid(Paneled, Cursor):
         self.paint()
 
     def _sight(self) -> list[int]:
-        """The rows in sight."""
         lines = self._plan.lines[self.top : self.top + self.height]
         return [line.row for line in lines if line.kind == "row"]
 

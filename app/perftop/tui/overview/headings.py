@@ -1,4 +1,5 @@
-"""Lines of packages: what their rows need not repeat, and what befalls a package as a whole."""
+"""Lines of packages in the overview: what their rows need not repeat, and what befalls a package as
+a whole."""
 
 from __future__ import annotations
 

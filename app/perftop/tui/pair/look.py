@@ -25,7 +25,7 @@ class Look:
     cursor_s: float = 0.0
     """The moment looked at, since the one that they are aligned at."""
     zoom: float = 1.0
-    """By how much less than all of both is on the axis."""
+    """The length of both recordings, in lengths of the axis."""
     ascii: bool = False
     helping: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))

@@ -165,7 +165,7 @@ def _events(look: Look) -> list[Line]:
 
 
 def _ticks(look: Look) -> list[tuple[int, str]]:
-    """Cells of round times, and these."""
+    """Round times on the axis: the cell of each, and its text."""
     wide, (first, last) = cells(look), look.window_s
     step = next((s for s in STEPS_S if s / (last - first) * wide >= APART), STEPS_S[-1])
     digits = 0 if step >= 1 else 1

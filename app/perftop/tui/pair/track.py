@@ -43,7 +43,7 @@ class Track:
         self.course = Course(self.session)
         self.command_ns: int | None = None
         self.read = False
-        """All of it was read."""
+        """Whether all of it was read."""
         self.damage: str | None = None
         self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
 

@@ -34,7 +34,7 @@ class Paneled(Canvas):
         return [BLANK] * gap + self.drawn(self._chosen_panels(room - gap))
 
     def drawn(self, row: PanelRow) -> list[Line]:
-        """These panels."""
+        """The lines of these panels, in which clicks are looked up from now on."""
         self._drawn = row
         return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
 

@@ -113,7 +113,6 @@ class Monitor(Paned):
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
 
     def again(self) -> None:
-        """Shows the view anew after the user has changed a choice."""
         self.view.lay_out()
         self._show()
         self._tell_keys()

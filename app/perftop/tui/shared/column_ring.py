@@ -1,7 +1,5 @@
 """What pictures show of the past: a value for each of some bins of time, up to now. Bins that are
-over do not change, so at each refresh only the newest are looked up. Imports numpy, as the session
-does.
-"""
+over do not change, so at each refresh only the newest are looked up."""
 
 from __future__ import annotations
 

@@ -38,7 +38,6 @@ class Cursor(Canvas):
                 return
 
     def chosen(self) -> None:
-        """Called after another core was selected."""
         self.show_cursor()
         self.paint()
 

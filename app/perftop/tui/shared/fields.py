@@ -1,5 +1,5 @@
 """The fields that a heat map or a time axis can show for every CPU: the metrics of the registry,
-and the SMT states of its core. Imports numpy, as the session does."""
+and the SMT states of its core."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Rows over time, as cells: one field in the colours of the heat ramp. Imports numpy, as the
-session does."""
+"""Rows over time, as cells: one field in the colours of the heat ramp."""
 
 from __future__ import annotations
 

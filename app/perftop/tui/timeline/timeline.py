@@ -130,7 +130,6 @@ class Past(Paneled, Cursor):
         self.feet = [] if bare else self._feet(session)
 
     def _in_sight(self) -> list[int]:
-        """Rows in sight."""
         slots = self._plan.slots[self.top : self.top + self.size.height]
         return list(dict.fromkeys(slot.line.row for slot in slots if slot.line.kind == "row"))
 
