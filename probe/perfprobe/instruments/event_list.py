@@ -28,7 +28,11 @@ WATCHDOG = "cycles"
 def answer(root: Path, word: str | None, catalogue: Catalogue | None = None) -> dict[str, Any]:
     """The events whose name or description has this word; None: all."""
     catalogue = catalogue or Catalogue(root)
-    found = [*_software(), *_hardware(root, catalogue)]
+    software = (
+        _row(known.name, known.about, known.unit, known.scale, "software", None, [])
+        for known in SOFTWARE_EVENTS
+    )
+    found = [*software, *_hardware(root, catalogue)]
     if word is not None:
         wanted = word.casefold()
         found = [e for e in found if wanted in f"{e['name']} {e['about']}".casefold()]
@@ -46,11 +50,6 @@ def answer(root: Path, word: str | None, catalogue: Catalogue | None = None) -> 
 def _pmu(pmu: Pmu) -> dict[str, Any]:
     cpus = None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus))
     return {"pmu": pmu.name, "type": dict(CORES).get(pmu.name), "cpus": cpus}
-
-
-def _software() -> Iterator[dict[str, Any]]:
-    for known in SOFTWARE_EVENTS:
-        yield _row(known.name, known.about, known.unit, known.scale, "software", None, [])
 
 
 def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:

@@ -74,7 +74,9 @@ def repeat(
         size = min(size * limits.growth, limits.most, limits.count - count, room)
         size -= size % limits.first
         if settled or size <= 0:
-            return Repeated(mean, _at_least(epsilon, mean, error(rounds)), count, settled)
+            found = error(rounds)
+            least = None if found is None else max(found, epsilon * abs(mean))
+            return Repeated(mean, least, count, settled)
         begun = now
 
 
@@ -84,10 +86,6 @@ def _room(limits: Limits, size: int, took: float, left: float) -> int:
         return 0
     took = max(took, 1e-9)  # a clock may stand still for a short round
     return max(limits.first, int(size * min(left, limits.longest_s) / took))
-
-
-def _at_least(epsilon: float, mean: float, found: float | None) -> float | None:
-    return None if found is None else max(found, epsilon * abs(mean))
 
 
 def together(parts: Sequence[Repeated]) -> Repeated:

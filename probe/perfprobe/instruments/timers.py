@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +17,6 @@ from perfprobe.instruments.repetition import CONFIDENCE, Repeated
 from perfprobe.instruments.timer_methods import BRACKET
 from perfprobe.instruments.timer_runs import Measured, Run
 from perfprobe.native import affinity, cpuid_reader
-from perfprobe.wire import Rate
 
 
 def answer(asked: int | None) -> dict[str, Any]:
@@ -32,6 +30,8 @@ def answer(asked: int | None) -> dict[str, Any]:
     before = disturbance.now(cpu)
     found = timer_runs.measured(cpu, its)
     after = disturbance.now(cpu)
+    some = tsc_offsets.chosen(allowed)
+    offsets = tsc_offsets.measure(some, found.grid or 1.0, found.hz.hz)
     return {
         "host": identity.hostname(),
         "model": identity.identity().name or None,
@@ -46,39 +46,27 @@ def answer(asked: int | None) -> dict[str, Any]:
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(found.bracket.repeated.mean),
         "methods": [_told(one, found, its) for one in found.rows],
-        "offsets": [asdict(one) for one in _offsets(allowed, found)],
-        "offsets_left_out": max(0, len(allowed) - tsc_offsets.MOST_CPUS),
+        "offsets": [asdict(one) for one in offsets],
+        "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
         "elapsed_s": round(time.monotonic() - start, 3),
     }
 
 
-def _offsets(allowed: Sequence[int], found: Measured) -> list[tsc_offsets.Offset]:
-    return tsc_offsets.measure(tsc_offsets.chosen(allowed), found.grid or 1.0, found.hz.hz)
-
-
 def _tsc(its: Leaves, found: Measured) -> dict[str, Any]:
     source = identity.clocksource()
-    note = None
-    if source == "tsc":
-        note = (
-            "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-        )
+    note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
+    by_cpuid = clock_rates.tsc_hz(model.of(identity.identity(), its), its, None)
     return {
         **asdict(found.hz),
-        "note": note,
+        "note": note if source == "tsc" else None,
         "hello": asdict(found.hello),
-        "said": [asdict(rate) for rate in _said(its)],
+        "said": [asdict(rate) for rate in by_cpuid],
         "invariant": cpuid.has(its, "invariant-tsc"),
         "clocksource": source,
         "step_ticks": found.grid,
         "step_why": None if found.grid is not None else "too few different readings",
     }
-
-
-def _said(its: Leaves) -> list[Rate]:
-    """The rates that CPUID states."""
-    return clock_rates.tsc_hz(model.of(identity.identity(), its), its, None)
 
 
 # --- a method -------------------------------------------------------------------------------------

@@ -76,7 +76,8 @@ class IdleTrace:
         c_places = ffi.new("pp_idle_place[]", places)
         result = lib.pp_idle_open(c_places, len(places), handle, log, LOG_BYTES)
         if result < 0:
-            raise _failure(-result, _text(log))
+            words: Any = ffi.string(log)
+            raise _failure(-result, words.decode(errors="replace"))
         self._handle: Any = handle[0]
         self._cpus = [place[0] for place in places]
         if settle:
@@ -150,10 +151,6 @@ class IdleTrace:
         if self._handle is None:
             raise ValueError("the trace is closed")
         return self._handle
-
-
-def _text(log: Any) -> str:
-    return bytes(ffi.buffer(log)).partition(b"\0")[0].decode(errors="replace")
 
 
 def trouble(error: OSError) -> Trouble:

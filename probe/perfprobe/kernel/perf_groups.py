@@ -76,7 +76,7 @@ def settle(
             dead = [event for event in opening.events if event.key in still]
             events = [event for event in events if event not in dead]
         else:
-            missing |= _short(dropped, _counters(opening.events), root)
+            missing |= _short(dropped, sum(event.core for event in opening.events), root)
             left = _left(missing, opening.events, wanted)
             return Settled(opening.events, left, group, opening.host_only, trial is not None)
     missing |= _short(dropped, 0, root)
@@ -145,13 +145,11 @@ class Opening:
             return self._kernel.open(event, self._cpu, leader, host_only=self.host_only)
         except OSError as error:
             if leader != LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
-                self._alone(event)  # raises what is wrong with the event itself
+                # Alone: raises what is wrong with the event itself.
+                fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
+                self._kernel.close(fd)
                 raise Short from None
             raise
-
-    def _alone(self, event: Event) -> None:
-        fd = self._kernel.open(event, self._cpu, LEADER, host_only=self.host_only)
-        self._kernel.close(fd)
 
 
 # --- does it count? -------------------------------------------------------------------------------
@@ -207,10 +205,6 @@ def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
     counters for all of them."""
     found = dict.fromkeys(dropped, shortage(free, root))
     return {key: TAKEN if key in OPTIONAL else why for key, why in found.items()}
-
-
-def _counters(events: Sequence[Event]) -> int:
-    return sum(event.core for event in events)
 
 
 def _left(

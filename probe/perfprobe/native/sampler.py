@@ -129,7 +129,8 @@ class Sampler:
         self._ring = ring
         self._patience_ns = min(PATIENCE_NS, period_ns // 2)
         self._wake_ns = min(WAKE_NS, period_ns // 4)
-        self._round = 0
+        self.round = 0
+        """The round that is drained next."""
         self._retry_ns = 0
         self._cpus: set[int] = set()
         self._closed = False
@@ -167,31 +168,26 @@ class Sampler:
             return lib.pp_stamp()
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
-    @property
-    def round(self) -> int:
-        """The round that is drained next."""
-        return self._round
-
     def due(self, last: int | None = None) -> float:
         """Seconds of CLOCK_MONOTONIC before which a drain of all rounds up to `last`, or of the
         next one, is not worth the call."""
-        round_ = self._round if last is None else last
+        round_ = self.round if last is None else last
         return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> Drained | None:
         """The next round if all lanes delivered it or their time is over; `force` ends it now."""
         sampler = self._open()
         self._skip(time.monotonic_ns())
-        while (now := time.monotonic_ns()) >= (deadline := self._deadline(self._round)):
+        while (now := time.monotonic_ns()) >= (deadline := self._deadline(self.round)):
             give_up = force or now > deadline + self._patience_ns
             pending = checked(
-                lib.pp_drain(sampler, self._round, self._buffer, give_up, self._delivered)
+                lib.pp_drain(sampler, self.round, self._buffer, give_up, self._delivered)
             )
             if pending and not give_up:
                 self._retry_ns = now + max(RETRY_NS, (now - deadline) // 2)
                 return None
-            drained = Drained(self._round, deadline, self._delivered[0], pending)
-            self._round += 1
+            drained = Drained(self.round, deadline, self._delivered[0], pending)
+            self.round += 1
             if drained.delivered or not self._cpus:
                 return drained
             self.late += 1
@@ -220,6 +216,6 @@ class Sampler:
     def _skip(self, now_ns: int) -> None:
         """Skips the rounds that the rings have overwritten; the rest is drained in order."""
         current = (now_ns - self._start_ns) // self._period_ns
-        if current - self._round >= self._ring:
-            self.late += current - self._round
-            self._round = current
+        if current - self.round >= self._ring:
+            self.late += current - self.round
+            self.round = current

@@ -268,7 +268,7 @@ def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _calibration(tape: Tape, span: Second) -> dict[str, Any]:
     """The factor of the SMT events, by the CPU that copied memory: any_thread counts all the time
     there, the others only if no sibling worked."""
-    name, key = "calibration", "any_thread"
+    name = "calibration"
     row = next(i for i, cpu in enumerate(tape.hello.topology) if cpu.cpu == span.cpu)
     key = next((k for k in ("any_thread", "one_thread", "distributed") if k in tape.columns), "")
     if not key:

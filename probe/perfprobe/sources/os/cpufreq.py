@@ -68,7 +68,9 @@ def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
         if khz:
             cpus.setdefault(khz, []).append(cpu)
     first = next(_online(root, rows), None)
-    if cpus and first is not None and str(max(cpus)) in _pstates(first[1]):
+    # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
+    pstates = (first and files.text(f"{first[1]}/scaling_available_frequencies")) or ""
+    if cpus and str(max(cpus)) in pstates.split():
         why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
         return [], [Missing("turbo_ceiling_hz", why)]
     origin = "cpufreq, cpuinfo_max_freq"
@@ -88,8 +90,3 @@ def base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
 
 def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
     return ((row.cpu, f"{root}/{files.CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
-
-
-def _pstates(at: str) -> list[str]:
-    """The ACPI P-states in kHz; empty for drivers that control the hardware without ACPI."""
-    return (files.text(f"{at}/scaling_available_frequencies") or "").split()

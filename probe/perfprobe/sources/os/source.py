@@ -136,7 +136,7 @@ class Native:
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
         """What the last batch told of suspensions."""
-        self._hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+        self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
 
     def _lay_out(self, cpus: int) -> int:
         """Gives all blocks their places in a frame. Returns its length in bytes."""
@@ -161,10 +161,6 @@ class Native:
         finally:
             for fd in spare:
                 os.close(fd)
-
-    @property
-    def hello(self) -> wire.Hello:
-        return self._hello
 
     def due(self) -> float:
         wake = self._sampler.due(self._batches.end(self._sampler.round))

@@ -83,15 +83,13 @@ class Events:
             share = (FREE, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
             self._names.append(f"events.{i}")
             self._tables.append(_columns(group, *share))
-        self._banks = [CounterBank(table, cpus) for table in self._tables]
+        banks = [CounterBank(table, cpus) for table in self._tables]
+        self.banks = [*zip(self._names, banks, strict=True)]
 
     @property
     def blocks(self) -> list[Block]:
         pairs = zip(self._names, self._tables, strict=True)
         return [block(name, table) for name, table in pairs]
-
-    def banks(self) -> Sequence[tuple[str, CounterBank]]:
-        return [*zip(self._names, self._banks, strict=True)]
 
 
 def _columns(group: Sequence[tuple[Asked, Invented]], on: int, of: int) -> list[SimCounter]:

@@ -77,7 +77,7 @@ class Sim:
         chosen = None
         if events is not None:
             chosen = Events(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
-        self._chosen = [] if chosen is None else chosen.banks()
+        self._chosen = [] if chosen is None else chosen.banks
         more = [] if chosen is None else chosen.blocks
         blocks = [block("cpu", columns), *more, block("stat", stat), *_blocks(machine)]
         self._watched = None if watch is None else Watched(self._schedule, watch)

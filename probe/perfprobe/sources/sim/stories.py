@@ -77,7 +77,8 @@ def demo(script: Script) -> None:
     job = _climb(script, calm, first)
     _noisy(script, job)
     script.stage(10, like=job)
-    _limited(script, job)
+    cores = script.stage(8.2, like=job).limit_power(0, DROP_MHZ)
+    script.episode("turbo-drop", "power-pl1", cores, DROP_MHZ * 1e6)
     script.stage(12, like=job)
     _hot(script, job)
     script.stage(8, like=job)
@@ -103,11 +104,6 @@ def _noisy(script: Script, job: Stage) -> None:
         stage.run(victims, dataclasses.replace(LAMMPS, ipc=round(LAMMPS.ipc * (1 - LOST))))
         stage.run(others, STREAM)
         script.episode("neighbour", "sibling", victims, LOST)
-
-
-def _limited(script: Script, job: Stage) -> None:
-    cores = script.stage(8.2, like=job).limit_power(0, DROP_MHZ)
-    script.episode("turbo-drop", "power-pl1", cores, DROP_MHZ * 1e6)
 
 
 def _hot(script: Script, job: Stage) -> None:
