@@ -173,6 +173,15 @@ def test_only_the_host_where_guests_own_the_pmu() -> None:
     assert {host for _, _, _, host in kernel.opened.values()} == {True}
 
 
+def test_what_no_guest_owns_is_refused_alone() -> None:
+    """Software and uncore events cannot exclude guests, so nothing is opened again for one."""
+    clock = Event("clock", 1, 0, core=False)
+    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EOPNOTSUPP if e is clock else 0)
+    settled = run(kernel, [*ALL, clock])
+    assert not settled.host_only
+    assert "clock" in settled.missing
+
+
 def test_and_not_where_that_changes_nothing() -> None:
     kernel = fakeperf.Kernel(refuse=lambda _, __, ___: errno.EOPNOTSUPP)
     settled = run(kernel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,12 +33,14 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(code: str) -> str:
-    """A program that has kept what it needs for a source, which it names first."""
+def run(code: str, *through: str) -> str:
+    """A program that has kept what it needs for a source, which it names first. `through`: what
+    starts it."""
     head = "import os, sys; from pathlib import Path; from perfprobe.kernel import rights\n"
     done = subprocess.run(
-        [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=False
-    )
+        [*through, sys.executable, "-c", head + code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -134,6 +137,15 @@ sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
 """
     word = run(code).split()[1]
     assert int(word, 16) & ~sum(1 << each for each in rights.needed(Path("/"), "os")) == 0
+
+
+def test_nothing_is_left_to_inherit() -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("needs setpriv")
+    code = 'rights.keep(Path("/"), "os"); print(Path("/proc/thread-self/status").read_text())'
+    told = run(code, setpriv, "--inh-caps=+sys_rawio")
+    assert "CapInh:\t0000000000000000\n" in told
 
 
 def test_what_is_imported_later_is_there_before() -> None:

@@ -29,6 +29,11 @@ def test_it_sleeps_through_the_span_unless_it_was_begun_before(slept: list[float
     assert 1e8 < rate.hz < 1e10
 
 
+def test_half_of_each_bracket_is_error() -> None:
+    rate = tsc_rate.between((0, 1000, 20), (1_000_000_000, 2_001_000, 60))
+    assert (rate.hz, rate.error) == (2e6, 2e-5)
+
+
 def test_what_was_begun_counts_once(slept: list[float]) -> None:
     tsc_rate.begin()
     tsc_rate.calibrate(0.0)

@@ -47,6 +47,11 @@ def test_the_first_has_it() -> None:
     assert (second.shuts, second.closed) == ([4], True)
 
 
+def test_the_first_of_several_has_it() -> None:
+    parts = once([Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))])
+    assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
+
+
 def test_parts_that_share_nothing_are_left_alone() -> None:
     parts = [Made(counter("a")), Made(counter("b"))]
     assert once(parts) == parts
