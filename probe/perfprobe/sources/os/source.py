@@ -123,14 +123,7 @@ class Native:
         self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
         self._began = Moment.now()
-        self._sampler = Sampler(
-            sample_ns,
-            self._bytes // 8,
-            stamp="tsc" if self._real else "raw",
-            proof=self._real,
-            ring=max(LEAST_RING, RING_BATCHES * self._batches.most),
-            first_ns=_first_ns(sample_ns, len(self._wanted)),
-        )
+        self._sampler = self._start(sample_ns)
         self._attach_all(rows)
         self._need_descriptors()
         self._asleep_ns = tsc_rate.asleep_ns()
@@ -148,6 +141,16 @@ class Native:
         """Size of the part of a frame that lanes fill; the main thread's blocks follow."""
         self._reading.place(self._places)
         return 8 * words
+
+    def _start(self, sample_ns: int) -> Sampler:
+        return Sampler(
+            sample_ns,
+            self._bytes // 8,
+            stamp="tsc" if self._real else "raw",
+            proof=self._real,
+            ring=max(LEAST_RING, RING_BATCHES * self._batches.most),
+            first_ns=_first_ns(sample_ns, len(self._wanted)),
+        )
 
     def _need_descriptors(self) -> None:
         """Raises OSError if no more files can be opened. What is read now and then, such as the
