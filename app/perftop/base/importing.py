@@ -1,4 +1,4 @@
-"""How a program that may run for days imports what is large."""
+"""Imports of large modules, for a program that may run for days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waited for a CPU, behind whom, and what may be done about it."""
+"""Who waited for a CPU, behind whom, and what can be done about it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A stream over a way that can break: over ssh, or through a socket whose server may end. A break
-is tried again, with growing waits, until the reader leaves."""
+"""A stream over a connection that can break: over ssh, or through a socket whose server may end. A
+broken one is made again, with growing waits, until the reader leaves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What runs on the screen, recorded beside it: in a thread of its own, so that no disk can hold the
-screen up, whatever ails it."""
+"""Records what the screen shows, in a thread of its own, so that a slow disk cannot hold up the
+screen."""
 
 from __future__ import annotations
 

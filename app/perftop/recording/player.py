@@ -1,5 +1,5 @@
-"""Going through a recording: what lies behind is a session, what lies ahead is read when it is time
-for it."""
+"""Plays a recording: what lies behind is in a session, what lies ahead is read when it is time for
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to another moment of a recording. It takes as long as it takes to read: whoever waits is
+"""Goes to another moment of a recording. That takes as long as reading does, so whoever waits is
 told how far it has come, and may give up."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where one goes to see an episode: the moment at which the numbers show it, and from one episode
+"""Where to go to see an episode: the moment at which the numbers show it, and from one episode
 to the next."""
 
 from __future__ import annotations

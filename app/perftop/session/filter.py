@@ -1,4 +1,4 @@
-"""Which CPUs a line of text means: `pkg:1 busy>80 | offline !type:E`.
+"""The filter: which CPUs a line of text means, such as `pkg:1 busy>80 | offline !type:E`.
 
 Terms side by side are all required, `|` stands between alternatives, `!` before a term negates it.
 A value that is not known is on neither side of a number: no comparison holds, nor a negated one.

@@ -1,4 +1,4 @@
-"""From what somebody types to a moment that is kept."""
+"""Parses a time that a user types into a moment that history keeps."""
 
 from __future__ import annotations
 

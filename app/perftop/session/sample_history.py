@@ -1,4 +1,4 @@
-"""What each sample showed, in small: for pictures of time at the resolution of sampling.
+"""The trail of what each sample showed, for pictures of time at the resolution of sampling.
 
 Of each metric its numerator and denominator, so that any span of time is a sum of each and one
 division; of each core the seconds in its SMT states and its ceiling. 0 where nothing is known.

@@ -1,4 +1,4 @@
-"""Where a verb's numbers go."""
+"""Opens what a verb writes its numbers to: a file, stdout or stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perftop why`: what cost most of the time that could have been had, in a dozen lines."""
+"""`perftop why`: what cost most time, with evidence, in a dozen lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How the numbers of a stretch of a recording went in time, in slices of a few samples each: what
-their noise is read from, where there is a single run."""
+"""The course of a recording's numbers in time, in slices of a few samples each. The noise of a
+single run is estimated from it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from perftop.base.errors import USAGE, Failed
-from perftop.output.export.interval_rows import Look
+from perftop.output.export.interval_rows import IntervalRows
 from perftop.samples import machine_totals
 from perftop.samples.metrics import COUNTS, METRICS, Metric
 from perftop.samples.registry import EVENT, PER_KI, RARE
@@ -23,7 +23,7 @@ from perftop.session.session import Session
 Scope = Literal["cpu", "core", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]
 """`whole`: a number without decimals; `count`: events of the interval; `total`: events so far."""
-Values = Callable[[Look], Sequence[object]]
+Values = Callable[[IntervalRows], Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Field:
 
 
 def _place(name: str) -> Values:
-    return lambda look: [getattr(look.session.topology[row], name) for row in look.rows]
+    return lambda now: [getattr(now.session.topology[row], name) for row in now.rows]
 
 
 TIME = Field(
     "time_unix_s", "End of the interval, Unix time.",
-    lambda look: [look.interval.time] * len(look.rows), scope="machine",
+    lambda now: [now.interval.time] * len(now.rows), scope="machine",
 )  # fmt: skip
 ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
-    lambda look: look.same(look.interval.elapsed_s), scope="machine",
+    lambda now: now.same(now.interval.elapsed_s), scope="machine",
 )  # fmt: skip
 PLACES = (
     Field("package", "Package of the CPU.", _place("package"), kind="count", explained=False),
@@ -59,20 +59,20 @@ PLACES = (
 )  # fmt: skip
 ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
-    lambda look: look.interval.online[look.rows].tolist(), kind="truth",
+    lambda now: now.interval.online[now.rows].tolist(), kind="truth",
 )  # fmt: skip
 BELIEF = (
     Field(
         "lost_frames_total", "Frames that were lost on the way so far.",
-        lambda look: [look.session.lost] * len(look.rows), "lost", "total", "machine",
+        lambda now: [now.session.lost] * len(now.rows), "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far of which every CPU missed the time.",
-        lambda look: [look.session.late] * len(look.rows), "late", "total", "machine",
+        lambda now: [now.session.late] * len(now.rows), "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",
-        lambda look: np.count_nonzero(look.interval.doubts[look.rows], axis=1).tolist(),
+        lambda now: np.count_nonzero(now.interval.doubts[now.rows], axis=1).tolist(),
         "suspect", "whole",
     ),
 )  # fmt: skip
@@ -83,7 +83,7 @@ def _metric(metric: Metric) -> Field:
     key = metric.key
     ratio = metric.unit == "ratio" and not key.endswith("_ratio")
     name = f"{key}_ratio" if ratio else key
-    return Field(name, metric.help, lambda look: look.of_cpu(look.interval.values[key]), key)
+    return Field(name, metric.help, lambda now: now.of_cpu(now.interval.values[key]), key)
 
 
 def _states() -> Iterable[Field]:
@@ -100,28 +100,28 @@ def _states() -> Iterable[Field]:
             )  # fmt: skip
 
 
-def _state(i: int, look: Look) -> list[object]:
-    return look.of_core(look.interval.split.states[:, i])
+def _state(i: int, now: IntervalRows) -> list[object]:
+    return now.of_core(now.interval.split.states[:, i])
 
 
-def _bound(end: str, i: int, look: Look) -> list[object]:
-    values = look.of_core(getattr(look.interval.split, end)[:, i])
-    told = zip(values, look.methods(), strict=True)
+def _bound(end: str, i: int, now: IntervalRows) -> list[object]:
+    values = now.of_core(getattr(now.interval.split, end)[:, i])
+    told = zip(values, now.methods(), strict=True)
     return [value if method == "bounds" else None for value, method in told]
 
 
 _THREADS = Field(
     "active_threads", "Mean number of threads of its core that were not halted.",
-    lambda look: look.of_core(look.interval.split.active_threads), "active_threads", scope="core",
+    lambda now: now.of_core(now.interval.split.active_threads), "active_threads", scope="core",
 )  # fmt: skip
 _METHOD = Field(
-    "smt_method", "How the states of its core were told.", Look.methods,
+    "smt_method", "How the states of its core were told.", IntervalRows.methods,
     "smt_method", "text", "core",
 )  # fmt: skip
 
 
-def _ceiling(part: str, look: Look) -> list[object]:
-    return look.of_core(getattr(look.interval.ceilings, part))
+def _ceiling(part: str, now: IntervalRows) -> list[object]:
+    return now.of_core(getattr(now.interval.ceilings, part))
 
 
 _CEILINGS = tuple(
@@ -136,18 +136,18 @@ _CEILINGS = tuple(
 
 _POWER = Field(
     "core_power_w", "Power of its core, where the CPU tells it.",
-    lambda look: look.of_core(look.interval.core_power_w), "core_power_w", scope="core",
+    lambda now: now.of_core(now.interval.core_power_w), "core_power_w", scope="core",
 )  # fmt: skip
 
 
 def _count(key: str) -> Field:
     text = f"How far the counter {key} moved, of samples that could be believed."
-    return Field(f"{key}_count", text, lambda look: look.counts(key), key, "count")
+    return Field(f"{key}_count", text, lambda now: now.counts(key), key, "count")
 
 
-def _share(look: Look) -> Sequence[object]:
-    shares = look.interval.counted
-    return [None] * len(look.rows) if shares is None else look.of_cpu(shares)
+def _share(now: IntervalRows) -> Sequence[object]:
+    shares = now.interval.counted
+    return [None] * len(now.rows) if shares is None else now.of_cpu(shares)
 
 
 _COUNTED = Field(
@@ -175,21 +175,21 @@ def _whole(key: str) -> Field:
     name = f"machine_{key}_ratio" if ratio else f"machine_{key}"
     text = _MACHINE.get(key, "Share of the time in which some task had to wait.")
     return Field(
-        name, text, lambda look: look.same(look.interval.machine.get(key, math.nan)), key,
+        name, text, lambda now: now.same(now.interval.machine.get(key, math.nan)), key,
         scope="machine",
     )  # fmt: skip
 
 
-def _ran(what: str, look: Look) -> list[object]:
+def _ran(what: str, now: IntervalRows) -> list[object]:
     """A field of the task that ran most on each CPU."""
-    cpus = (look.session.topology[row].cpu for row in look.rows)
-    found = (look.interval.look.on(str(cpu))[:1] for cpu in cpus)
+    cpus = (now.session.topology[row].cpu for row in now.rows)
+    found = (now.interval.look.on(str(cpu))[:1] for cpu in cpus)
     return [getattr(each[0].task, what) if each else None for each in found]
 
 
-def _job(what: str, look: Look) -> list[object]:
-    moved = look.interval.watched
-    return look.same(math.nan if moved is None else getattr(moved, what))
+def _job(what: str, now: IntervalRows) -> list[object]:
+    moved = now.interval.watched
+    return now.same(math.nan if moved is None else getattr(moved, what))
 
 
 _WHO = (
@@ -258,10 +258,10 @@ def _of_event(key: str) -> tuple[Field, ...]:
     name, per_ki = key.removeprefix(EVENT), key + PER_KI
     return (
         Field(f"{key}_hz", f"Events {name} per second.",
-              lambda look: look.of_cpu(look.interval.values[key]), key),
+              lambda now: now.of_cpu(now.interval.values[key]), key),
         Field(f"{key}_per_ki", f"Events {name} per thousand instructions.",
-              lambda look: look.of_cpu(look.interval.values[per_ki]), per_ki),
+              lambda now: now.of_cpu(now.interval.values[per_ki]), per_ki),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
-              lambda look: look.shares(key), key, explained=False),
+              lambda now: now.shares(key), key, explained=False),
     )  # fmt: skip

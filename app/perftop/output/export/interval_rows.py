@@ -13,7 +13,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 
-class Look:
+class IntervalRows:
     """The values of an interval. Lists have one entry for each of `rows`; a core's value is given
     for each of its CPUs."""
 

@@ -20,7 +20,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import ranges
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
 from perftop.output.export.form import Form, Out
-from perftop.output.export.interval_rows import Look
+from perftop.output.export.interval_rows import IntervalRows
 from perftop.output.exposition import END, Heading, labels
 from perftop.samples.registry import EVENT
 from perftop.session.interval import Interval
@@ -44,10 +44,10 @@ class OpenMetrics(Form):
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
-        look = Look(self._session, interval)
-        values = np.array([field.values(look) for field in self._fields], float)
-        again = np.ones(len(look.rows), bool)
-        again[np.unique(look.cores, return_index=True)[1]] = False
+        now = IntervalRows(self._session, interval)
+        values = np.array([field.values(now) for field in self._fields], float)
+        again = np.ones(len(now.rows), bool)
+        again[np.unique(now.cores, return_index=True)[1]] = False
         for i, field in enumerate(self._fields):
             if field.scope == "core":
                 values[i, again] = np.nan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, PLACES, TIME, Field, Values
-from perftop.output.export.interval_rows import Look
+from perftop.output.export.interval_rows import IntervalRows
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
@@ -25,16 +25,16 @@ class ExportTable:
 
     def columns(self, interval: Interval) -> list[Sequence[object]]:
         """The columns in the order of `fields`, with one value for each CPU shown."""
-        look = Look(self._session, interval)
-        self._missing: list[dict[str, list[str]]] = [{} for _ in look.rows]
-        return [self._column(field, look) for field in self.fields]
+        now = IntervalRows(self._session, interval)
+        self._missing: list[dict[str, list[str]]] = [{} for _ in now.rows]
+        return [self._column(field, now) for field in self.fields]
 
-    def _column(self, field: Field, look: Look) -> Sequence[object]:
-        values = field.values(look)
+    def _column(self, field: Field, now: IntervalRows) -> Sequence[object]:
+        values = field.values(now)
         if field.explained and None in values:
-            for place, (row, value) in enumerate(zip(look.rows, values, strict=True)):
+            for place, (row, value) in enumerate(zip(now.rows, values, strict=True)):
                 if value is None:
-                    reason = " ".join(_reason(self._reasons, field, look, row).split())
+                    reason = " ".join(_reason(self._reasons, field, now, row).split())
                     self._missing[place].setdefault(reason, []).append(field.name)
         return values
 
@@ -56,21 +56,21 @@ def _named(session: Session) -> list[Field]:
 
 
 def _always(text: str) -> Values:
-    return lambda look: [text] * len(look.rows)
+    return lambda now: [text] * len(now.rows)
 
 
-def _suspect(look: Look) -> list[object]:
-    return ["; ".join(doubts(look.interval, row)) for row in look.rows]
+def _suspect(now: IntervalRows) -> list[object]:
+    return ["; ".join(doubts(now.interval, row)) for row in now.rows]
 
 
 CEILINGS = "turbo_ceiling"
 """Start of the keys of the three ceilings; hello gives one reason for all of them."""
 
 
-def _reason(reasons: Reasons, field: Field, look: Look, row: int) -> str:
+def _reason(reasons: Reasons, field: Field, now: IntervalRows, row: int) -> str:
     if field.scope == "machine":
         return reasons.of_machine(field.key)
     if field.key in {"smt", "smt_method", "active_threads"}:
-        return reasons.of_states(look.interval, row)
+        return reasons.of_states(now.interval, row)
     key = "turbo_ceiling_hz" if field.key.startswith(CEILINGS) else field.key
-    return reasons.of_cpu(key, look.interval, row, count=field.kind == "count")
+    return reasons.of_cpu(key, now.interval, row, count=field.kind == "count")

@@ -1,4 +1,4 @@
-"""What the page cannot tell, and why, as series of their own."""
+"""Series that say what the page cannot tell, and why."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The lines of a page. Most series keep their labels and stay known: all but their values is then
-made once."""
+"""Lines of the page for Prometheus. Most series keep their labels, so all but their values is made
+once."""
 
 from __future__ import annotations
 

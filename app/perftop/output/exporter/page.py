@@ -1,4 +1,4 @@
-"""The page that is scraped. It is made of sums that are there, at most once a sample and form."""
+"""The page that Prometheus scrapes, made from the sums so far, at most once a sample and form."""
 
 from __future__ import annotations
 

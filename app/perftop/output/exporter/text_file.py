@@ -1,5 +1,5 @@
-"""A file for the text-file collector of node_exporter: always whole, and gone once nobody writes it
-any more, for that collector would tell its last numbers for ever."""
+"""A file for the text-file collector of node_exporter. It is always whole, and removed at the end,
+because the collector would tell its last numbers for ever."""
 
 from __future__ import annotations
 
