@@ -140,7 +140,7 @@ class Memory:
         learned is forgotten: quiet is what comes nearest to it."""
         with np.errstate(invalid="ignore"):
             self._programs.learned[:, quiet & (rate * MORE < self._mean(_BYTES))] = 0.0
-        more = (run_s * each for each in (rate, others, both, np.ones(len(rate))))
+        more = run_s * rate, run_s * others, run_s * both, run_s
         self._programs.learn(quiet, ipc, cycles, run_s, *more)
 
     def _end(self, seen: Seen, busy: Bools, own: set[int]) -> None:
