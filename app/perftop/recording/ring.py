@@ -26,7 +26,7 @@ from perftop.base.errors import Failed
 from perftop.base.times import length
 from perftop.recording.codec import Timed
 from perftop.recording.parts import ENDING
-from perftop.recording.writer import Tape, size
+from perftop.recording.writer import Tape, cannot, size
 from perftop.session.session import topology_row
 
 KEPT = "kept"
@@ -74,7 +74,7 @@ class Ring:
             self._lock = _locked(path)
             self._put_aside()
         except OSError as error:
-            raise _cannot(path, error) from None
+            raise cannot(path, error) from None
 
     @property
     def bytes(self) -> int:
@@ -150,7 +150,7 @@ class Ring:
                 self._drop()
             self._bound()
         except OSError as error:
-            raise _cannot(self.path, error) from None
+            raise cannot(self.path, error) from None
 
     def _greeting(self, now_ns: int) -> wire.Hello:
         """Hello as of that moment."""
@@ -269,7 +269,3 @@ def refuse(path: Path) -> None:
             raise Failed(f"cannot record to {path}: --ring needs a directory of its own there")
     elif not path.parent.is_dir():
         raise Failed(f"cannot record to {path}: {path.parent} is no directory")
-
-
-def _cannot(path: Path, error: OSError) -> Failed:
-    return Failed(f"cannot record to {path}: {error.strerror or error}")

@@ -28,7 +28,7 @@ def refuse(path: Path, *, force: bool) -> None:
         if not path.parent.is_dir():
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
     except OSError as error:
-        raise _cannot(path, error) from None
+        raise cannot(path, error) from None
     else:
         if not stat.S_ISREG(found.st_mode):
             raise Failed(f"cannot record to {path}: it exists and is not a file")
@@ -53,13 +53,13 @@ class Tape:
                 path.unlink(missing_ok=True)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
         except OSError as error:
-            raise _cannot(path, error) from None
+            raise cannot(path, error) from None
         try:
             self._recorder = Recorder(_Unbuffered(self._fd), hello)
         except OSError as error:
             os.close(self._fd)
             path.unlink()
-            raise _cannot(path, error) from None
+            raise cannot(path, error) from None
 
     @property
     def now_ns(self) -> int:
@@ -136,5 +136,5 @@ def size(count: int) -> str:
     return f"{count / 1e6:.1f} MB" if count < 10**9 else f"{count / 1e9:.2f} GB"
 
 
-def _cannot(path: Path, error: OSError) -> Failed:
+def cannot(path: Path, error: OSError) -> Failed:
     return Failed(f"cannot record to {path}: {error.strerror or error}")

@@ -97,7 +97,8 @@ class Sieve:
         self.hello = hello
         self.counters = Counters(hello)
         self.evaluator = Evaluator(self.counters)
-        self.splitter = Splitter(self.counters)
+        self.cores = Cores(hello, hello.cores)
+        self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.online: Bools = np.array([row.online for row in hello.topology])
         self._gates = Gates(self.counters)
@@ -108,7 +109,6 @@ class Sieve:
         """(CPUs, counters): mask of the counters whose registers another program uses, by the notes
         of the probe."""
         self._started = False
-        self.cores = Cores(hello, hello.cores)
         self.turbo = Turbo(self.counters, self.cores)
         self.reckoner = Reckoner(self.evaluator)
         self.memory = memory.Best(self.counters)
@@ -127,7 +127,7 @@ class Sieve:
 
     def regroup(self, cores: list[list[int]]) -> None:
         self.cores = Cores(self.hello, cores)
-        self.splitter.regroup(cores)
+        self.splitter.regroup(self.cores)
         self.turbo.regroup(self.cores)
 
     def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:

@@ -17,7 +17,7 @@ from perftop.samples.calibration import BLUR_S, LEAST_SHARE, factor_bounds
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.doubt import Codes, Doubt
 from perftop.samples.gates import WORKED_S
-from perftop.samples.smt import TOLERANCE, Splitter
+from perftop.samples.smt import TOLERANCE, Splitter, mean_known
 
 UNLIKE = 1e-3
 """Share of the span by which the running times must differ before an event of one thread must have
@@ -164,9 +164,8 @@ def _compare(key: str, r: Floats, x: Floats, slack: Floats, codes: np.ndarray) -
 
 def _bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
     """Bounds as in `factor_bounds`, for an any-thread event of cores with more than two threads."""
-    known = ~np.isnan(x)
+    share = mean_known(x)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(known, x, 0.0).sum(axis=-1) / known.sum(axis=-1)
         blur = BLUR_S / span_s
         lowest, together = r.max(axis=-1), np.minimum(1.0, r.sum(axis=-1))
         low, high = (lowest - blur) / share, (together + blur) / share

@@ -23,6 +23,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.samples.calibration import calibrations
+from perftop.samples.cores import Cores
 from perftop.samples.counters import Counters, Delta
 from perftop.samples.evaluation import Values
 
@@ -110,30 +111,23 @@ class Group:
 class Splitter:
     """The split of every core of one stream."""
 
-    def __init__(self, counters: Counters) -> None:
-        hello = counters.hello
+    def __init__(self, counters: Counters, cores: Cores) -> None:
         self._counters = counters
-        self._position = {row.cpu: i for i, row in enumerate(hello.topology)}
-        self.cores: list[list[int]] = []
-        """CPU numbers by core; replaced when a CPU of an unknown core comes online."""
-        self.regroup(hello.cores)
-        self.calibrations = calibrations(hello.multipliers)
-        self._methods = set(hello.smt_methods)
+        self.calibrations = calibrations(counters.hello.multipliers)
+        self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; empty: all that the counters support."""
+        self.regroup(cores)
 
-    def regroup(self, cores: list[list[int]]) -> None:
-        self.cores = cores
-        self._rows = [[self._position[cpu] for cpu in core] for core in cores]
-        told = {tuple(core): row for row, core in enumerate(self._counters.hello.cores)}
-        self._core_rows = np.array([told.get(tuple(core), -1) for core in cores], int)
-        """Row of each core in blocks of core scope; -1: hello has no such core."""
+    def regroup(self, cores: Cores) -> None:
+        self._cores = cores
         self._grouped: tuple[bytes, list[Group]] = (b"", [])
 
     def groups(self, online: Bools) -> list[Group]:
         """The cores by how many of their CPUs are online, fewest first; without those of none."""
         known = online.tobytes()
         if self._grouped[0] != known:
-            threads = [[row for row in rows if online[row]] for rows in self._rows]
+            every = self._cores.rows.tolist()
+            threads = [[row for row in rows if row >= 0 and online[row]] for rows in every]
             counts = sorted({len(rows) for rows in threads if rows})
             found = [[i for i, rows in enumerate(threads) if len(rows) == n] for n in counts]
             groups = [Group(np.array(at), np.array([threads[i] for i in at])) for at in found]
@@ -144,7 +138,7 @@ class Splitter:
         """Shares over the span, or over each of several samples, by the best method that the
         counters allow for each core."""
         util = values["util"]
-        shape = (*util.shape[:-1], len(self.cores))
+        shape = (*util.shape[:-1], len(self._cores.lists))
         states, low, high = np.full((3, *shape, len(STATES)), np.nan)
         result = Split(states, low, high, np.full(shape, np.nan), np.zeros(shape, np.int64))
         for group in self.groups(online):
@@ -187,7 +181,7 @@ class Splitter:
         if len(columns) < len(TRACED) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
-        rows = self._core_rows[cores]
+        rows = self._cores.told[cores]
         moved = np.stack([table.moved[..., rows, c.first] for c in columns], axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             total = moved.sum(axis=-1)
@@ -259,12 +253,16 @@ class Splitter:
             out.low[..., group.cores, 0], out.high[..., group.cores, 0] = 1 - highest, 1 - lowest
             return
         out.how[..., group.cores] = ANY_THREAD
-        shared = self.shares("any_thread", delta)[..., group.rows]
-        with np.errstate(invalid="ignore"):
-            known = ~np.isnan(shared)
-            mean = np.where(known, shared, 0.0).sum(axis=-1) / known.sum(axis=-1)
+        mean = mean_known(self.shares("any_thread", delta)[..., group.rows])
         any_ = np.clip(mean * self.factor("any_thread"), lowest, highest)
         out.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
+
+
+def mean_known(values: Floats) -> Floats:
+    """Mean over the threads of each core for which the value is known; NaN: of none."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / known.sum(axis=-1))
 
 
 def _single(out: Split, cores: Ints, r: Floats) -> None:

@@ -235,7 +235,7 @@ class Session:
     @property
     def cores(self) -> list[list[int]]:
         """The CPUs of each core, as far as they have been online."""
-        return self.sieve.splitter.cores
+        return self.sieve.cores.lists
 
     @property
     def calibrations(self) -> dict[str, Calibration]:

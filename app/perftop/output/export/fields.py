@@ -145,14 +145,9 @@ def _count(key: str) -> Field:
     return Field(f"{key}_count", text, lambda now: now.counts(key), key, "count")
 
 
-def _share(now: IntervalRows) -> Sequence[object]:
-    shares = now.interval.counted
-    return [None] * len(now.rows) if shares is None else now.of_cpu(shares)
-
-
 _COUNTED = Field(
     "counted_ratio", "Share of the time for which perf counted, where it takes turns.",
-    _share, "counted", explained=False,
+    lambda now: now.of_cpu(now.interval.counted), "counted", explained=False,
 )  # fmt: skip
 _MACHINE = {
     "power_w": "Power of all packages.",

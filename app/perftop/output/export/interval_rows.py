@@ -26,8 +26,8 @@ class IntervalRows:
         """A value of the whole machine, repeated for each row."""
         return [number(value)] * len(self.rows)
 
-    def of_cpu(self, values: Floats) -> list[object]:
-        return _numbers(values[self.rows])
+    def of_cpu(self, values: Floats | None) -> list[object]:
+        return [None] * len(self.rows) if values is None else _numbers(values[self.rows])
 
     def of_core(self, values: Floats) -> list[object]:
         return _numbers(np.append(values, np.nan)[self.cores])
@@ -40,8 +40,7 @@ class IntervalRows:
 
     def shares(self, key: str) -> list[object]:
         """Share of the time for which a chosen event was counted."""
-        shares = self.interval.shares.get(key)
-        return [None] * len(self.rows) if shares is None else self.of_cpu(shares)
+        return self.of_cpu(self.interval.shares.get(key))
 
     def methods(self) -> list[object]:
         """The method that gave the SMT states of each row's core."""
