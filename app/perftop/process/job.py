@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import signal
 import termios
 import time
@@ -20,6 +21,7 @@ from typing import NoReturn, Self
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
+RESIDENT = "/proc/self/statm"
 _OURS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores; they are reset, because the command would inherit that."""
 
@@ -150,8 +152,12 @@ class Job:
 
 
 def _resident_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - quick to import
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """The most that it may be where /proc does not tell."""
+    try:
+        with open(RESIDENT, "rb") as file:  # noqa: PTH123 - quick to import
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _wait_and_run(argv: list[str], gate: int, trouble: int, terminal: int | None) -> NoReturn:

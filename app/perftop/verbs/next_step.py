@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 Answer = dict[str, Any]
+PROC = "/proc"
 GIVES = {
+    PROC: "utilisation, steal, tasks and whom they wait for",
     "perf counters": "clock, IPC, halts",
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""What a source gives by which a machine is judged, the most important first."""
-ALWAYS = "utilisation, steal, tasks and whom they wait for"
+"""What a source gives by which a machine is judged; what all else rests on comes first."""
 BY_ROOT = ("run perftop as root", "perftop --sudo")
 """Parts of remedies that more rights are."""
 SUDO = "sudo "
+UNUSABLE = "not usable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +57,15 @@ def _joined(*commands: str) -> str:
 def sentences(answer: Answer, asked: Asked) -> list[str]:
     """At most three."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
-    there = [GIVES[what] for what in GIVES if _usable(checks, what)]
-    lacking = [what for what in GIVES if what in checks and not _usable(checks, what)]
-    found = f"You have {', '.join([*there, ALWAYS])}"
+    lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
+    there = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
+    if PROC not in checks:  # it is a check only where it is missing
+        there.append(GIVES[PROC])
+    found = f"You have {', '.join(there) or 'little'}"
     if lacking:
         found += f"; not: {', '.join(GIVES[what] for what in lacking)}"
     step, typed = _step([checks[what] for what in lacking], asked)
     return [f"{found}.", f"{step}.", f"Type: {typed}"]
-
-
-def _usable(checks: dict[str, Answer], what: str) -> bool:
-    return what in checks and checks[what]["state"] != "not usable"
 
 
 def _step(lacking: list[Answer], asked: Asked) -> tuple[str, str]:

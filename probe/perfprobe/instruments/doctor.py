@@ -7,6 +7,7 @@ effect, so none of them is setcap.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.kernel import access, clock_policy, idle_trace, memory_controllers
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import device, journal
+from perfprobe.sources.os import procstat
 
 COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
 
@@ -35,6 +37,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
     """All checks, the most important first."""
     return [
         _cpus(root),
+        *_proc(root),
         _perf(root),
         _memory(root),
         _msr(root),
@@ -65,6 +68,16 @@ def _cpus(root: Path) -> Check:
             "start perftop outside the container or cpuset",
         )
     return Check(what, "usable", f"{len(online)} on, all of them may be read by a pinned thread")
+
+
+def _proc(root: Path) -> Iterator[Check]:
+    """Only where it is missing, as in a chroot: all else rests on it."""
+    try:
+        (root / "proc/stat").open("rb").close()
+    except OSError as error:
+        why = f"/proc/stat cannot be read: {error.strerror}"
+        lost = "utilisation, steal, tasks, waits; what this machine is, and whether it is a guest"
+        yield Check("/proc", "not usable", why, lost, procstat.MOUNT)
 
 
 def _perf(root: Path) -> Check:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from perftop.process import job
 from perftop.process.job import Job, Run, raw_ns
 
 
 def run(*argv: str) -> Run:
-    job = Job(argv)
-    job.go()
-    return asyncio.run(job.ended())
+    started = Job(argv)
+    started.go()
+    return asyncio.run(started.ended())
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,11 @@ def test_the_time_it_used_is_told_with_that_of_its_children() -> None:
     done = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
     assert done.user_s > 0.05
     assert done.wall_s >= (done.user_s + done.sys_s) * 0.5
+
+
+def test_it_runs_where_proc_does_not_tell_our_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "RESIDENT", "/nonexistent")
+    assert run("true").status == 0
 
 
 def test_it_can_be_written_to_a_pipe_that_nobody_reads() -> None:

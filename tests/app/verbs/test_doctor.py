@@ -58,6 +58,9 @@ MACHINES = {
                     "Look at what costs most.", "perftop why"),
     "guest, root": ([check("perf counters", GUEST), check("MSRs")],
                     f"For clock, IPC, halts: {GUEST}.", "perftop why"),
+    "no /proc": ([check("/proc", "sudo mount -t proc proc /proc"), check("perf counters", GUEST),
+                  check("idle transitions", usable=True)],
+                 "This gives you utilisation", "sudo mount -t proc proc /proc && perftop --sudo"),
     "nothing helps": ([check("perf counters"), check("MSRs")],
                       "Nothing more can be had here.", "perftop why"),
 }  # fmt: skip

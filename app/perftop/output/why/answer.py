@@ -20,6 +20,8 @@ def answer(session: Session, report: Report) -> str:
     who = report.job or machine
     blind = not session.evaluator.chosen["busy_hz"]
     unseen = " Its clock cannot be seen." if blind else ""
+    if not isfinite(whole) and not isfinite(session.whole().values.over("util", session.shown)):
+        return f"It is not known whether {who} had work: how busy CPUs were cannot be read."
     if not isfinite(whole):
         idle = f"{who} wanted no CPU time" if report.job else f"{machine} had no work"
         return _fitting([f"{_first(idle)}, so nothing could be lost.{unseen}"])

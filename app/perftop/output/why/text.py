@@ -98,13 +98,16 @@ def _evidence(one: Finding) -> list[str]:
 
 
 def _healthy(session: Session, report: Report) -> list[Line]:
-    found: list[Line] = [[Part(f"{'lost':>7}  {'looked for':<28}found", "dim")]]
+    found: list[Line] = []
+    if report.checks:
+        found.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
     for check in report.checks:
         if not check.looked_for:
             continue
         number = f"{percent(check.share):>5} %"
         found.append([Part(f"{number}  {check.looked_for:<28}{check.found}")])
-    found += [[], [Part(_works(session, report))]]
+    if works := _works(session, report):
+        found += [[], [Part(works)]]
     if isfinite(report.sums.lost_ratio):
         found.append([Part("A program that is slow all the same is slow by itself: "),
                       Part("perf record -g", "try"), Part(".")])  # fmt: skip
@@ -112,7 +115,10 @@ def _healthy(session: Session, report: Report) -> list[Line]:
 
 
 def _works(session: Session, report: Report) -> str:
+    """What the machine did; '' if nothing is known of it."""
     whole = session.whole()
+    if not isfinite(whole.values.over("util", session.shown)):
+        return ""
     parts = []
     for key, words in (
         ("util", "{} busy"),

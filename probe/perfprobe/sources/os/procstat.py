@@ -11,7 +11,7 @@ from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.native import frame_layout
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
-from perfprobe.wire import Counter
+from perfprobe.wire import Counter, Missing
 
 FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
@@ -20,6 +20,7 @@ LEAST_BYTES, MOST_BYTES = 1 << 16, 4 << 20
 """Bounds of the text. The CPU lines come first; the interrupts after them are not needed."""
 LINE_BYTES = 256
 """Upper bound of a CPU's line: ten numbers of 20 digits."""
+MOUNT = "sudo mount -t proc proc /proc"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT_BLOCK = wire.Block(
     "stat",
@@ -43,18 +44,23 @@ class ProcStat:
 
     def __init__(self, root: Path, cpus: Sequence[int]) -> None:
         self._cpus = cpus
+        self.missing: list[Missing] = []
         try:
             self._fd = os.open(root / "proc/stat", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
             self._fd = -1
+            why = f"/proc/stat cannot be read: {error.strerror}"
+            self.missing = [Missing(c.key, why, MOUNT) for c in STAT_BLOCK.counters]
         end = max(cpus) + 1
         size = min(max(LEAST_BYTES, LINE_BYTES * (end + 1)), MOST_BYTES)
         self._text = ProcStatText(self._fd, end, size)
 
+    def blocks(self) -> list[tuple[wire.Block, int]]:
+        """The block with its number of rows; none if the file cannot be opened."""
+        return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
+
     def plans(self, place: frame_layout.Place) -> list[RowPlan]:
-        """The rows for the lane, in order; none if the file cannot be opened."""
-        if self._fd < 0:
-            return []
+        """The rows for the lane, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
             plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(FIELDS))]))

@@ -118,7 +118,7 @@ class Native:
         served = {counter.key for part in self._parts for counter in part.counters}
         self._polling = Polling(root, rows, served)
         self._stat = ProcStat(root, [row.cpu for row in rows])
-        self._bytes = self._lay_out(len(rows))
+        self._bytes = self._lay_out()
         self._watch = watch
         self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
@@ -131,9 +131,9 @@ class Native:
         """What the last batch told of suspensions."""
         self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
 
-    def _lay_out(self, cpus: int) -> int:
+    def _lay_out(self) -> int:
         """Gives all blocks their places in a frame. Returns its length in bytes."""
-        own, polled = [*self._reading.blocks(), (STAT_BLOCK, cpus)], self._polling.blocks()
+        own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
         places, words = frame_layout.place([*own, *polled])
         self._places = {place.block.name: place for place in places}
         self._read_places = {place.block.name: place for place in places[: len(own)]}
@@ -212,8 +212,8 @@ class Native:
         for row in rows:
             if row.online and row.cpu in self._wanted:
                 self._attach(row.cpu)
-        if stat := self._stat.plans(self._places[STAT_BLOCK.name]):
-            self._sampler.attach(lib.PP_ANYWHERE, stat)
+        if place := self._places.get(STAT_BLOCK.name):
+            self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(place))
 
     def _attach(self, cpu: int, *, rebased: bool = False) -> None:
         """Opens the CPU's parts and starts its thread."""
@@ -328,7 +328,7 @@ class Native:
             [place.block for place in self._places.values()],
             [p.block.name for p in self._read_places.values() if p.block.scope == "cpu"],
             self._parts,
-            missing,
+            [*missing, *self._stat.missing],
             self._polling.missing,
             self._unpinned(),
             self._watch,

@@ -4,7 +4,9 @@ are well."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from nights import by_day
 from truths import found
@@ -15,7 +17,7 @@ from perftop.output.why import json_line, text
 from perftop.output.why.answer import answer
 from perftop.output.why.phrases import SIGNS
 from perftop.output.why.report import MOST_TOLD, TOLD, Report, report
-from perftop.session.losses import OTHER, STEAL, WAIT, Cause
+from perftop.session.losses import OTHER, STEAL, WAIT, Cause, Sums
 from perftop.session.session import Session
 
 SAMPLE_NS = 100_000_000
@@ -63,6 +65,17 @@ def test_nothing_is_named_on_a_machine_that_is_well(scenario: str) -> None:
     assert made.told == []
     assert answer(session, made).startswith(("Nothing holds this machine back", "This machine had"))
     assert not any("ruled out" in line for line in told(session, made))
+
+
+def test_what_cannot_be_read_is_not_said_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, made = seen("idle", 3)
+    whole = session.whole()
+    monkeypatch.setattr(whole.values, "over", lambda *_: float("nan"))
+    monkeypatch.setattr(session, "whole", lambda: whole)
+    none = np.zeros(8)
+    first, *rest = told(session, replace(made, sums=Sums(none, none, {})))
+    assert first.startswith("It is not known whether this machine had work")
+    assert not any(line.startswith("It rests") for line in rest)
 
 
 def test_waits_that_were_not_told_are_not_none() -> None:

@@ -26,6 +26,7 @@ POLLED = {"machine"}
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     trees.single(tmp_path)
+    trees.put(tmp_path, "proc/stat", "cpu0 1 2 3 4 5 6 7 8\n")
     return tmp_path
 
 

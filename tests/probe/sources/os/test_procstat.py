@@ -111,14 +111,16 @@ def test_rows_share_their_stamps_and_cpus_that_are_off_have_no_columns(root: Pat
     assert names == ["cpu", "stat", "machine"]
 
 
-def test_a_file_that_cannot_be_opened_leaves_rows_unread(root: Path) -> None:
+def test_a_file_that_cannot_be_opened_leaves_no_rows_but_a_reason(root: Path) -> None:
     (root / "proc/stat").unlink()
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        frame = next(frames(source))
-        missing = {each.what for each in source.hello.missing}
-    assert set(heads(frame)) == {(0,) * wire.HEAD}
-    assert rows(frame) == [OFF] * 4
-    assert missing.isdisjoint(f"stat_{field}_s" for field in FIELDS), "as always"
+        next(frames(source))
+        missing = {each.what: each for each in source.hello.missing}
+        names = [block.name for block in source.hello.blocks]
+    assert names == ["cpu", "machine"]
+    for field in FIELDS:
+        assert "cannot be read: No such file" in missing[f"stat_{field}_s"].why
+        assert missing[f"stat_{field}_s"].fix == "sudo mount -t proc proc /proc"
 
 
 def test_a_text_that_goes_leaves_columns_invalid(root: Path) -> None:

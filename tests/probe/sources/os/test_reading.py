@@ -115,7 +115,6 @@ def test_one_row_for_each_core_and_package(rig: Rig) -> None:
         ("cpu", "cpu", 4),
         ("core", "core", 2),
         ("package", "package", 2),
-        ("stat", "cpu", 4),
         ("machine", "machine", 1),
     ]
     assert {scope: part.readers for scope, part in rig.parts.items()} == {
