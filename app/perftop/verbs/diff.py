@@ -13,7 +13,7 @@ from perftop.base.text import colours, printable, utf8
 from perftop.output import stat_json
 from perftop.output.compare import json_line, text
 from perftop.output.compare.comparison import compare
-from perftop.output.compare.numbers import NUMBERS
+from perftop.output.compare.numbers import NUMBERS, of_event
 from perftop.output.compare.reading import Foreign, Reading, from_lines
 from perftop.output.compare.recorded import Recorded
 from perftop.recording.source import opened
@@ -35,7 +35,7 @@ def run(options: Options) -> int:
     """Runs the verb; returns the exit status: 0, whether there is a difference or not. Raises
     Failed."""
     for key in options.metrics or ():
-        if key not in NUMBERS:
+        if key not in NUMBERS and not of_event(key):
             raise Failed(f"there is no number {key!r}; there are {', '.join(NUMBERS)}", USAGE)
     damaged: list[str] = []
     sides = [[one for path in paths for one in _read(path, options, damaged)]

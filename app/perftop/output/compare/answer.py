@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perftop.base.text import safe
 from perftop.output.compare.comparison import ALONE, NOISE, UNSTEADY, UNTOLD, Comparison, Row
-from perftop.output.compare.numbers import NUMBERS
+from perftop.output.compare.numbers import number_of
 from perftop.output.compare.reading import Cause
 from perftop.output.machine_state import label, shown
 from perftop.output.sentences import CAUSES, inside
@@ -137,7 +137,7 @@ def not_told(found: Sequence[Comparison]) -> Iterator[str]:
         yield f"noise of {_listed([*unsteady])}: it changes too slowly for runs of this length"
     for side, keys in zip("AB", one.only, strict=True):
         if keys:
-            yield f"{_listed([NUMBERS[key].label for key in keys])}: only {side} has it"
+            yield f"{_listed([number_of(key).label for key in keys])}: only {side} has it"
 
 
 def _listed(names: list[str]) -> str:

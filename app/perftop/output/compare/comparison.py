@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from perftop.base.statistics import LEVEL, Difference, Estimate, difference, estimate, holm
-from perftop.output.compare.numbers import NUMBERS, Number
+from perftop.output.compare.numbers import Number, known, number_of
 from perftop.output.compare.reading import Cause, Reading, state_of
 from perftop.output.machine_state import STATES, differs
 
@@ -124,7 +124,8 @@ def compare(
 
 def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
     found = []
-    for key, number in NUMBERS.items():
+    for key in known(one.numbers for one in (*a, *b)):
+        number = number_of(key)
         mine, other = _estimate(a, b, key), _estimate(b, a, key)
         wanted = number.usual if keys is None else key in keys
         if mine is None or other is None or not wanted:
@@ -155,7 +156,8 @@ def _of_course(mine: Sequence[Reading], others: Sequence[Reading], key: str) -> 
 
 def _only(mine: Sequence[Reading], others: Sequence[Reading]) -> list[str]:
     there = {key for one in others for key in one.numbers}
-    return [key for key in NUMBERS if key not in there and any(key in one.numbers for one in mine)]
+    keys = known(one.numbers for one in mine)
+    return [key for key in keys if key not in there and any(key in one.numbers for one in mine)]
 
 
 def _row(pair: _Pair, chance: float, counts: tuple[int, int], more: dict[Cause, float]) -> Row:

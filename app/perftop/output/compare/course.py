@@ -7,7 +7,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.statistics import FEWEST_BLOCKS, Estimate, estimate_of_course
-from perftop.output.compare.numbers import NUMBERS
+from perftop.output.compare.numbers import MOST_EVENTS, NUMBERS
 from perftop.output.run_summary import working
 from perftop.samples.episode import LOW_CLOCK
 from perftop.samples.metrics import INDEX
@@ -15,7 +15,7 @@ from perftop.samples.smt import STATES
 from perftop.session.session import Session
 
 METRIC_KEYS = tuple(key for key in NUMBERS if key in INDEX)
-KEYS = (*METRIC_KEYS, "both", "power_w")
+REST = "both", "power_w"
 MOST = 2048
 """Slices. Beyond, two become one, and later ones have twice as many samples."""
 
@@ -25,8 +25,12 @@ class Course:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._at = [INDEX[key] for key in METRIC_KEYS]
-        self._amounts, self._sizes = np.zeros((2, MOST, len(KEYS)))
+        registry = session.evaluator.registry
+        events = [*registry.events][:MOST_EVENTS]
+        self._at = [registry.index[key] for key in (*METRIC_KEYS, *events)]
+        self._added = registry.added[self._at]
+        self._keys = (*METRIC_KEYS, *events, *REST)
+        self._amounts, self._sizes = np.zeros((2, MOST, len(self._keys)))
         """A value is the amount in a slice by its size; both in the units of the metric."""
         self._ends_ns = np.zeros(MOST, np.int64)
         self._begin_ns = session.now_ns
@@ -42,9 +46,10 @@ class Course:
         top = sample.values.top[self._at][:, shown]
         bottom = sample.values.bottom[self._at][:, shown]
         known = np.isfinite(top) & np.isfinite(bottom)
-        of_metrics = len(METRIC_KEYS)
+        of_metrics = len(self._at)
         self._amounts[at, :of_metrics] += np.where(known, top, 0.0).sum(axis=1)
-        self._sizes[at, :of_metrics] += np.where(known, bottom, 0.0).sum(axis=1)
+        sizes = np.where(known, bottom, 0.0).sum(axis=1)
+        self._sizes[at, :of_metrics] += sizes / np.where(self._added, known.sum(axis=1), 1).clip(1)
         both = sample.split.states[:, STATES.index("both")]
         both = both[np.isfinite(both)]
         energy_j, span_s = self._energy()
@@ -83,11 +88,11 @@ class Course:
         found: dict[str, Estimate] = {}
         if self._count < FEWEST_BLOCKS:
             return found
-        for at, key in enumerate(KEYS):
+        for at, key in enumerate(self._keys):
             if sizes[:, at].sum() > 0:
                 found[key] = estimate_of_course(amounts[:, at].tolist(), sizes[:, at].tolist())
         if self._session.sieve.turbo.cpus.any():
-            ran_s = amounts[:, KEYS.index("util")]
+            ran_s = amounts[:, self._keys.index("util")]
             if ran_s.sum() > 0:
                 low_s = np.minimum(self._low_s(), ran_s)
                 found["below_ceiling"] = estimate_of_course(low_s.tolist(), ran_s.tolist())
@@ -96,13 +101,13 @@ class Course:
     def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """By key: raw ns of the start and of the ends of the slices, and what both parts of the
         number had added up to at each of them."""
-        none, count = np.zeros((1, len(KEYS))), self._count
+        none, count = np.zeros((1, len(self._keys))), self._count
         ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
         amounts, sizes = (
             np.cumsum(np.concatenate([none, table[:count]]), axis=0)
             for table in (self._amounts, self._sizes)
         )
-        return {key: (ends_ns, amounts[:, at], sizes[:, at]) for at, key in enumerate(KEYS)}
+        return {key: (ends_ns, amounts[:, at], sizes[:, at]) for at, key in enumerate(self._keys)}
 
     def _low_s(self) -> Floats:
         """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""

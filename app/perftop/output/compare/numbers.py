@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import floor, isfinite, log10, nan
 
+from perftop.base.format import PREFIXES
+from perftop.base.text import safe
 from perftop.output.stat_json import Line, number
+from perftop.samples.registry import EVENT, PER_KI, RARE
 
 Numbers = dict[str, float]
 """Values by key; unknown ones are left out."""
@@ -26,6 +29,8 @@ class Number:
     """1: more is better; -1: less is better; 0: neither."""
     grows: bool = False
     """Whether it grows with the length of a run, and so can have any size."""
+    prefixed: bool = False
+    """Whether it is shown with a prefix such as M."""
     usual: bool = True
     """Whether it is compared unless others are asked for."""
     of: Callable[[Line], float | None] = lambda _: None
@@ -37,7 +42,7 @@ class Number:
 
     def seen(self, value: float) -> bool:
         """Whether it is shown as anything but 0."""
-        return float(self.show(value)) != 0
+        return value != 0 if self.prefixed else float(self.show(value)) != 0
 
     def show(self, value: float, like: float | None = None) -> str:
         """`like`: a value with whose digits it is shown; None: its own."""
@@ -45,7 +50,11 @@ class Number:
             return "n/a"
         digits, size = self.digits, abs(value if like is None else like) * self.scale
         if self.grows:
+            power, sign = next(((p, n) for p, n in PREFIXES if size >= 10**p), (0, ""))
+            power, sign = (power, sign) if self.prefixed else (0, "")
+            size /= 10**power
             digits = max(0, digits - 1 - floor(log10(size))) if size > 0 else 1
+            return f"{value * self.scale / 10**power:.{min(digits, 4)}f}{sign}"
         return f"{value * self.scale:.{min(digits, 4)}f}"
 
 
@@ -123,6 +132,35 @@ NUMBERS: dict[str, Number] = {
 }
 
 
+MOST_EVENTS = 64
+"""Events of a summary that are compared; a line from elsewhere may name any number."""
+NAME = 12
+"""Characters of an event's name."""
+
+
+def of_event(key: str) -> bool:
+    """Whether it is a number of a chosen event, or of issue slots."""
+    return key.startswith(EVENT) or key in RARE
+
+
+def number_of(key: str) -> Number:
+    """The number with this key of NUMBERS or of an event."""
+    if key in NUMBERS:
+        return NUMBERS[key]
+    if key in RARE:
+        return Number(key, RARE[key].label, "%", 1, 100, of=_mean(key))
+    if key.endswith(PER_KI):
+        name = safe(key.removeprefix(EVENT).removesuffix(PER_KI), NAME)
+        return Number(key, name, PER_KI, 2, of=_mean(key))
+    name = safe(key.removeprefix(EVENT), NAME)
+    return Number(key, name, "/s", 4, grows=True, prefixed=True, of=_mean(key))
+
+
+def known(found: Iterable[Numbers]) -> list[str]:
+    """The keys of NUMBERS, then those of the events that some have."""
+    return list(dict.fromkeys([*NUMBERS, *(key for one in found for key in one)]))
+
+
 def numbers(line: Line) -> Numbers:
     """The numbers of a summary. Those that grow are of a command or a phase only: how long somebody
     looked says nothing of the machine."""
@@ -131,9 +169,14 @@ def numbers(line: Line) -> Numbers:
         value = one.of(line) if ended or not one.grows else None
         if isinstance(value, int | float) and isfinite(value):
             found[key] = float(value)
+    events = [key for key in line["machine"] if of_event(key)]
+    for key in events[:MOST_EVENTS]:
+        value = _mean(key)(line)
+        if isinstance(value, int | float) and isfinite(value):
+            found[key] = float(value)
     return found
 
 
 def told(found: Numbers) -> Line:
     """The numbers for a line of JSON, in base units; null: not known."""
-    return {key: number(found.get(key, nan)) for key in NUMBERS}
+    return {key: number(found.get(key, nan)) for key in known([found])}

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from perftop.base.statistics import Estimate
-from perftop.output.compare.numbers import NUMBERS, Numbers, numbers
+from perftop.output.compare.numbers import NUMBERS, Numbers, numbers, of_event
 from perftop.output.stat_json import Line
 
 Cause = tuple[str, str]
@@ -52,7 +52,7 @@ def _own(told: dict[str, Any]) -> Numbers:
     return {
         key: float(value)
         for key, value in told.items()
-        if key in NUMBERS and isinstance(value, int | float) and isfinite(value)
+        if (key in NUMBERS or of_event(key)) and isinstance(value, int | float) and isfinite(value)
     }
 
 

@@ -9,7 +9,7 @@ from statistics import median
 
 from perftop.base.statistics import apart, estimate, least_difference
 from perftop.base.text import safe
-from perftop.output.compare.numbers import NUMBERS, Numbers, numbers, told
+from perftop.output.compare.numbers import NUMBERS, Numbers, known, numbers, told
 from perftop.output.stat_json import Line, number
 
 TIME = "run_s"
@@ -133,7 +133,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     lines += [run_json(one, at, places.get(at)) for at, one in enumerate(runs.runs)]
     count = len(runs.runs)
     found: Line = {}
-    for key in NUMBERS:
+    for key in known(one.numbers for one in runs.runs):
         values = runs.values(key)
         if not values:
             found[key] = None

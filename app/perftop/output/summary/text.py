@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from math import isfinite, nan
 
 from perftop.base.format import clock as ghz
-from perftop.base.format import many, percent, plain
+from perftop.base.format import many, percent, plain, prefixed
 from perftop.base.text import safe
 from perftop.base.times import clock, length
 from perftop.output.episode_words import depth, where
 from perftop.output.summary.phase import SHARES, Phase
 from perftop.output.why.phrases import SIGNS
+from perftop.samples.registry import PER_KI
 from perftop.session.session import Session
 
-ROWS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+Row = tuple[str, str, str, Callable[[float], str]]
+"""Key, label and unit of a row, and how a value is shown."""
+ROWS: tuple[Row, ...] = (
     ("util", "busy", "%", percent),
     ("busy_hz", "clock", "GHz", ghz),
     ("lost_ratio", "lost", "%", percent),
@@ -23,11 +26,10 @@ ROWS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("involuntary", "involuntary", "%", percent),
     ("steal", "steal", "%", percent),
 )
-"""Key, label and unit of the rows, and how a value is shown."""
 LABEL, CELL, WIDTH = 19, 7, 80
 SIDE_BY_SIDE = 3
 """Most phases that stand side by side; of more each has a row."""
-MOST_NAME = 15
+MOST_NAME, MOST_UNIT = 15, 5
 
 
 def sentence(phases: Sequence[Phase]) -> str:
@@ -46,34 +48,49 @@ def sentence(phases: Sequence[Phase]) -> str:
 def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     """`phases`: empty where the recording was not divided."""
     found = [sentence(phases) if phases else whole.answer, ""]
+    rows = [*ROWS, *_events(session)]
     if not phases:
-        found += _alone(whole)
+        found += _alone(whole, rows)
     elif len(phases) <= SIDE_BY_SIDE:
-        found += _beside([*phases, whole])
+        found += _beside([*phases, whole], rows)
     else:
-        found += _below([*phases, whole])
+        found += _below([*phases, whole], rows)
     found += ["", *_causes(session, phases or [whole])]
     samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
     return [*found, f"{samples}, {session.lost or 'none'} lost."]
+
+
+def _events(session: Session) -> list[Row]:
+    """Rows of the chosen events and of issue slots, which not every stream has."""
+    found: list[Row] = []
+    for metric in session.evaluator.registry.events.values():
+        label = safe(metric.label.removesuffix(PER_KI), LABEL - MOST_UNIT - 1)
+        if metric.unit == "ratio":
+            found.append((metric.key, label, "%", percent))
+        elif metric.key.endswith(PER_KI):
+            found.append((metric.key, label, PER_KI, plain))
+        else:
+            found.append((metric.key, label, metric.unit.removeprefix("1"), prefixed))
+    return found
 
 
 def _heading(*cells: str) -> str:
     return f"{'':{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells)
 
 
-def _alone(whole: Phase) -> list[str]:
+def _alone(whole: Phase, rows: Sequence[Row]) -> list[str]:
     """One phase: its percentiles."""
     names = ("mean", *SHARES, "min", "max")
     found = [
         f"from {clock(whole.start)} for {length(round(whole.elapsed_s * 1e9))}",
         _heading(*names),
     ]
-    for key, label, unit, show in ROWS:
+    for key, label, unit, show in rows:
         measure = whole.line["machine"][key]
         if measure is not None:
             values = {**whole.percentiles[key], **measure}
             cells = "".join(f"{show(_number(values[name])):>{CELL}}" for name in names)
-            found.append(f"{label:<14}{unit:>{LABEL - 14}}{cells}")
+            found.append(f"{label:<{LABEL - len(unit)}}{unit}{cells}")
     return found + _machine([whole], 1)
 
 
@@ -81,20 +98,20 @@ def _number(value: float | None) -> float:
     return nan if value is None else value
 
 
-def _beside(phases: Sequence[Phase]) -> list[str]:
+def _beside(phases: Sequence[Phase], rows: Sequence[Row]) -> list[str]:
     wide = 2 * CELL
     found = [
         f"{'':{LABEL}}" + "".join(f"{safe(one.label, MOST_NAME):>{wide}}" for one in phases),
         _heading(*["mean", "p5"] * len(phases)),
         f"{'from':<{LABEL}}" + "".join(f"{clock(one.start):>{wide}}" for one in phases),
     ]
-    for key, label, unit, show in ROWS:
+    for key, label, unit, show in rows:
         if any(isfinite(one.mean(key)) for one in phases):
             cells = "".join(
                 f"{show(one.mean(key)):>{CELL}}{show(one.percentiles[key]['p5']):>{CELL}}"
                 for one in phases
             )
-            found.append(f"{label:<14}{unit:>{LABEL - 14}}{cells}")
+            found.append(f"{label:<{LABEL - len(unit)}}{unit}{cells}")
     return found + _machine(phases, 2)
 
 
@@ -121,9 +138,9 @@ def _power_w(one: Phase) -> float:
     return _number(one.line["energy_j"]) / one.elapsed_s if one.elapsed_s > 0 else nan
 
 
-def _below(phases: Sequence[Phase]) -> list[str]:
+def _below(phases: Sequence[Phase], rows: Sequence[Row]) -> list[str]:
     """A row each, with means."""
-    rows = [row for row in ROWS if any(isfinite(one.mean(row[0])) for one in phases)][:6]
+    rows = [row for row in rows if any(isfinite(one.mean(row[0])) for one in phases)][:6]
     heads = [f"{label.split()[-1][:6]} {unit}".strip() for _, label, unit, _ in rows]
     found = [f"{'phase':<{LABEL - 3}}{'s':>{CELL}}" + "".join(f"{head:>9}" for head in heads)]
     for one in phases:
