@@ -85,23 +85,7 @@ def core_type(leaves: Leaves) -> Literal["P", "E"] | None:
 
 # --- single bits ---------------------------------------------------------------------------------
 
-Feature = Literal[
-    "hypervisor",
-    "thermal",
-    "power-limit",
-    "hwp",
-    "hfi",
-    "aperfmperf",
-    "hybrid",
-    "invariant-tsc",
-    "aperfmperf-read-only",
-    "irperf",
-    "amd-perfmon-v2",
-    "rtm-always-aborts",
-    "tsx-force-abort",
-]
-
-_BITS: dict[Feature, tuple[int, int, int]] = {
+_BITS = {
     "hypervisor": (0x01, ECX, 31),
     "thermal": (0x01, EDX, 22),
     "power-limit": (0x06, EAX, 4),
@@ -116,9 +100,10 @@ _BITS: dict[Feature, tuple[int, int, int]] = {
     "irperf": (EXTENDED | 0x08, EBX, 1),
     "amd-perfmon-v2": (EXTENDED | 0x22, EAX, 0),
 }
+"""By feature its leaf, register and bit."""
 
 
-def has(leaves: Leaves, feature: Feature) -> bool | None:
+def has(leaves: Leaves, feature: str) -> bool | None:
     """Whether the CPU has the feature; None: CPUID cannot be read. A missing leaf means no."""
     number, register, bit = _BITS[feature]
     registers = leaf(leaves, number)

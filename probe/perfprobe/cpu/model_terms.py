@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfprobe.cpu.cpuid import Feature
 from perfprobe.cpu.event_counters import Restrictions
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
@@ -81,9 +80,9 @@ class Thermal:
     package: int | None
     tjmax: int | None
     """TjMax in bits 23:16; bits 22:16 of the status are degrees below it."""
-    bits: tuple[tuple[int, str, Feature], ...]
-    """Status bit, name, and the feature that announces it. The next higher bit is its sticky
-    log."""
+    bits: tuple[tuple[int, str, str], ...]
+    """Status bit, name, and the feature of CPUID that announces it. The next higher bit is its
+    sticky log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def test_base_mhz() -> None:
         ("amd-perfmon-v2", 0x80000022, (1, 0, 0, 0)),
     ],
 )
-def test_bits(feature: cpuid.Feature, number: int, registers: Registers) -> None:
+def test_bits(feature: str, number: int, registers: Registers) -> None:
     highest = {0: INTEL, 0x80000000: (0x80000022, 0, 0, 0)}
     assert cpuid.has(Fake({**highest, number: registers}), feature) is True
     rest = tuple(~word & 0xFFFFFFFF if word else 0xFFFFFFFF for word in registers)

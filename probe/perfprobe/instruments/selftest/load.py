@@ -68,31 +68,21 @@ class Times:
         return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spells[cpu]) / 1e9
 
 
-def free(cpus: Sequence[int]) -> dict[int, Chain]:
-    return _all(cpus, known_code.FREE)
-
-
-def chain(cpus: Sequence[int]) -> dict[int, Chain]:
-    return _all(cpus, known_code.IMUL)
-
-
-def calls(cpus: Sequence[int]) -> dict[int, Chain]:
-    return _all(cpus, known_code.ENTER)
-
-
-def _all(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
+def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
+    """Runs code of this kind on all CPUs at once, without those where it was moved."""
     done = known_code.at_once({cpu: partial(_chain, kind) for cpu in cpus})
     return {cpu: found for cpu, found in done.items() if found.run.spell.cpu == cpu}
 
 
 def _chain(kind: int) -> Chain:
     """IMUL's latency is measured in units of ADD, which takes one cycle on every x86-64."""
-    unit = min(_turn_ticks(known_code.ADD) for _ in range(3)) / known_code.chain(known_code.ADD)
-    product = min(_turn_ticks(known_code.IMUL) for _ in range(3)) / known_code.chain(
-        known_code.IMUL
+    unit, product = (
+        min(_turn_ticks(each) for _ in range(3)) / known_code.chain(each)
+        for each in (known_code.ADD, known_code.IMUL)
     )
     ratio = product / unit
-    turn_ns = max(1.0, _turn_ns(kind))
+    spell = known_code.run(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
+    turn_ns = max(1.0, spell.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = known_code.run(kind, max(1, round(MARK_NS / turn_ns)), MARKS)
     whole = round(ratio)
     return Chain(run, whole if abs(ratio - whole) <= WHOLE else None)
@@ -102,11 +92,6 @@ def _turn_ticks(kind: int) -> float:
     turns = TRIAL_TURNS[kind]
     marks = known_code.run(kind, turns, TRIAL_MARKS).marks
     return min(b - a for a, b in itertools.pairwise(marks)) / turns
-
-
-def _turn_ns(kind: int) -> float:
-    spell = known_code.run(kind, TRIAL_TURNS[kind], TRIAL_MARKS).spell
-    return spell.own_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS)
 
 
 def patterns(cores: Sequence[Sequence[int]]) -> Times:

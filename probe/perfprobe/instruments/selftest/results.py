@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from perfprobe.instruments.selftest import clocks, resting, working
 from perfprobe.instruments.selftest.tape import Tape
@@ -77,7 +78,7 @@ class Results:
 
 ORIGINS = {"tsc": "RDTSC"}
 """Origins of checks that read no counter of the stream."""
-_ALL = (*working.FREE, *working.CHAIN, *working.ENTER, *resting.CHECKS)
+_ALL = (*chain.from_iterable(working.LOOKS.values()), *resting.CHECKS)
 CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
 
 

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from perfprobe.instruments.selftest import (
@@ -25,7 +26,6 @@ from perfprobe.instruments.selftest import (
     working,
 )
 from perfprobe.instruments.selftest.declared import Declared
-from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.results import Found, Results, not_there, unchecked, wrong
 from perfprobe.instruments.selftest.tape import Tape
 from perfprobe.instruments.selftest.verdict import Check
@@ -84,53 +84,35 @@ def _tests(tape: Tape, cpus: Sequence[int], pair: Declared | None) -> Iterator[T
     hz = tape.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
         yield [clocks.SAME], lambda: clocks.same(cpus, hz.hz)
-    loads: tuple[tuple[dict[Check, working.See], Callable[[Sequence[int]], dict[int, Chain]]], ...]
-    loads = (
-        (dict(working.FREE), load.free),
-        (dict(working.CHAIN), load.chain),
-        (dict(working.ENTER), load.calls),
-    )
-    for looks, start in loads:
+    for kind, looks in working.LOOKS.items():
         checks = [check for check in looks if check.counter in tape.columns]
         if checks:
-            yield checks, _Working(tape, cpus, looks, start)
+            yield checks, partial(_working, tape, cpus, kind)
     checks = [check for check in resting.CHECKS if check.counter in tape.columns]
-    yield [*checks, *(declared.CHECKS.values() if pair else ())], _Resting(tape, cpus, pair)
+    more = declared.CHECKS.values() if pair else ()
+    yield [*checks, *more], partial(_resting, tape, cpus, pair)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Working:
-    tape: Tape
-    cpus: Sequence[int]
-    looks: dict[Check, working.See]
-    start: Callable[[Sequence[int]], dict[int, Chain]]
-
-    def __call__(self) -> Found:
-        self.tape.forget()
-        self.tape.past(clocks.now()[1])
-        loads = self.start(self.cpus)
-        self.tape.past(max((each.run.spell.end for each in loads.values()), default=0))
-        yield from working.see(self.looks, self.tape, loads)
+def _working(tape: Tape, cpus: Sequence[int], kind: int) -> Found:
+    tape.forget()
+    tape.past(clocks.now()[1])
+    loads = load.chains(cpus, kind)
+    tape.past(max((each.run.spell.end for each in loads.values()), default=0))
+    yield from working.see(working.LOOKS[kind], tape, loads)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Resting:
-    tape: Tape
-    cpus: Sequence[int]
-    pair: Declared | None
-
-    def __call__(self) -> Found:
-        self.tape.forget()
-        self.tape.past(clocks.now()[1])
-        if self.pair is not None:
-            self.pair.begin()
-        times = load.patterns(paired(self.tape.hello.cores, self.cpus))
-        if not times.spells:
-            return
-        if self.pair is not None:
-            yield from self.pair.see(times)
-        self.tape.past(max(spells[-1].end for spells in times.spells.values()))
-        yield from resting.see(self.tape, times)
+def _resting(tape: Tape, cpus: Sequence[int], pair: Declared | None) -> Found:
+    tape.forget()
+    tape.past(clocks.now()[1])
+    if pair is not None:
+        pair.begin()
+    times = load.patterns(paired(tape.hello.cores, cpus))
+    if not times.spells:
+        return
+    if pair is not None:
+        yield from pair.see(times)
+    tape.past(max(spells[-1].end for spells in times.spells.values()))
+    yield from resting.see(tape, times)
 
 
 def paired(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> list[list[int]]:

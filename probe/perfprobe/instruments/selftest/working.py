@@ -162,8 +162,8 @@ def _user(window: Window) -> Seen | None:
     return Seen(window.cpu, expected, amount, expected, less=ticks, more=rest + ticks)
 
 
-FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}
-CHAIN: Mapping[Check, See] = {
+_FREE: Mapping[Check, See] = {INSTRUCTIONS: _counted("instructions", instructions)}
+_CHAIN: Mapping[Check, See] = {
     CYCLES: _counted("cycles", cycles),
     APERF: _counted("aperf", cycles),
     TSC: _ticking("msr_tsc"),
@@ -173,10 +173,12 @@ CHAIN: Mapping[Check, See] = {
     NEVER_IDLE: _awake,
     USER: _user,
 }
-ENTER: Mapping[Check, See] = {
+_ENTER: Mapping[Check, See] = {
     CALLS: _counted("instructions", instructions, less="kernel_instructions"),
     KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
 }
+LOOKS = {known_code.FREE: _FREE, known_code.IMUL: _CHAIN, known_code.ENTER: _ENTER}
+"""By kind of code the checks that it serves."""
 
 
 def see(

@@ -179,9 +179,8 @@ def tested(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], dict[str, Any
             "cycles": (known_code.chain(known_code.ENTER) * LATENCY + CALL[1]) / ns,
             "kernel_cycles": CALL[1] / ns,
         }
-        monkeypatch.setattr(load, "free", lambda _: machine.run(known_code.FREE, free, ns))
-        monkeypatch.setattr(load, "chain", lambda _: machine.run(known_code.IMUL, chain, ns))
-        monkeypatch.setattr(load, "calls", lambda _: machine.run(known_code.ENTER, calls, ns))
+        rates = {known_code.FREE: free, known_code.IMUL: chain, known_code.ENTER: calls}
+        monkeypatch.setattr(load, "chains", lambda _, kind: machine.run(kind, rates[kind], ns))
         monkeypatch.setattr(load, "patterns", machine.patterns)
         monkeypatch.setattr(clocks, "now", lambda: (machine.now, machine.now))
         monkeypatch.setattr(clocks, "same", lambda *_: iter([(clocks.SAME, Seen(1, 0, 0, 1))]))
