@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files, identity
-from perfprobe.kernel import clock_policy
+from perfprobe.kernel import settings
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
 
@@ -144,12 +144,12 @@ def seen(
 
 
 def _clock(cpu: int, root: Path) -> Iterator[Disturbance]:
-    governor = clock_policy.governor(root, cpu)
+    governor = settings.governor(root, cpu)
     if governor and governor != "performance":
         yield Disturbance(
             "governor", governor, "the core's clock follows the load, or is held low: so do costs"
         )
-    if clock_policy.turbo_on(root):
+    if settings.turbo_on(root):
         yield Disturbance("turbo", "on", "the core's clock depends on what the other cores do")
 
 

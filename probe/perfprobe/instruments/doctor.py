@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.kernel import access, clock_policy, idle_trace, memory_controllers
+from perfprobe.kernel import access, idle_trace, memory_controllers, settings
 from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.registers import device, journal
 from perfprobe.sources.os import procstat
@@ -175,7 +175,7 @@ def _cpufreq(root: Path) -> Check:
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
-    governor = clock_policy.governor(root, 0) or "unknown"
+    governor = settings.governor(root, 0) or "unknown"
     return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 

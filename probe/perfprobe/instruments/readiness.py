@@ -8,7 +8,7 @@ from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.cpu.files import CPUS
-from perfprobe.kernel import clock_policy
+from perfprobe.kernel import settings
 
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
@@ -57,7 +57,7 @@ def _governor(root: Path) -> Item:
     numbers = files.numbered(f"{root}/{CPUS}", "cpu")
     found: dict[str, list[int]] = {}
     for cpu in numbers:
-        if name := clock_policy.governor(root, cpu):
+        if name := settings.governor(root, cpu):
             found.setdefault(name, []).append(cpu)
     if not found:
         return Item("governor", "unknown", _unsaid(root))
@@ -79,7 +79,7 @@ def _unsaid(root: Path) -> str:
 
 
 def _turbo(root: Path) -> Item:
-    on = clock_policy.turbo_on(root)
+    on = settings.turbo_on(root)
     if on is None:
         return Item("turbo", "unknown", _unsaid(root))
     if not on:

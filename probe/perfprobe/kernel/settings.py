@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from perfprobe.cpu.files import CPUS, numbered, text
-from perfprobe.kernel import clock_policy
+from perfprobe.cpu.files import CPUS, number, numbered, text
 
 MOST = 200
 """Characters of a value."""
@@ -44,12 +43,26 @@ def settings(root: Path) -> dict[str, str]:
     at = f"{root}/{CPUS}/cpufreq"
     policies = numbered(at, "policy")
     for name, file in POLICIES.items():
-        values = {_value(f"{at}/policy{number}/{file}") for number in policies}
+        values = {_value(f"{at}/policy{n}/{file}") for n in policies}
         found[name] = ", ".join(sorted(values - {""}))
-    if (on := clock_policy.turbo_on(root)) is not None:
+    if (on := turbo_on(root)) is not None:
         found["turbo"] = "on" if on else "off"
     found |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
     return {name: value[:MOST] for name, value in found.items() if value}
+
+
+def turbo_on(root: Path) -> bool | None:
+    """Whether turbo is on now, by intel_pstate or the boost switch; None: there is neither."""
+    off = number(f"{root}/{CPUS}/intel_pstate/no_turbo")
+    boost = number(f"{root}/{CPUS}/cpufreq/boost")
+    if off is None and boost is None:
+        return None
+    return not off and boost != 0
+
+
+def governor(root: Path, cpu: int) -> str:
+    """The CPU's governor; empty where cpufreq names none."""
+    return (text(f"{root}/{CPUS}/cpu{cpu}/cpufreq/scaling_governor") or "").strip()
 
 
 def _value(path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.kernel import clock_policy
+from perfprobe.kernel import settings
 from perfprobe.sources.os.procfs import Files
 from perfprobe.wire import Counter, Cpu, Missing, Rate, Step, Turbo
 
@@ -59,7 +59,7 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
 def turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
     """The fastest clock of each CPU with few active cores, one entry for each speed: favoured cores
     are faster. cpufreq does not tell the clock with more active cores, so it is an upper bound."""
-    if clock_policy.turbo_on(root) is False:
+    if settings.turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not tell how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
