@@ -10,6 +10,7 @@ from perftop.base.errors import Failed, complain, discard, unwritten
 from perftop.commands import habits
 from perftop.commands.arguments import (
     DefaultConfig,
+    Parser,
     PrintCompletion,
     Version,
     check_command,
@@ -65,7 +66,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="perftop",
         description="Shows whether the CPUs of this machine run as fast as they could, and if not, "
         "what takes the time: power, heat, a neighbour, the hypervisor, a queue.",

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.text import meant
@@ -58,6 +58,14 @@ SHORTEST_NS = 1_000_000
 LONG_NS = 60_000_000_000
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one line, as all failures are told, without the list of options."""
+
+    def error(self, message: str) -> NoReturn:
+        told = message.removeprefix("argument ")
+        raise Failed(f"{told}; `{self.prog} --help` tells what is understood", USAGE)
 
 
 def span_ns(text: str) -> int:

@@ -34,6 +34,10 @@ _ANSWERS = {
 }
 
 
+_LINES = {"-n", "--count", "--num_iterations"}
+"""How many lines `stat` prints; other verbs print none."""
+
+
 def translated(arguments: Sequence[str]) -> list[str]:
     """The arguments in the words of perftop; the first one is a verb. Raises Failed with the answer
     to what means something else here."""
@@ -47,12 +51,15 @@ def _each(verb: str, rest: list[str]) -> Iterator[str]:
     wants_ms = False
     for word in rest:
         name, equals, value = word.partition("=")
-        short = re.fullmatch(r"(-[pCIx])(.+)", word)
+        short = re.fullmatch(r"(-[pCIxn])(.+)", word)
         if short and not word.startswith("--"):
             name, equals, value = short[1], "=", short[2]
         if wants_ms:
             wants_ms = False
             yield milliseconds(word)
+        elif name in _LINES and verb != "stat":
+            how = "--duration 10s" if verb in {"record", "why"} else "perftop stat -n 10"
+            raise Failed(f"{verb} has no {name}; how long: {how}", USAGE)
         elif name in _SAME:
             yield from (_SAME[name], value) if equals else (_SAME[name],)
         elif name in _MILLISECONDS:

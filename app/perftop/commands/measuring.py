@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,14 @@ def _repeat(options: argparse.Namespace, interval_ns: int, sample_ns: int) -> in
     )  # fmt: skip
 
 
+def _no_file(path: Path) -> str:
+    """What may have been meant by what is no recording."""
+    program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
+    if shutil.which(program):
+        return f"; to measure a command: perftop why -- {program}"
+    return f"; how long to look: --duration {path}" if path.name[:1].isdigit() else ""
+
+
 def _why(options: argparse.Namespace) -> int:
     from perftop.verbs import why
 
@@ -122,7 +131,10 @@ def _why(options: argparse.Namespace) -> int:
     if options.file is not None:
         if options.command is not None:
             raise Failed("a recording or a command, not both", USAGE)
-        return why.run(why.Options([], file=options.file, **told))
+        try:
+            return why.run(why.Options([], file=options.file, **told))
+        except Failed as failed:
+            raise Failed(f"{failed}{_no_file(options.file)}", failed.status) from None
     _, sample_ns = times(options, STAT_INTERVAL_NS)
     with held(options) as job:
         from perftop.process import batches

@@ -182,7 +182,8 @@ def _selftest(options: argparse.Namespace) -> int:
         if options.host is None:  # the file is of one machine, and the screen here asks about this
             findings.keep(answer)
     except OSError as error:
-        complain(f"the result was not saved, so the screen will not warn: {error}")
+        why = f"cannot write {error.filename}: {error.strerror}"
+        complain(f"the result was not saved, so the screen will not warn: {why}")
     show(answer, selftest.draw, as_json=options.json)
     return 1 if answer["wrong"] else 0
 

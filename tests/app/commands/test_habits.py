@@ -33,6 +33,39 @@ def test_words_that_mean_the_same(typed: str, understood: str) -> None:
     assert habits.translated(typed.split()) == understood.split()
 
 
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("record -n 3", "--duration"),
+        ("live -n", "stat -n 10"),
+        ("why --count=3", "--duration"),
+        ("record -n5", "--duration"),
+    ],
+)
+def test_only_stat_counts_lines(typed: str, answer: str) -> None:
+    with pytest.raises(Failed, match=f"has no .*{answer}"):
+        habits.translated(typed.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        (["stat", "-i", "0"], "-i/--interval: '0' is less than 1 ms"),
+        (["replay"], "the following arguments are required: FILE"),
+        (["export", "x", "--format", "xml"], "--format: invalid choice: 'xml'"),
+        (["why", "10s"], "how long to look: --duration 10s"),
+        (["why", "sh"], "to measure a command: perftop why -- sh"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    typed: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(typed) > 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("perftop: ")
+    assert told in line
+
+
 @pytest.mark.parametrize(("typed", "answer"), [("--csv", "export"), ("-d", "-i"), ("-x,", "json")])
 def test_words_that_mean_something_else_are_answered(typed: str, answer: str) -> None:
     with pytest.raises(Failed, match=f"no {typed[:2]}.*{answer}") as failed:
