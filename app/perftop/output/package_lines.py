@@ -28,9 +28,12 @@ def lines(session: Session, interval: Interval) -> list[str]:
 
 def _power(values: Mapping[str, float]) -> str:
     power, limit = (values.get(name, math.nan) for name in ("power_w", "power_limit_w"))
+    dram = values.get("power_dram_w", math.nan)
     if math.isnan(power):
-        return ""
-    return f"{power:.1f} W" if math.isnan(limit) else f"{power:.1f} of {limit:.0f} W"
+        return "" if math.isnan(dram) else f"{dram:.1f} W for memory"
+    of = "" if math.isnan(limit) else f" of {limit:.0f}"
+    more = "" if math.isnan(dram) else f" and {dram:.1f} W for memory"
+    return f"{power:.1f}{of} W{more}"
 
 
 def _memory(values: Mapping[str, float]) -> str:

@@ -79,8 +79,11 @@ def test_sudo_means_there(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
 
 def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("me@n7", "run sim:idle,cpus=4,speed=20")
-    done = here("stat", "--host", "me@n7", "--json", "-n", "2")
+    events = "branches,cache-misses:u"
+    done = here("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
     assert done.returncode == 0, done.stderr
+    assert all(cpu["e.cache-misses:u"] is not None
+               for cpu in lines(done.stdout, "interval")[-1]["cpus"])  # fmt: skip
     (hello,) = lines(done.stdout, "hello")
     assert len(hello["topology"]) == 4
     assert len(lines(done.stdout, "interval")) == 2

@@ -3,11 +3,13 @@ line is exactly as wide as its place on the page."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
-from perftop.base.arrays import Floats
+import numpy as np
+
 from perftop.base.format import MISSING, ClockUnit, prefixed
 from perftop.draw import strips, theme
 from perftop.draw.strips import QUIET, Run, at_rest, fit, foreign, width
@@ -15,8 +17,9 @@ from perftop.samples import smt
 from perftop.samples.episode import Episode
 from perftop.samples.machine_totals import MEMORY, OF_BEST, OF_L3
 from perftop.samples.memory import READ
+from perftop.samples.registry import PER_KI
 from perftop.session.columns import doubted
-from perftop.session.interval import Interval
+from perftop.session.interval import ALWAYS, Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import values
 from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
@@ -25,7 +28,7 @@ from perftop.tui.shared.choice import Units
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
-from perftop.tui.shared.sheet import AWAKE, DROP
+from perftop.tui.shared.sheet import AWAKE, DROP, of_package
 from perftop.tui.shared.trouble import number
 
 _BESIDE = {
@@ -123,11 +126,25 @@ def _number(scene: Scene, key: str) -> list[Run] | None:
         if key == "busy_hz" and scene.awake and value < scene.ceiling_hz * (1 - DROP):
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
-    label = fit(label, NAME - 1) if len(label) >= NAME else label
-    name: list[Run] = [(label, "dim")]
+    name = _name(label, _counted(scene, key, scene.place.rows))
     if metric.unit == "Hz":
         name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
     return _line(scene, name, cells, origin)
+
+
+def _name(label: str, counted: float) -> list[Run]:
+    """The label, and behind that of an event that took turns the share of the time for which it was
+    counted."""
+    if counted >= ALWAYS:
+        return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
+    share = f" {100 * counted:.0f}%"
+    return [(fit(label, NAME - 1 - len(share)), "dim"), (share, "text")]
+
+
+def _counted(scene: Scene, key: str, rows: Sequence[int]) -> float:
+    """The least share of the time for which one of these CPUs counted an event; 1 for others."""
+    shares = scene.interval.shares.get(key.removesuffix(PER_KI))
+    return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
 
 def _told(
@@ -147,7 +164,11 @@ def _cell(
     if not online:
         return [(f"{'off':>{VALUE - 1}}", "dim"), (" ", "text")]
     text, style = (MISSING, "faint") if isnan(value) else (text, style)
+    turns = not isnan(value) and _counted(scene, key, online) < ALWAYS
+    if turns and len(text) >= VALUE - 1:  # the sign takes the place of the decimal
+        text = re.sub(r"\.\d+", "", text)
     told: Run = f"{text:>{VALUE - 1}}", style
+    told = strips.estimated(told) if turns else told
     against = doubted(key, scene.session, scene.interval)[online].any()
     return [strips.doubted(told) if against else told, (" ", "text")]
 
@@ -251,23 +272,22 @@ def method(scene: Scene) -> str:
 
 def _traffic(scene: Scene) -> list[Run] | None:
     """Bytes per second that its package moves from and to memory."""
-    found = [scene.interval.packages.get(name) for name in MEMORY]
-    rates = [_of_package(scene, values) for values in found]
+    rates = _of_package(scene, *MEMORY)
     origin = scene.session.counters.columns[READ].counter.origin
     return _common(scene, [("mem GB/s", "dim")], _amount(sum(rates) / 1e9, 1), origin)
 
 
 def _of_best(scene: Scene) -> list[Run] | None:
-    share = _of_package(scene, scene.interval.packages.get(OF_BEST))
+    (share,) = _of_package(scene, OF_BEST)
     return _common(scene, [("of best %", "dim")], _amount(100 * share, 0))
 
 
 def _dram(scene: Scene) -> list[Run] | None:
     """Power of the memory of its package; None where it is not counted."""
-    watts = scene.interval.packages.get("power_dram_w")
-    if watts is None:
+    if "power_dram_w" not in scene.interval.packages:
         return None
-    return _common(scene, [("memory W", "dim")], _amount(_of_package(scene, watts), 1))
+    (watts,) = _of_package(scene, "power_dram_w")
+    return _common(scene, [("memory W", "dim")], _amount(watts, 1))
 
 
 def _l3(scene: Scene) -> list[Run] | None:
@@ -281,10 +301,8 @@ def _l3(scene: Scene) -> list[Run] | None:
     return _common(scene, [("L3 GB/s", "dim")], _amount(rate / 1e9, 1), column.origin)
 
 
-def _of_package(scene: Scene, by_package: Floats | None) -> float:
-    at, _ = values.shared_rows(scene.session, scene.place)
-    known = by_package is not None and at is not None and at < len(by_package)
-    return float(by_package[at]) if by_package is not None and known else nan
+def _of_package(scene: Scene, *keys: str) -> list[float]:
+    return of_package(scene.session, scene.interval, scene.place.cpus[0], *keys)
 
 
 def _amount(value: float, digits: int) -> Run:

@@ -125,6 +125,7 @@ def numbers(
     hot = "temperature_c" in red
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(_whole(interval.machine, hot=hot))]
     pieces.append((6, _memory(interval.machine)))  # before the net clock, which follows from others
+    pieces.append((8, _dram(interval.machine)))
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
 
 
@@ -193,6 +194,12 @@ def _whole(numbers: dict[str, float], *, hot: bool) -> list[list[Run]]:
             runs += [(f" {WAITS[kind]} ", "dim"), number(100 * share, 1, 0)]
         told.append([*runs, (" %", "dim")])
     return told
+
+
+def _dram(numbers: dict[str, float]) -> list[Run]:
+    """Power of the memory, which that of packages does not hold."""
+    watts = numbers.get("power_dram_w", nan)
+    return [] if isnan(watts) else [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]
 
 
 def _memory(numbers: dict[str, float]) -> list[Run]:

@@ -103,11 +103,15 @@ def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Epis
 
 def _power(picture: Picture, cpu: int) -> list[Run]:
     sheet = picture.sheet
-    power, limit = of_package(sheet.reader.session, sheet.interval, cpu, "power_w", "power_limit_w")
+    keys = "power_w", "power_limit_w", "power_dram_w"
+    power, limit, dram = of_package(sheet.reader.session, sheet.interval, cpu, *keys)
     if isnan(power):
         return []
     of = "" if isnan(limit) else f" of {limit:.0f}"
-    return [(f"{power:3.0f}", "text"), (f"{of} W", "dim")]
+    more: list[Run] = (
+        [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
+    )
+    return [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
 
 
 def _memory(picture: Picture, cpu: int) -> list[Run]:

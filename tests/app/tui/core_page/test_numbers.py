@@ -1,0 +1,52 @@
+"""Numbers beside the charts of a core: events that took turns, and traffic to memory."""
+
+from __future__ import annotations
+
+from perfprobe.sources.sim.source import open_sim
+from perftop.draw.strips import Run, text, width
+from perftop.session.history import History
+from perftop.session.session import Session
+from perftop.tui.core_page import core_page, numbers
+from perftop.tui.core_page.layout import TRAFFIC, Panel, page
+from perftop.tui.shared.places import Places
+
+EVENTS = "branches,branch-misses,cache-misses,cache-references,page-faults"
+"""One more than there are counters for; page-faults need none."""
+
+
+def beside(key: str) -> tuple[numbers.Scene, list[Run]]:
+    """The first number of a panel of core 0."""
+    source = open_sim("sim:memory,cpus=2,speed=max", 100_000_000, events=EVENTS)
+    session = Session(source.hello, History(source.hello))
+    for _ in session.play([message for _ in range(12) for message in source.poll()]):
+        pass
+    source.close()
+    interval = session.at(session.now_ns, 500_000_000)
+    assert interval is not None
+    place = Places(session).places[0]
+    made = page(core_page.known(session, place, who=False), 160, 40)
+    scene = numbers.scene(session, interval, place, made, "GHz", 0)
+    return scene, numbers.beside(scene, Panel(key, 1, 3))[0]
+
+
+def test_an_event_that_took_turns_has_its_share_and_the_sign_of_an_estimate() -> None:
+    scene, runs = beside("e.branches")
+    share = scene.interval.shares["e.branches"][0]
+    assert share < 0.99
+    assert f" {100 * share:.0f}%" in text(runs)
+    assert "≈" in text(runs)
+    assert width(runs) == scene.size
+
+
+def test_one_that_was_counted_all_the_time_has_neither() -> None:
+    scene, runs = beside("e.page-faults")
+    assert "≈" not in text(runs)
+    assert "%" not in text(runs)
+    assert width(runs) == scene.size
+
+
+def test_traffic_is_that_of_the_package() -> None:
+    scene, runs = beside(TRAFFIC)
+    moved = sum(float(scene.interval.packages[f"memory_{what}_bytes_per_s"][0])
+                for what in ("read", "write"))  # fmt: skip
+    assert f"{moved / 1e9:.1f}" in text(runs)
