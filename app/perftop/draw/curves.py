@@ -40,7 +40,8 @@ def clock(
     dots = _TALL[look] * (rows - 1)
     drawn = _columns(hz, look)
     joined = (np.arange(drawn.size) % drawn.shape[1]) > 0  # no line leads from chart to chart
-    line = braille.line(drawn.ravel(), low, high, dots, joined=joined, thick=_thick(look))
+    thick = 1 if look == "ascii" else 2
+    line = braille.line(drawn.ravel(), low, high, dots, joined=joined, thick=thick)
     limit = _columns(ceiling, look).ravel()
     at_top = limit >= high - (high - low) / (2 * dots)
     below = braille.line(np.where(at_top, np.nan, limit), low, high, dots, joined=False)
@@ -76,10 +77,6 @@ _RATES = [*(f"{area}-{grade}" for area in ("ipc", "loss") for grade in range(GRA
 def _wide(look: Look) -> int:
     """Columns of values of which one column of dots is drawn."""
     return 2 if look == "ascii" else 1
-
-
-def _thick(look: Look) -> int:
-    return 1 if look == "ascii" else 2
 
 
 def _columns(values: Floats, look: Look) -> Floats:

@@ -40,8 +40,9 @@ def nearest(color: str) -> int:
     wanted = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
     around = (sorted(range(6), key=lambda i: abs(LEVELS[i] - part))[:2] for part in wanted)
     cube = [16 + 36 * r + 6 * g + b for r, g, b in itertools.product(*around)]
-    near: dict[int, float] = {number: _apart(wanted, parts(number)) for number in (*cube, *_GREYS)}
-    return min(near, key=near.__getitem__)
+    look = _oklab(wanted)
+    found: int = min((*cube, *_GREYS), key=lambda number: math.dist(look, _oklab(parts(number))))
+    return found
 
 
 def parts(number: int) -> Triple:
@@ -51,11 +52,6 @@ def parts(number: int) -> Triple:
         return grey, grey, grey
     r, rest = divmod(number - 16, 36)
     return LEVELS[r], LEVELS[rest // 6], LEVELS[rest % 6]
-
-
-def _apart(one: Triple, other: Triple) -> float:
-    """How different two colours look."""
-    return math.dist(_oklab(one), _oklab(other))
 
 
 @lru_cache(maxsize=1024)

@@ -63,7 +63,7 @@ def line(
     if wrong:
         tasks = interval.tasks if interval is not None else {}
         return Told(_running(session, wrong, tasks, shown_ns, size), "victim")
-    if warned := _warning(session, now_ns) or _untrusted(session):
+    if warned := _warning(session, now_ns):
         return _one(warned, "warn", size)
     if groups and groups[0][0].kind == "suspect":
         return Told(_quiet(session, groups[0], shown_ns, size))
@@ -188,13 +188,9 @@ def _over(session: Session, last: Episode, now_ns: int, size: int, key: str) -> 
 
 
 def _warning(session: Session, now_ns: int) -> str:
-    """The probe's newest warning; '' once it is older than NEW_NS."""
-    if not session.warnings or not 0 <= now_ns - session.warned_ns < NEW_NS:
-        return ""
-    return f" ! {foreign(session.warnings[-1])}"
-
-
-def _untrusted(session: Session) -> str:
-    """The counters that failed the last selftest of this boot; '' if none did."""
+    """The probe's newest warning until it is NEW_NS old, then the counters that failed the last
+    selftest of this boot; '' if none did."""
+    if session.warnings and 0 <= now_ns - session.warned_ns < NEW_NS:
+        return f" ! {foreign(session.warnings[-1])}"
     verdict = findings.verdict(session.hello.boot_id)
     return f" ! {foreign(verdict)}" if verdict else ""

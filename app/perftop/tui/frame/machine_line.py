@@ -68,6 +68,8 @@ COVERS = 0.5
 """Minimum share of the CPUs on which an episode runs that reddens a number of the machine."""
 GAP, NARROW_GAP = 4, 2
 """Cells between numbers: where all fit, and where they do not."""
+WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
+"""What tasks wait for, by the name of the pressure."""
 
 
 def lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
@@ -103,7 +105,8 @@ def numbers(
         if not chosen[key]:
             return []
         value = values[key]
-        style = "alarm" if key in red else "warn" if _high(key, value) else style
+        near = METRICS[key].stands_out <= value <= 1
+        style = "alarm" if key in red else "warn" if near else style
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
@@ -127,10 +130,6 @@ def numbers(
     pieces.append((6, _memory(interval.machine)))  # before the net clock, which follows from others
     pieces.append((8, _dram(interval.machine)))
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
-
-
-def _high(key: str, value: float) -> bool:
-    return METRICS[key].stands_out <= value <= 1
 
 
 def _spread(pieces: list[tuple[int, list[Run]]], size: int) -> list[Run]:
@@ -211,10 +210,6 @@ def _memory(numbers: dict[str, float]) -> list[Run]:
     share = numbers.get(OF_BEST, nan)
     of = "" if isnan(share) else f" {100 * share:.0f} %"
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
-
-
-WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""What tasks wait for, by the name of the pressure."""
 
 
 def strip(session: Session, interval: Interval, size: int) -> list[Run]:

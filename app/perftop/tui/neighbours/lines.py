@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isnan, nan
 
 from perftop.base.format import MISSING, ClockUnit, many, percent
@@ -48,14 +47,9 @@ def heading(columns: list[Placed]) -> list[Run]:
     return [(" ", "text"), *((c.text(c.title), "dim") for c in columns if c.width)]
 
 
-def pair(one: Pair, columns: losses.Columns, when: Callable[[int], str], *, chosen: bool
-         ) -> list[Run]:  # fmt: skip
+def pair(one: Pair, columns: losses.Columns, since: str, *, chosen: bool) -> list[Run]:
     """Line of a pair, with the mark of the selected one before its sign."""
-    return [_mark(chosen), *losses.line(one, columns, when(one.since_ns))]
-
-
-def pair_heading(columns: losses.Columns) -> list[Run]:
-    return [(" ", "text"), *losses.headings(columns)]
+    return [_mark(chosen), *losses.line(one, columns, since)]
 
 
 def runner(one: Runner, columns: list[Placed], *, chosen: bool) -> list[Run]:

@@ -77,7 +77,7 @@ class Neighbours(Paneled, Cursor):
         if self.choice.order == "CPU number":  # in all other orders the worst comes first
             pairs.sort(key=lambda one: one.cpu)
         ordered = pairs[::-1] if self.choice.reverse else pairs
-        return [words.pair_heading(self._pairs), *ordered]
+        return [[(" ", "text"), *losses.headings(self._pairs)], *ordered]
 
     def _arranged(self, runners: list[Runner]) -> list[Runner]:
         if self.choice.order == "worst first":
@@ -92,11 +92,9 @@ class Neighbours(Paneled, Cursor):
         if isinstance(row, Pair):
             if not row.lasted:
                 mood = "chosen victim" if chosen else "victim"
-            return words.pair(row, self._pairs, self._when, chosen=chosen), mood
+            since = clock(self.session.unix(row.since_ns))
+            return words.pair(row, self._pairs, since, chosen=chosen), mood
         return words.runner(row, self._runners, chosen=chosen), mood
-
-    def _when(self, raw_ns: int) -> str:
-        return clock(self.session.unix(raw_ns))
 
     # --- the cursor is on a loss or a thread; other views select its core
 

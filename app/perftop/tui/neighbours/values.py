@@ -69,6 +69,7 @@ class Neighbourhood:
             cpu: [other for other in core if other != cpu] for core in session.cores for cpu in core
         }
         self.watching = self._watched()
+        self._pairs = Pairs(session, interval, self.watching)
         self.span_ns = max(LEAST_NS, round(interval.elapsed_s * 1e9))
 
     def _watched(self) -> Watching:
@@ -85,12 +86,11 @@ class Neighbourhood:
     # --- who loses
 
     def running(self) -> list[Pair]:
-        return Pairs(self._session, self._interval, self.watching).running(self._shown)
+        return self._pairs.running(self._shown)
 
     def over(self) -> list[Pair]:
         """Losses that had ended by then, the newest first."""
-        pairs = Pairs(self._session, self._interval, self.watching)
-        return list(islice(pairs.over(self._shown), MOST_ENDED))
+        return list(islice(self._pairs.over(self._shown), MOST_ENDED))
 
     def _beside(self, cpu: int) -> str:
         """Tasks on the siblings of this CPU."""

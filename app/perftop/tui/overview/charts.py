@@ -13,7 +13,7 @@ from itertools import pairwise
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.areas import Look
-from perftop.draw.strips import Run, merged
+from perftop.draw.strips import Run, merged, width
 from perftop.samples.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -219,10 +219,7 @@ class _Picture:
         return runs
 
     def _legend(self) -> list[Run]:
-        for wording in _STATES:
-            if sum(len(text) for text, _ in wording) <= self.page.columns:
-                return [*wording]
-        return []
+        return next(([*wording] for wording in _STATES if width(wording) <= self.page.columns), [])
 
     def _account_legend(self) -> list[Run]:
         signs = theme.USER, theme.USER if self.wishes.look == "colour" else theme.KERNEL
