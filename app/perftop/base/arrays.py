@@ -1,14 +1,17 @@
-"""Types of numpy arrays."""
+"""Types of numpy arrays, without numpy.typing, which takes longer to import than a view."""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+import numpy as np
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Singles = np.ndarray[Any, np.dtype[np.float32]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def distinct(values: Ints) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class Signs:
         """Seconds of standstill that each sign explains, (SIGNS, CPUs), for CPUs that lose this
         share of a span. 0: none, or the stream has no such sign."""
         lost_s = share * span_s
-        found = {
+        found: dict[str, Callable[[], Any]] = {
             "thermal": lambda: lost_s * self._hot(seen),
             "modulation": lambda: span_s * self._modulation.shares(seen),
             "hdc": lambda: span_s * self._forced(seen),

@@ -6,12 +6,13 @@ Arrays of dots have a row a dot from the top and a column a dot from the left.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
 
 from perftop.base.arrays import Bools, Floats, Ints
 
-Codes = npt.NDArray[np.uint32]
+Codes = np.ndarray[Any, np.dtype[np.uint32]]
 """Code points of characters, by line and cell."""
 
 TALL, WIDE = 4, 2

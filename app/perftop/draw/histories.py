@@ -10,9 +10,8 @@ from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Codes, Floats
 from perftop.draw import theme
 from perftop.draw.strips import Run
 
@@ -23,16 +22,16 @@ _LOST = 16
 """Added to the height of a cell in which an episode ran."""
 
 
-def steps(shares: Floats) -> npt.NDArray[np.uint8]:
+def steps(shares: Floats) -> Codes:
     """Shares (0 to 1) as steps of the field: 1 to theme.HEAT, 0 for what draws nothing."""
     known = np.nan_to_num(shares)
     found = np.clip(np.ceil(known * theme.HEAT), 0, theme.HEAT)
     return np.where(known < QUIET, _NONE, found).astype(np.uint8)
 
 
-def paired(upper: npt.NDArray[np.uint8], lower: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def paired(upper: Codes, lower: Codes) -> Codes:
     """Steps of two threads in one cell."""
-    found: npt.NDArray[np.uint8] = upper << np.uint8(4) | lower
+    found: Codes = upper << np.uint8(4) | lower
     return found
 
 
@@ -53,14 +52,14 @@ def _half(cell: int, wide: int) -> Run:
     return (theme.LP0 if upper else theme.LP1) * wide, f"field{max(upper, lower) - 1}"
 
 
-def heights(values: Floats, top: float) -> npt.NDArray[np.uint8]:
+def heights(values: Floats, top: float) -> Codes:
     """Values as heights in eighths of a line, at least 1; 0 where unknown."""
     with np.errstate(invalid="ignore", divide="ignore"):
         eighths = np.clip(np.ceil(8 * values / top), 1, 8)
     return np.where(np.isfinite(eighths), eighths, _NONE).astype(np.uint8)
 
 
-def lost(cells: npt.NDArray[np.uint8], first: int) -> npt.NDArray[np.uint8]:
+def lost(cells: Codes, first: int) -> Codes:
     """The cells, with those from `first` on marked as lost."""
     cells[first:] += np.uint8(_LOST) * (cells[first:] > 0)
     return cells

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from perfprobe import wire
 
@@ -32,7 +31,7 @@ class Limits:
 
     def __init__(self, block: wire.Block) -> None:
         per_column = [c for c in block.counters for _ in range(c.columns)]
-        self.keys: npt.NDArray[Any] = np.array([c.key for c in per_column])
+        self.keys: np.ndarray = np.array([c.key for c in per_column])
         self._scale = np.array([c.scale for c in per_column])
         self._gauge = np.array([c.kind == "gauge" for c in per_column], bool)
         self._mask = np.array([(1 << c.bits) - 1 for c in per_column], np.uint64)

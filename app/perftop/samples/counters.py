@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints, Words
+from perftop.base.arrays import Bools, Codes, Floats, Ints, Words
 from perftop.samples.counter_limits import TIMES, Limits
-from perftop.samples.doubt import Codes, Doubt, listed, merged
+from perftop.samples.doubt import Doubt, listed, merged
 from perftop.samples.readings import USELESS, Baseline, Readings, unpack
 
 WIDE_S, WIDE = 1e-3, 4

@@ -9,9 +9,8 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Codes = npt.NDArray[np.uint8]
+from perftop.base.arrays import Codes
 
 
 class Doubt(IntEnum):

@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples import memory
 from perftop.samples.cores import Cores
 from perftop.samples.counters import Counters, Delta
-from perftop.samples.doubt import Codes, Doubt, held_on
+from perftop.samples.doubt import Doubt, held_on
 from perftop.samples.evaluation import Evaluator, Values
 from perftop.samples.gates import Gates
 from perftop.samples.lost import Lost, Reckoner, fill

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.samples.calibration import BLUR_S, LEAST_SHARE, factor_bounds
 from perftop.samples.counters import Counters, Delta
-from perftop.samples.doubt import Codes, Doubt
+from perftop.samples.doubt import Doubt
 from perftop.samples.gates import WORKED_S
 from perftop.samples.smt import TOLERANCE, Splitter, mean_known
 

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, Singles
 from perftop.samples.counters import BlockCounter
 from perftop.samples.evaluation import ratio
 from perftop.samples.machine_totals import NAMES, SHARED, TRACED
@@ -26,7 +26,7 @@ from perftop.samples.smt import STATES, bounds
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import Chunk
 from perftop.session.interval import Span, nothing
-from perftop.session.sample_history import CEILING, WEIGHT, Shared, Singles, Times, Trail
+from perftop.session.sample_history import CEILING, WEIGHT, Shared, Times, Trail
 
 BYTES = 100_000_000
 """Bytes of a history: ten minutes of 100 ms on 64 CPUs."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Codes, Floats
 from perftop.samples import machine_totals
 from perftop.samples.counters import Counters, Delta
-from perftop.samples.doubt import Codes, Doubt, listed
+from perftop.samples.doubt import Doubt, listed
 from perftop.samples.evaluation import Values
 from perftop.samples.job_threads import Moved
 from perftop.samples.lost import KEY

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.samples.cores import Cores
 from perftop.samples.counters import BlockCounter
 from perftop.samples.sample_reader import Sample, together
 from perftop.samples.smt import STATES
 
-Singles = npt.NDArray[np.float32]
-Times = npt.NDArray[np.int64]
+Times = Ints
 
 WEIGHT = len(STATES)
 CEILING = WEIGHT + 1

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from perftop.base.arrays import Floats, Ints
+from perftop.base.arrays import Floats, Ints, Singles
 from perftop.samples.cores import Cores
 from perftop.samples.episode import Episode
 from perftop.samples.evaluation import Values
@@ -150,7 +149,7 @@ class Distribution:
         )
 
 
-def _p5(table: npt.NDArray[np.float32]) -> Floats:
+def _p5(table: Singles) -> Floats:
     """The fifth percentile of each column, between two values in proportion to their distance from
     it; NaN of a column without values. np.nanpercentile says the same, a column at a time."""
     ordered = np.sort(table, axis=0)  # NaN stand last
@@ -167,7 +166,7 @@ class Extremes:
     """Lowest, fifth percentile and highest of what a run's samples showed."""
 
     def __init__(
-        self, low: Floats, high: Floats, p5: Floats, kept: npt.NDArray[np.float32], cpus: int,
+        self, low: Floats, high: Floats, p5: Floats, kept: Singles, cpus: int,
         methods: list[list[str]], means: Floats, registry: Registry,
     ) -> None:  # fmt: skip
         self._methods, self._means = methods, means

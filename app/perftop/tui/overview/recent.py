@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from perftop.base.arrays import Codes, Floats
 from perftop.base.times import clock
 from perftop.draw import histories, theme
 from perftop.draw.strips import Run
@@ -46,7 +46,7 @@ class Recent:
         self._session, self._places, self._ascii = session, places, ascii_
         self._work_axis, self._ipc_axis = (axis(session, interval, n) for n in (work, ipc))
         self._work: dict[int, bytes] = {}
-        self._ipc: dict[int, npt.NDArray[np.uint8]] = {}
+        self._ipc: dict[int, Codes] = {}
         self.top_ipc = top_ipc
 
     def fetch(self, wanted: Iterable[int]) -> None:
@@ -76,7 +76,7 @@ class Recent:
         cells = np.where(pairs[:, None], histories.paired(first, second), first)
         return [line.tobytes() for line in cells]
 
-    def _of(self, key: str, cpus: list[int], along: Axis) -> npt.NDArray[np.float64]:
+    def _of(self, key: str, cpus: list[int], along: Axis) -> Floats:
         """(rows, cells): a metric of CPUs given by position."""
         history = self._session.history
         if history is None:
