@@ -97,12 +97,11 @@ def _number(tile: Tile, told: Mapping[str, float], *, wordy: bool) -> list[Run]:
 _OLDER = "load_5", "load_15"
 
 
-def wide(told: Mapping[str, float], size: int) -> list[Run]:
+def wide(columns: Sequence[Column]) -> list[Run]:
     """The numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
-    for tile, room in _columns(told, size):
-        one = _number(tile, told, wordy=True)
-        runs += [*one, (" " * max(0, room - width(one)), "text")]
+    for column in columns:
+        runs += [*column.number, (" " * (column.room - column.used), "text")]
     return runs[:-1]
 
 
@@ -118,7 +117,7 @@ class Past:
         )
 
     def lines(
-        self, told: Mapping[str, float], interval: Interval, step_ns: int, size: int, rows: int = 1
+        self, columns: Sequence[Column], interval: Interval, step_ns: int, size: int, rows: int = 1
     ) -> list[list[Run]]:
         """Below each number a cell each `step_ns`, in so many lines; the newest value is at the
         right end of its column."""
@@ -126,12 +125,11 @@ class Past:
         end_ns, history = -(-interval.time_ns // step_ns) * step_ns, self._session.history
         if history is not None:
             self._ring.read(history, end_ns, step_ns, size, interval.time_ns)
-        columns = [(tile, room, max(1, room - GAP)) for tile, room in _columns(told, size)]
-        found = np.full((len(columns), max((cells for _, _, cells in columns), default=1)), nan)
-        for i, (tile, _, cells) in enumerate(columns if history is not None else ()):
-            found[i, -cells:] = self._of(tile.key)[-cells:]
-        made = _cells([tile for tile, _, _ in columns], found, rows)
-        for (tile, room, cells), values, texts in zip(columns, found, made, strict=True):
+        found = np.full((len(columns), max((each.cells for each in columns), default=1)), nan)
+        for i, each in enumerate(columns if history is not None else ()):
+            found[i, -each.cells :] = self._of(each.tile.key)[-each.cells :]
+        made = _cells([each.tile for each in columns], found, rows)
+        for (tile, room, cells, *_), values, texts in zip(columns, found, made, strict=True):
             keys = _heat(values[-cells:]) if tile.key == "steal" else [(tile.area, cells)]
             for line, text in zip(lines, texts, strict=True):
                 line += [*_coloured(text[-cells:], keys), (" " * (room - cells), "text")]
@@ -191,18 +189,37 @@ def _heat(values: Floats) -> list[tuple[str, int]]:
     return [(key, len([*same])) for key, same in groupby(keys)]
 
 
-def _columns(told: Mapping[str, float], size: int) -> list[tuple[Tile, int]]:
-    """The tiles that fit, and the cells of each with the gap behind it: what its words need, and
-    an equal part of what is left."""
-    kept: list[tuple[Tile, int]] = []
+class Column(NamedTuple):
+    """A tile where there is room for its past."""
+
+    tile: Tile
+    room: int
+    """Cells with the gap behind it: what its words need, and an equal part of what is left."""
+    cells: int
+    """Cells of its past."""
+    number: list[Run]
+    used: int
+    """Cells of the number."""
+
+
+def columns(told: Mapping[str, float], size: int) -> list[Column]:
+    """The tiles that fit."""
+    kept: list[tuple[Tile, list[Run], int]] = []
     left = size - 2 + GAP
     for tile in sorted(_there(told), key=lambda tile: tile.rank):
-        need = width(_number(tile, told, wordy=True)) + GAP
-        if need > left:
+        number = _number(tile, told, wordy=True)
+        used = width(number)
+        if used + GAP > left:
             break
-        kept.append((tile, need))
-        left -= need
+        kept.append((tile, number, used))
+        left -= used + GAP
     kept.sort(key=lambda one: _TILES.index(one[0]))
     ends = [left * (i + 1) // len(kept) for i in range(len(kept))]
-    more = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    return [(tile, need + each) for (tile, need), each in zip(kept, more, strict=True)]
+    rooms = [
+        used + GAP + end - start
+        for (*_, used), start, end in zip(kept, [0, *ends], ends, strict=False)
+    ]
+    return [
+        Column(tile, room, max(1, room - GAP), number, used)
+        for (tile, number, used), room in zip(kept, rooms, strict=True)
+    ]

@@ -31,6 +31,8 @@ class Top(PageWidget):
         self._status = Status(0)
         self._told: Mapping[str, float] = {}
         """What tiles show."""
+        self._columns: Sequence[tiles.Column] = ()
+        """The tiles that have their past below them."""
         self._plan: Sequence[heights.Line] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
@@ -54,6 +56,7 @@ class Top(PageWidget):
             if session is not None and interval is not None and tiles.serve(session)
             else {}
         )
+        self._columns = tiles.columns(self._told, width) if "past" in self._plan else ()
         pasts = self._pasts(width)
         # The header and the alert line keep their colours when the rest turns grey.
         usual: theme.Mood = "calm" if status.failed is None else "stale"
@@ -77,8 +80,7 @@ class Top(PageWidget):
             return machine_line.numbers(
                 session, interval, alert.going_on(session, interval, self._status), width
             )
-        show = tiles.wide if "past" in self._plan else tiles.numbers
-        return show(self._told, width)
+        return tiles.wide(self._columns) if self._columns else tiles.numbers(self._told, width)
 
     def _pasts(self, width: int) -> Iterator[list[Run]]:
         """The lines below the numbers, from the top."""
@@ -89,7 +91,7 @@ class Top(PageWidget):
         if self._past is None or self._past[0] is not session:
             self._past = session, tiles.Past(session)
         return iter(
-            self._past[1].lines(self._told, interval, self._status.interval_ns, width, rows)
+            self._past[1].lines(self._columns, interval, self._status.interval_ns, width, rows)
         )
 
     async def on_click(self, event: events.Click) -> None:

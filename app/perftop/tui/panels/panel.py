@@ -50,15 +50,14 @@ def divided(size: int, shares: Sequence[int]) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def beside(panels: Sequence[list[list[Run]]], widths: Sequence[int]) -> list[list[Run]]:
+def beside(panels: Sequence[list[list[Run]]]) -> list[list[Run]]:
     """Panels of one height side by side, with margins and gaps."""
-    size = 2 * MARGIN + sum(widths) + GAP * (len(widths) - 1)
     lines = []
     for parts in zip(*panels, strict=True):
         runs: list[Run] = []
         for i, part in enumerate(parts):
             runs += [(" " * (GAP if i else MARGIN), "text"), *part]
-        lines.append(merged(runs, size))
+        lines.append([*runs, (" " * MARGIN, "text")])
     return lines
 
 

@@ -40,7 +40,7 @@ class PanelRow:
             made[kind](session, interval, size, self.height)
             for kind, size in zip(self.kinds, self.widths, strict=True)
         ]
-        return beside(found, self.widths)
+        return beside(found)
 
     def target(self, session: Session, interval: Interval, x: int, y: int) -> Episode | int | None:
         """What stands at column `x` of line `y`: an episode, or a task or a loss by its CPU."""

@@ -65,7 +65,7 @@ def test_panels_stand_side_by_side_with_margins_and_gaps() -> None:
     assert panel.divided(160, (97, 58)) == [97, 58]
     a = panel.sized([[("aaa", "text")]], 3, 2)
     b = panel.sized([[("bb", "dim")], [("b", "text")]], 2, 2)
-    assert [strips.text(line) for line in panel.beside([a, b], [3, 2])] == [
+    assert [strips.text(line) for line in panel.beside([a, b])] == [
         " aaa   bb ",
         "       b  ",
     ]
