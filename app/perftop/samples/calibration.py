@@ -96,10 +96,10 @@ class Calibration:
         for candidate in self.candidates:
             inside = candidate.explained(low, high)
             some |= inside
-            candidate.explains += float(inside.sum())
-            candidate.tight += float((inside & tight).sum())
-        self.seen += float(some.sum())
-        self.strange += float((tight & ~some).sum())
+            candidate.explains += float(np.count_nonzero(inside))
+            candidate.tight += float(np.count_nonzero(inside & tight))
+        self.seen += float(np.count_nonzero(some))
+        self.strange += float(np.count_nonzero(tight & ~some))
         best = self._best()
         self._settled |= best.tight >= LEAST_EVIDENCE and best.tight > self.strange
         if self.seen + self.strange > MEMORY:

@@ -18,7 +18,9 @@ def packages(hello: wire.Hello) -> Ints:
 
 def extended(values: Floats, none: float) -> Floats:
     """Values by row with `none` behind them, for row -1."""
-    return np.concatenate([values, np.full((*values.shape[:-1], 1), none)], axis=-1)
+    found = np.empty((*values.shape[:-1], values.shape[-1] + 1))
+    found[..., :-1], found[..., -1] = values, none
+    return found
 
 
 class Cores:
@@ -46,8 +48,10 @@ class Cores:
         """Row of the core in blocks of core scope; -1: hello has no such core."""
         self.of_cpu: Ints = np.full(len(hello.topology), -1)
         """Position of the core, by position of the CPU; -1: the CPU is in no core."""
+        self.alone: Bools = np.ones(len(hello.topology), bool)
+        """Whether the core has no other thread, by position of the CPU."""
         for i, row in enumerate(rows):
-            self.of_cpu[row] = i
+            self.of_cpu[row], self.alone[row] = i, len(row) == 1
 
     def threads(self, values: Floats, none: float) -> Floats:
         """Values by CPU as (cores, threads); `none` fills the places without a thread. As below, a

@@ -57,12 +57,11 @@ class Gates:
 
     def _clocks(self, doubt: _Noted) -> Bools:
         """Compare reference cycles with the TSC and MPERF, and cycles with APERF. Returns where
-        cycles have agreed by then."""
+        cycles have agreed by then; without the axis of samples if nothing new tells that."""
         ref = doubt.moved("ref")
         if ref is not None and doubt.counters.has_tsc:
             doubt.note("ref", Doubt.FAST, ref > doubt.ticks + doubt.slack)
-        shape = doubt.ticks.shape
-        agreed = {key: np.broadcast_to(held, shape) for key, held in self._agreed.items()}
+        agreed = self._agreed["cycles"]
         for key, witness in (("ref", "mperf"), ("cycles", "aperf")):
             mine, other = doubt.moved(key), doubt.moved(witness)
             if mine is None or other is None:
@@ -72,8 +71,10 @@ class Gates:
             agree = (other > LEAST_SHARE * doubt.ticks) & (apart < AGREED * other)
             by_now = np.logical_or.accumulate(np.concatenate([self._agreed[key][None], agree]))
             doubt.note(key, Doubt.UNLIKE, by_now[:-1] & (apart > near))
-            self._agreed[key], agreed[key] = by_now[-1], by_now[1:]
-        return agreed["cycles"]
+            self._agreed[key] = by_now[-1]
+            if key == "cycles":
+                agreed = by_now[1:]
+        return agreed
 
 
 def _parts(doubt: _Noted, agreed: Bools) -> None:

@@ -17,6 +17,7 @@ from perftop.detect.engine.episode_log import Detector
 from perftop.detect.neighbours.losses import Loss, Losses, accused
 from perftop.detect.neighbours.programs import Programs
 from perftop.samples import memory
+from perftop.samples.cores import extended
 from perftop.samples.episode import Episode
 from perftop.samples.metrics import INDEX
 from perftop.samples.running_tasks import Company, Task
@@ -69,7 +70,7 @@ class Memory:
             return []
         with np.errstate(invalid="ignore", divide="ignore"):
             by_package = found[0] / found[1]
-        rate = np.append(by_package, np.nan)[self._package]
+        rate = extended(by_package, np.nan)[self._package]
         values, at = seen.sample.values, INDEX["ipc"]
         util = np.where(busy & np.isfinite(values["util"]), values["util"], 0.0)
         run_s = util * ((seen.time_ns - seen.since_ns) / 1e9)
@@ -101,9 +102,8 @@ class Memory:
         """By position: share of the running time in which the sibling ran; 0 without a sibling."""
         cores = seen.cores
         state = cores.by_cpu(seen.sample.split.states[:, 3])
-        alone = np.append((cores.rows >= 0).sum(axis=1) == 1, [True])[cores.of_cpu]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(alone, 0.0, np.minimum(state / util, 1.0))
+            return np.where(cores.alone, 0.0, np.minimum(state / util, 1.0))
 
     def _mean(self, row: int) -> Floats:
         """What was learned, by position; NaN where nothing was."""
@@ -120,7 +120,7 @@ class Memory:
     def _compare(self, seen: Seen, rate: Floats, ipc: Floats, cycles: Floats, run_s: Floats,
                  both: Floats, crowded: Bools) -> list[Episode]:  # fmt: skip
         """The episodes that this sample ended, by what is lost against the IPC before."""
-        best = np.append(self._sieve.memory.rate, np.nan)[self._package]
+        best = extended(self._sieve.memory.rate, np.nan)[self._package]
         before, shares, spread = self._programs.compared(ipc)
         near = ~(rate < NEAR * best)
         unread = np.isnan(seen.sample.values["util"]) | np.isnan(rate)
