@@ -196,6 +196,14 @@ def test_the_probe_is_small() -> None:
     assert not loaded(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
 
 
+def test_a_stream_begins_without_what_others_need() -> None:
+    code = (
+        "import perfprobe.__main__, perfprobe.serve, perfprobe.sources.os.source\n"
+        "perfprobe.__main__._parser()"
+    )
+    assert not loaded(code) & {"shutil", "subprocess", "difflib", "json", "psutil"}
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["--default-config"], ["stat", "--help"]]
 )

@@ -52,7 +52,7 @@ def _told(error: OSError) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = stream_options.Parser(
         prog="perfprobe", description="Raw counters of this machine; perftop draws them."
     )
     parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")

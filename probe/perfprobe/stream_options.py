@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+class Parser(argparse.ArgumentParser):
+    """Help of one width: for that of the terminal, argparse loads shutil and three libraries that
+    compress, as often as perfprobe starts."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=98), **options)
+
+
 def handed_on(options: argparse.Namespace) -> list[str]:
     """The same options for a probe, without the source, the sample and whom to watch."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
@@ -29,9 +38,9 @@ def handed_on(options: argparse.Namespace) -> list[str]:
     return [*only, *(["--no-multiplex"] if options.no_multiplex else [])]
 
 
-def sysroot() -> argparse.ArgumentParser:
+def sysroot() -> Parser:
     """A parent for every verb that reads the machine's files."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = Parser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
         help="read /proc, /sys and /dev below DIR and nothing else",

@@ -208,12 +208,15 @@ NAMES = {
 def caption(key: str) -> str:
     """The readable form of one of Textual's key names: ctrl+p, shift+←, ?"""
     *held, last = key.split("+")
-    name = NAMES.get(last, last.upper() if last[:1] == "f" and last[1:].isdigit() else _sign(last))
+    function = last[:1] == "f" and last[1:].isdigit()
+    name = NAMES.get(last) or (last.upper() if function else _sign(last))
     return "+".join([*held, name])
 
 
 def _sign(name: str) -> str:
     """The character of that name, as ; for `semicolon`; the name itself if there is none."""
+    if len(name) == 1:  # a letter: a look-up of each would read a megabyte of Unicode's names
+        return name
     try:
         sign = unicodedata.lookup(name.replace("_", " ").upper())
     except KeyError:
