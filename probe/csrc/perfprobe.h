@@ -257,6 +257,7 @@ typedef struct pp_idle_states {
     uint32_t known;      /* the state of both LPs is known now */
 } pp_idle_states;
 
+/* Cumulative, over all CPUs. On a working machine only the first two are not 0. */
 typedef struct pp_idle_stats {
     uint64_t clamped;    /* transitions whose clock was behind the other CPU's ... */
     uint64_t clamped_ns; /* ... and by how much: by this the sums of core and CPU differ */

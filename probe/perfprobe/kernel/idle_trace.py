@@ -44,21 +44,6 @@ class States:
     """The states of both CPUs are known now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Cumulative, over all CPUs. On a working machine only the first two are not 0."""
-
-    clamped: int
-    """Transitions whose clock was behind the clock of the core's other CPU."""
-    clamped_ns: int
-    """By how much they were behind: `lp0 + both` of a core and `busy` of its CPU may differ by
-    this."""
-    dropped: int
-    """Updates that were given up; the core is unknown until that CPU's next transition."""
-    missed: int
-    """Runs of the program that the kernel suppressed; each makes busy times wrong."""
-
-
 class IdleTrace:
     """The program stays in the kernel until close or the end of this process."""
 
@@ -133,10 +118,11 @@ class IdleTrace:
         checked(lib.pp_idle_get(self._open(), kind, cpu, out))
         return int(out[0])
 
-    def stats(self) -> Stats:
-        out: Any = ffi.new("pp_idle_stats *")
+    def stats(self) -> Any:
+        """A pp_idle_stats: cumulative, over all CPUs."""
+        out = ffi.new("pp_idle_stats *")
         checked(lib.pp_idle_get_stats(self._open(), out))
-        return Stats(out.clamped, out.clamped_ns, out.dropped, out.missed)
+        return out
 
     def base(self) -> int:
         """Address of the rows for slots of the sampler; valid until close."""

@@ -40,8 +40,6 @@ class Settled:
     """By key; for a role without any event, the key of its first event."""
     group: Group | None = None
     host_only: bool = False
-    tried: bool = False
-    """It was seen to count. False: we may not run on that CPU."""
 
 
 class Short(Exception):  # noqa: N818 - a state of the machine, not a mistake
@@ -78,7 +76,7 @@ def settle(
         else:
             missing |= _short(dropped, sum(event.core for event in opening.events), root)
             left = _left(missing, opening.events, wanted)
-            return Settled(opening.events, left, group, opening.host_only, trial is not None)
+            return Settled(opening.events, left, group, opening.host_only)
     missing |= _short(dropped, 0, root)
     return Settled(missing=_left(missing, [], wanted))
 

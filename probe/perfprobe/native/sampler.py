@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from perfprobe import wire
@@ -86,20 +86,6 @@ class Drained:
     """Lanes of CPUs whose sample is in the frame."""
     missing: int
     """Lanes that were not waited for any longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Cumulative for the CPU, across detach and attach. perfprobe.h explains the fields."""
-
-    samples: int
-    overruns: int
-    lost: int
-    repeats: int
-    cpu_ns: int
-    attached: int
-    pin_errno: int
-    slot_errno: int
 
 
 class Sampler:
@@ -193,11 +179,11 @@ class Sampler:
             self.late += 1
         return None
 
-    def stats(self, cpu: int) -> Stats:
-        """Raises OSError (ENOENT) for a CPU that was never attached."""
-        out: Any = ffi.new("pp_stats *")
+    def stats(self, cpu: int) -> Any:
+        """The pp_stats of a CPU. Raises OSError (ENOENT) for one that was never attached."""
+        out = ffi.new("pp_stats *")
         checked(lib.pp_get_stats(self._open(), cpu, out))
-        return Stats(*(getattr(out, field.name) for field in fields(Stats)))
+        return out
 
     def close(self) -> None:
         """Stops all threads. The frame stays readable."""

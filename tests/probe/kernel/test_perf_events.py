@@ -48,7 +48,6 @@ def test_leader_first_then_siblings_then_enable() -> None:
     ]
     assert keys(settled) == [event.key for event in ALL[:6]]  # one event of a role is enough
     assert settled.missing == {}
-    assert settled.tried
     assert kernel.spun == [(3, SPINS_NS[0])]
 
 
