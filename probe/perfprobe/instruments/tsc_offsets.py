@@ -33,20 +33,11 @@ class Exchange(NamedTuple):
     back: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Least and greatest value that may be added to the clock here to get the clock there."""
 
     low: float
     high: float
-
-    @property
-    def offset(self) -> float:
-        return (self.low + self.high) / 2
-
-    @property
-    def error(self) -> float:
-        return (self.high - self.low) / 2
 
 
 def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
@@ -108,7 +99,8 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
     if found is None:
         why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
         return Offset(cpu, first, done, why=why)
-    return Offset(cpu, first, done, found.offset, found.error, found.offset * ns, found.error * ns)
+    offset, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    return Offset(cpu, first, done, offset, half, offset * ns, half * ns)
 
 
 def exchanged(cpu: int, limit_s: float) -> list[Exchange]:

@@ -3,7 +3,6 @@ have the same counter the first one keeps it, so parts are listed in the order o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -31,32 +30,6 @@ class Part(Protocol):
 
     def close(self) -> None:
         """Gives back everything. All threads have ended."""
-
-
-class Descriptors:
-    """File descriptors by CPU, for parts whose slots read files."""
-
-    def __init__(self) -> None:
-        self._fds: dict[int, list[int]] = {}
-
-    def open(self, cpu: int, path: str) -> int:
-        """Raises OSError."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._fds.setdefault(cpu, []).append(fd)
-        return fd
-
-    def shut(self, cpu: int) -> None:
-        for fd in self._fds.pop(cpu, []):
-            os.close(fd)
-
-    def close(self) -> None:
-        for cpu in list(self._fds):
-            self.shut(cpu)
-
-
-def shifted(slots: Iterable[Slot], by: int) -> list[Slot]:
-    """The slots with their columns moved by `by`, the part's first column in the block."""
-    return [replace(slot, column=slot.column + by) for slot in slots]
 
 
 def once(parts: Iterable[Part]) -> list[Part]:

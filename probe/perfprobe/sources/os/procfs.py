@@ -4,6 +4,7 @@ privileges."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.sampler import Slot
-from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 
@@ -27,21 +27,25 @@ class Files:
         self.missing: list[Missing] = []
         self._base = f"{root}/{files.CPUS}"
         self._names = names
-        self._descriptors = Descriptors()
+        self._fds: dict[int, list[int]] = {}
+        """By CPU."""
 
     def open(self, cpu: int) -> list[Slot]:
         slots = []
         for column, name in enumerate(self._names):
             with contextlib.suppress(OSError):
-                fd = self._descriptors.open(cpu, f"{self._base}/cpu{cpu}/{name}")
-                slots.append(Slot(lib.PP_FILE, column, fd))
+                path = f"{self._base}/cpu{cpu}/{name}"
+                slots.append(Slot(lib.PP_FILE, column, os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+        self._fds.setdefault(cpu, []).extend(slot.fd for slot in slots)
         return slots
 
     def shut(self, cpu: int) -> None:
-        self._descriptors.shut(cpu)
+        for fd in self._fds.pop(cpu, []):
+            os.close(fd)
 
     def close(self) -> None:
-        self._descriptors.close()
+        for cpu in list(self._fds):
+            self.shut(cpu)
 
 
 def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:

@@ -4,12 +4,13 @@ package also reads the row of its core or package. If it goes offline another CP
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.native import frame_layout
 from perfprobe.native.sampler import RowPlan
-from perfprobe.sources.os.parts import Part, shifted
+from perfprobe.sources.os.parts import Part
 from perfprobe.wire import Counter, Cpu, Scope
 
 SHARED: tuple[Scope, ...] = ("core", "package")
@@ -100,6 +101,7 @@ class Reading:
         first = 0
         for part in self._parts:
             if part.scope == scope:
-                slots += shifted(part.open(cpu), first)
+                own = part.open(cpu)
+                slots += [replace(slot, column=slot.column + first) for slot in own]
                 first += sum(counter.columns for counter in part.counters)
         return self._places[scope].plan(row, slots)

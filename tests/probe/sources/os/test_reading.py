@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.native.sampler import Slot
 from perfprobe.sources.os import source
-from perfprobe.sources.os.parts import Descriptors
 from perfprobe.wire import Counter, Missing, Scope
 from perftop.samples.counters import Delta
 from perftop.session.session import Session
@@ -33,7 +33,7 @@ class Numbers:
         self.readers: list[int] = []
         self._path = root / f"{scope}.txt"
         self._path.write_text("100\n")
-        self._descriptors = Descriptors()
+        self._fds: dict[int, int] = {}
 
     def write(self, number: int) -> None:
         with self._path.open("r+") as file:
@@ -41,15 +41,18 @@ class Numbers:
 
     def open(self, cpu: int) -> list[Slot]:
         self.readers.append(cpu)
-        return [Slot(lib.PP_FILE, 0, self._descriptors.open(cpu, str(self._path)))]
+        self._fds[cpu] = os.open(self._path, os.O_RDONLY)
+        return [Slot(lib.PP_FILE, 0, self._fds[cpu])]
 
     def shut(self, cpu: int) -> None:
         if cpu in self.readers:
             self.readers.remove(cpu)
-        self._descriptors.shut(cpu)
+        if cpu in self._fds:
+            os.close(self._fds.pop(cpu))
 
     def close(self) -> None:
-        self._descriptors.close()
+        while self._fds:
+            os.close(self._fds.popitem()[1])
 
 
 class Rig:
