@@ -123,6 +123,15 @@ def test_every_scenario_is_named() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE) == list(SCENARIOS)
 
 
+def test_the_glossary_has_what_the_screen_says() -> None:
+    text = TEXTS["glossary"].read_text(encoding="utf-8")
+    words = re.findall(r"^\*\*([^*]+)\*\*", text, re.MULTILINE)
+    for word in ("busy clock", "net clock", "ceiling", "involuntary halt", "four states", "suspect",
+                 "steal", "halted", "waits", "own", "lost frames", "mark"):  # fmt: skip
+        assert word in words
+    assert len(words) == len(set(words))
+
+
 @pytest.mark.parametrize("path", [*TEXTS.values(), *OTHER_PAGES], ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
