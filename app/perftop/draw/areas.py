@@ -119,8 +119,7 @@ def _code(parts: Ints) -> Ints:
 
 
 def _rounded(shares: Floats, height: int) -> Ints:
-    found: Ints = np.floor(np.clip(shares, 0.0, 1.0) * height + 0.5).astype(np.intp)
-    return found
+    return np.floor(np.clip(shares, 0.0, 1.0) * height + 0.5).astype(np.intp)
 
 
 def _drawn(codes: Codes, keys: Ints, names: Sequence[str], known: Bools) -> Cells:
@@ -134,8 +133,7 @@ def _drawn(codes: Codes, keys: Ints, names: Sequence[str], known: Bools) -> Cell
 def _pairs(lower: Ints, upper: Ints) -> Ints:
     """Positions in names by step, lower and upper kind."""
     grade = grades(len(lower))[:, None, None]
-    found: Ints = (grade * _KINDS + lower) * _KINDS + upper
-    return found
+    return (grade * _KINDS + lower) * _KINDS + upper
 
 
 # --- where a CPU's time goes

@@ -33,19 +33,13 @@ def codes_of(text: str) -> Codes:
 def rows_of(values: Floats, low: Floats | float, high: Floats | float, rows: int) -> Ints:
     """The row of each value out of `rows`, counted from the top."""
     share = np.clip((high - values) / (high - low), 0.0, 1.0)
-    found: Ints = np.floor(share * (rows - 1) + 0.5).astype(np.int64)
-    return found
+    return np.floor(share * (rows - 1) + 0.5).astype(np.int64)
 
 
 def line(
-    values: Floats,
-    low: Floats | float,
-    high: Floats | float,
-    rows: int,
-    *,
-    joined: Bools | bool = True,
-    thick: int = 1,
-) -> Bools:
+    values: Floats, low: Floats | float, high: Floats | float, rows: int,
+    *, joined: Bools | bool = True, thick: int = 1,
+) -> Bools:  # fmt: skip
     """(rows, values): the dots of a line, `thick` dots high; where `joined`, those between two
     steps are filled in. Unknown values have no dots."""
     known = np.isfinite(values)
@@ -65,8 +59,7 @@ def area(values: Floats, high: Floats | float, rows: int) -> Bools:
     known = np.isfinite(values)
     share = np.clip(np.where(known, values, 0.0) / high, 0.0, 1.0)
     dots = np.where(share > 0, np.maximum(1, np.floor(share * rows + 0.5)), 0)
-    filled: Bools = np.arange(rows, 0, -1)[:, None] <= dots
-    return filled
+    return np.arange(rows, 0, -1)[:, None] <= dots
 
 
 def codes(dots: Bools) -> Codes:

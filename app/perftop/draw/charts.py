@@ -71,8 +71,7 @@ def key(name: str) -> int:
 
 def grades(rows: int) -> Ints:
     """The step of colour of each row, counted from the base."""
-    found: Ints = ((np.arange(rows) + 0.5) * GRADES / rows).astype(np.intp)
-    return found
+    return ((np.arange(rows) + 0.5) * GRADES / rows).astype(np.intp)
 
 
 def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Chart:

@@ -31,8 +31,7 @@ def steps(shares: Floats) -> Codes:
 
 def paired(upper: Codes, lower: Codes) -> Codes:
     """Steps of two threads in one cell."""
-    found: Codes = upper << np.uint8(4) | lower
-    return found
+    return upper << np.uint8(4) | lower
 
 
 @lru_cache(maxsize=4096)

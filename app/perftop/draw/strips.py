@@ -135,10 +135,3 @@ def doubted(run: Run) -> Run:
 def estimated(run: Run) -> Run:
     """The number with the sign of an estimate, in place of a blank at its left."""
     return f"{theme.ESTIMATE + run[0].lstrip():>{len(run[0])}}", run[1]
-
-
-def task(record: object, most: int = 64) -> str:
-    """Name and pid of a task, from its record on the wire, cut to `most` characters."""
-    if isinstance(record, list) and len(record) >= 2:
-        return foreign(f"{record[1]}:{record[0]}"[:most])
-    return ""

@@ -48,18 +48,12 @@ class PerfTopApp(TerminalApp):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("app")]
 
     def __init__(
-        self,
-        opener: Opener | None,
-        interval_ns: int,
-        config: Config | None = None,
-        *,
-        pace: Callable[[int], None] = lambda _: None,
-        link: Callable[[], Link | None] = lambda: None,
-        ascii_: bool = False,
-        greeting: str = "",
+        self, opener: Opener | None, interval_ns: int, config: Config | None = None,
+        *, pace: Callable[[int], None] = lambda _: None,
+        link: Callable[[], Link | None] = lambda: None, ascii_: bool = False, greeting: str = "",
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`opener`: opens the stream; None: the subclass feeds the app. `interval_ns`: what the
         numbers cover. `pace`: tells the probe how often, in ns, samples are needed from now on.
         `link`: the way to a probe that is far away.

@@ -49,14 +49,9 @@ class ReplayApp(PerfTopApp):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("replay")]
 
     def __init__(
-        self,
-        recording: AnyRecording,
-        interval_ns: int,
-        config: Config | None = None,
-        *,
-        ascii_: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, recording: AnyRecording, interval_ns: int, config: Config | None = None,
+        *, ascii_: bool = False, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         interval_ns = max(interval_ns, recording.hello.sample_ns)
         super().__init__(None, interval_ns, config, ascii_=ascii_, clock=clock)
         self._recording = recording

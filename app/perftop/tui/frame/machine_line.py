@@ -256,8 +256,7 @@ def _mean(shares: Floats) -> list[float]:
     """Mean shares over the cores whose shares are all known; empty if there is no such core."""
     total = shares.sum(axis=1)
     known = shares[~np.isnan(total)]
-    found: list[float] = known.mean(axis=0).tolist() if len(known) else []
-    return found
+    return known.mean(axis=0).tolist() if len(known) else []
 
 
 def _legend(shares: Sequence[float], size: int) -> list[Run]:

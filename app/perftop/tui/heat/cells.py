@@ -72,11 +72,9 @@ def _one(shades: Shades, at: int, wide: int, *, told: bool) -> tuple[Run, ...]:
 
 
 def marks(
-    outliers: Sequence[int],
-    suspects: Sequence[int],
-    troubles: Mapping[int, Run],
+    outliers: Sequence[int], suspects: Sequence[int], troubles: Mapping[int, Run],
     chosen: int | None,
-) -> Marks:
+) -> Marks:  # fmt: skip
     """Brackets around outliers, the sign of doubt at suspects, and the sign of an episode; the
     cursor replaces any, but the sign of an episode then stands behind the cell."""
     made = Marks()

@@ -61,13 +61,9 @@ class HeatMap(Paneled):
         heat, places, ascii_ = self._heat, self.places, self.choice.ascii
         cell = self._plan.cell
         assert heat is not None
-        self._shades = cells.Shades(
-            heat.levels,
-            heat.numbers() if cell.wide == cells.NUMBER else [],
-            heat.field.of_core,
-            theme.letters(self.app.theme),
-            ascii_,
-        )
+        numbers = heat.numbers() if cell.wide == cells.NUMBER else []
+        inks = theme.letters(self.app.theme)
+        self._shades = cells.Shades(heat.levels, numbers, heat.field.of_core, inks, ascii_)
         far = [found.core for found in heat.outliers if found.far]
         doubtful = [row for row, place in enumerate(places.places)
                     if any(heat.doubted[at] for at in place.rows)]  # fmt: skip

@@ -9,8 +9,9 @@ import numpy as np
 
 from perftop.base.format import MISSING, many
 from perftop.draw import heat_ramp, theme
-from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, shed, spread, task, width
+from perftop.draw.strips import Run, at_rest, doubted, fit, foreign, shed, spread, width
 from perftop.samples.metrics import INDEX, METRICS
+from perftop.samples.running_tasks import task
 from perftop.session import columns
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
@@ -125,10 +126,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
     mine = [places.places[i] for i in places.of_package(package)]
     rows = [row for place in mine for row in place.rows if row in places.shown]
     what = many(len(mine), "core" if places.pairs else "CPU")
-    pieces: list[Piece] = [
-        (0, [(f" {package_name(package)}", "bright")]),
-        (3, [(what, "dim")]),
-    ]
+    pieces: list[Piece] = [(0, [(f" {package_name(package)}", "bright")]), (3, [(what, "dim")])]
     util, busy = _over(interval, rows, "util", "busy_hz")
     if not isnan(util):
         pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
@@ -165,9 +163,9 @@ def foot(session: Session, interval: Interval, places: Places, i: int, heat: Hea
     unlike = next((o for o in heat.outliers if o.far and o.core == place.at), None)
     if unlike is not None:
         pieces.append((2, [("outlier, median ", "text"), (heat.text(unlike.usual), "bright")]))
-    who = [task(interval.tasks.get(str(cpu)), 32) for cpu in place.cpus]
-    if any(who):
-        pieces.append((7, [(" · ".join(name for name in who if name), "text")]))
+    tasks = (task(interval.tasks.get(str(cpu))) for cpu in place.cpus)
+    if who := [foreign(f"{it.comm}:{it.pid}"[:32]) for it in tasks if it]:
+        pieces.append((7, [(" · ".join(who), "text")]))
     against = "; ".join(dict.fromkeys(_against(session, interval, place, heat)))
     if not against:
         return shed(pieces, size - 1, 2)

@@ -7,6 +7,7 @@ from math import inf, isnan, nan
 
 from perftop.base.format import clock_unit
 from perftop.samples.registry import EVENT
+from perftop.samples.running_tasks import task
 from perftop.session.columns import BY_KEY, Tabular, by_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -63,8 +64,5 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
 
 def _name(cpus: Sequence[int], interval: Interval) -> str:
     """Name of the first known task on these CPUs, '' if none."""
-    for cpu in cpus:
-        match interval.tasks.get(str(cpu)):
-            case [_, str(name), *_]:
-                return name.casefold()
-    return ""
+    found = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
+    return next((it.comm.casefold() for it in found if it), "")

@@ -98,8 +98,7 @@ class Sheet:
 
     def states(self, rows: Ints) -> Floats:
         """The SMT states of these rows."""
-        found: Floats = self.interval.split.states[self.reader.at[rows]]
-        return found
+        return self.interval.split.states[self.reader.at[rows]]
 
     @property
     def alone(self) -> Bools:
