@@ -34,7 +34,8 @@ int pp_new(const pp_config *config, pp_sampler **out)
     bool tsc = config->stamp == PP_STAMP_TSC;
 
     if (config->period_ns < MIN_PERIOD_NS || config->period_ns > MAX_PERIOD_NS ||
-        config->first_ns > config->period_ns || config->words > MAX_WORDS || config->ring == 0 || config->ring > MAX_RING ||
+        config->first_ns > config->period_ns || config->words > MAX_WORDS ||
+        config->ring == 0 || config->ring > MAX_RING ||
         (!tsc && config->stamp != PP_STAMP_RAW))
         return -EINVAL;
     s = calloc(1, sizeof *s);
