@@ -137,7 +137,7 @@ def _stream(options: argparse.Namespace) -> int:
         if batch is not None:
             source.pace(round(batch * 1e9))
         hello = _with_method(source.hello, options.smt_method)
-        # What is imported for the time without rights is not waited for by who reads the hello.
+        # Rights are dropped after the hello: its reader need not wait for what that imports.
         serve.serve(
             source, sys.stdin.fileno(), sys.stdout.fileno(), stop, hello,
             begun=lambda: rights.keep(options.sysroot, options.source),

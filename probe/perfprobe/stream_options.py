@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def handed_on(options: argparse.Namespace) -> list[str]:
-    """The same options for a probe, without the source, the sample and whom to watch."""
+    """These options as arguments of perfprobe, without the source, the sample and whom to watch."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += [] if options.events is None else [f"--events={options.events}"]

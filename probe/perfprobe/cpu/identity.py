@@ -40,8 +40,8 @@ def kernel(root: Path = Path("/")) -> str:
 
 
 def user_namespace(root: Path = Path("/")) -> bool:
-    """Whether we are in a user namespace of our own (`unshare -U`, rootless containers): being root
-    or having a capability there is nothing to the hardware."""
+    """Whether we are in a user namespace of our own (`unshare -U`, rootless containers). Its root
+    and its capabilities give no access to the hardware."""
     found = (text(f"{root}/proc/self/uid_map") or "").split()
     return bool(found) and found != ["0", "0", "4294967295"]
 

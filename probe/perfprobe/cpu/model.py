@@ -49,7 +49,7 @@ def of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
 
 
 def preferring(uarch: Uarch, method: str | None) -> Uarch:
-    """The same with one SMT method, if the user asked for one and the CPU has it."""
+    """The model with one SMT method, if the user asked for one and the CPU has it."""
     if method is None or method not in uarch.methods:
         return uarch
     return replace(uarch, methods=(method,))

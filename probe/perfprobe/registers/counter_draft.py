@@ -69,7 +69,7 @@ class Draft:
         return event.code != 0 and self.add_general(General(key, event.config, rings))
 
     def add_general(self, event: General) -> bool:
-        """The same with a general counter."""
+        """Gives the event a general counter; False: none is left for it."""
         found = self._place(event, set())
         self.keys += [event.key] if found else []
         return found

@@ -19,7 +19,7 @@ QUEUE_BYTES = 8 << 20
 PIPE_BYTES = 1 << 20
 """A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
 MOST_LOST = 1 << 62
-"""Where the count of lost frames stops, as it may begin anywhere."""
+"""Upper bound of the count of lost frames, which is what the source says plus what is dropped."""
 MOST_PARTS = 512
 """Messages in one write; Linux takes 1024."""
 

@@ -1,6 +1,6 @@
 """What cores, packages and L3s count, seen over a second in which a known amount of memory is
 copied. Few of these counters can be held against a known count, so all are named with what they
-moved: the owner of a machine that nobody here has can send that back.
+moved: that can be sent from machines that the developers do not have.
 """
 
 from __future__ import annotations

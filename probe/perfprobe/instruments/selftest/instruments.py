@@ -1,5 +1,5 @@
-"""`selftest --all`: a verdict on each source and instrument, also on those that are not there. The
-owner of a machine that nobody here has can send it back as one object.
+"""`selftest --all`: a verdict on each source and instrument, also on those that are not there, as
+one object that can be sent from machines that the developers do not have.
 
 Known counts say whether the counters of CPUs are right. Of the others it is asked whether they
 moved while memory was copied, whether their numbers can be, and whether they agree with each other.

@@ -35,7 +35,7 @@ class Machine:
         """`cpus`: how many the machine has."""
         self._files: list[tuple[int, Read]] = []
         self._texts: list[tuple[int, Parse, int]] = []
-        """Files of which one read gives several values: so many."""
+        """Files of which one read gives several values, and the number of values."""
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")

@@ -72,8 +72,8 @@ def blocker(parts: Sequence[Part]) -> Missing | None:
 
 
 def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
-    """The same events, but for those that take what others could have; whichever comes to lead the
-    group is pinned."""
+    """The plan without optional events. All are marked as pinned, since any may come to lead the
+    group."""
     return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL]
 
 
