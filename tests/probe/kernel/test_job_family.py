@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from waiting import wait
 
-from perfprobe.kernel.job_threads import Watch
+from perfprobe.kernel.job_threads import Family, Watch
 from perfprobe.kernel.process_stat import Stat, parse, read
-from perfprobe.kernel.process_tree import Family
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.native.errors import Unavailable
 
