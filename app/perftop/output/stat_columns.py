@@ -16,6 +16,7 @@ from perftop.samples.smt import STATES
 from perftop.session.columns import by_key, counted, possible
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.session.shared_numbers import PACKAGE, of_cpus
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
@@ -23,7 +24,12 @@ USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "st
 STATE_WIDTH = 8
 """Characters of the widest range: 100..100."""
 Show = Callable[[float], str]
-SHOWS: dict[str, Show] = {"ratio": percent, "Hz": clock, "GB/s": lambda rate: plain(rate / 1e9)}
+SHOWS: dict[str, Show] = {
+    "ratio": percent,
+    "Hz": clock,
+    "GB/s": lambda rate: plain(rate / 1e9),
+    "B": prefixed,
+}
 UNITS = {"ratio": "%", "Hz": "GHz", "1/s": "/s"}
 _WHOLE = {
     "power_w": ("power", "W"), "power_dram_w": ("dram", "W"),
@@ -35,6 +41,12 @@ _WHOLE = {
     **dict(zip(MEMORY, (("mem rd", "GB/s"), ("mem wr", "GB/s")), strict=True)),
 }  # fmt: skip
 """Heading and unit of the numbers that only the machine has."""
+_SHARED = {
+    **{key: (f"p {_WHOLE[name][0]}", _WHOLE[name][1]) for key, name in PACKAGE.items()},
+    "l3_memory_bytes_per_s": ("L3 mem", "GB/s"), "l3_local_bytes_per_s": ("L3 local", "GB/s"),
+    "l3_occupancy_bytes": ("L3 used", "B"),
+}  # fmt: skip
+"""The same of the numbers that a CPU shares with its package or its L3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,8 @@ class Shown:
         """Values by position of the CPU."""
         if self.of_machine:
             return np.full(len(session.topology), nan)
+        if self.key in _SHARED:
+            return of_cpus(session, interval, self.key)
         return counted(self.key, session, interval)
 
     def of_all(self, session: Session, interval: Interval) -> str:
@@ -89,11 +103,13 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 def known(key: str) -> bool:
     """Whether a table can have it."""
-    return possible(key) or key in _WHOLE or key == "smt"
+    return possible(key) or key in _WHOLE or key in _SHARED or key == "smt"
 
 
 def _column(session: Session, key: str) -> Shown:
     if key in _WHOLE:
         return Shown(key, *_WHOLE[key], of_machine=True)
+    if key in _SHARED:
+        return Shown(key, *_SHARED[key])
     column = by_key(session)[key]
     return Shown(key, column.label, column.unit)

@@ -136,6 +136,14 @@ class Reasons:
     def of_machine(self, key: str) -> str:
         return _why(self.for_good(key)) or UNREAD
 
+    def of_l3(self, name: str) -> str:
+        """A number of L3s, by its name in a line of JSON."""
+        counter = machine_totals.OF_L3[name]
+        if counter in self._session.counters.columns:
+            return UNREAD
+        told = (_why(self.for_good(key)) for key in (counter, *machine_totals.OF_L3.values()))
+        return next((text for text in told if text), UNCOUNTED)
+
     def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
         """A metric, or what else is told of a CPU; `count`: the counter itself."""
         if not interval.online[row]:

@@ -19,8 +19,9 @@ from perftop.samples.metrics import COUNTS, METRICS, Metric
 from perftop.samples.registry import EVENT, PER_KI, RARE
 from perftop.samples.smt import STATES
 from perftop.session.session import Session
+from perftop.session.shared_numbers import L3, PACKAGE, of_cpus
 
-Scope = Literal["cpu", "core", "machine"]
+Scope = Literal["cpu", "core", "l3", "package", "machine"]
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]
 """`whole`: a number without decimals; `count`: events of the interval; `total`: events so far."""
 Values = Callable[[IntervalRows], Sequence[object]]
@@ -175,6 +176,37 @@ def _whole(key: str) -> Field:
     )  # fmt: skip
 
 
+_OF_PACKAGE = {
+    "power_w": "Power of its package.",
+    "power_limit_w": "What the power of its package is limited to.",
+    "power_dram_w": "Power of the memory of its package.",
+    "memory_read_bytes_per_s": "What its package read from memory.",
+    "memory_write_bytes_per_s": "What its package wrote to memory.",
+    "memory_of_best": "Traffic of its package as a share of the most in any second of this run.",
+    "temperature_c": "Temperature of its package.",
+}
+_OF_L3 = {
+    "memory_bytes_per_s": "What its L3 moved from and to memory, where resctrl is mounted.",
+    "local_bytes_per_s": "The part of it with memory of its own node.",
+    "occupancy_bytes": "How much of its L3 was in use.",
+}
+
+
+def _shared(key: str, name: str, scope: Scope) -> Field:
+    column = f"{key}_ratio" if name == machine_totals.OF_BEST else key
+    text = (_OF_PACKAGE if scope == "package" else _OF_L3)[name]
+    return Field(
+        column, text, lambda look: look.of_cpu(of_cpus(look.session, look.interval, key)), key,
+        scope=scope,
+    )  # fmt: skip
+
+
+_SHARED = (
+    *(_shared(key, name, "package") for key, name in PACKAGE.items()),
+    *(_shared(key, name, "l3") for key, name in L3.items()),
+)
+
+
 def _ran(what: str, now: IntervalRows) -> list[object]:
     """A field of the task that ran most on each CPU."""
     cpus = (now.session.topology[row].cpu for row in now.rows)
@@ -204,7 +236,7 @@ _WHO = (
 
 MEASURES = (
     *map(_metric, METRICS.values()), _METHOD, *_states(), _THREADS, *_CEILINGS, _POWER,
-    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES), *_WHO,
+    *map(_count, ("tsc", *COUNTS)), _COUNTED, *map(_whole, machine_totals.NAMES), *_SHARED, *_WHO,
 )  # fmt: skip
 
 

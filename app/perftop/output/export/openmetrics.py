@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import ranges
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field
@@ -51,6 +51,8 @@ class OpenMetrics(Form):
         for i, field in enumerate(self._fields):
             if field.scope == "core":
                 values[i, again] = np.nan
+            elif field.scope in {"package", "l3"}:
+                values[i, ~self._first(field.scope)] = np.nan
             elif field.kind == "count":
                 self._counts[i] += np.nan_to_num(values[i])
                 values[i] = np.where(np.isnan(values[i]), np.nan, self._counts[i])
@@ -69,6 +71,7 @@ class OpenMetrics(Form):
         cpus = [labels(**_of_cpu(self._session, row)) for row in self._session.shown]
         machine = labels(host=self._session.hello.host)
         places = {"machine": [machine], "cpu": cpus, "core": self._core_labels()}
+        places |= {scope: self._shared_labels(scope) for scope in ("package", "l3")}
         with self._waiting:
             for i, field in enumerate(self._fields):
                 self._family(i, field, places[field.scope])
@@ -113,6 +116,17 @@ class OpenMetrics(Form):
         heading = Heading("perftop", "info", "What was recorded, and by what.")
         self._text(heading.openmetrics)
         self._samples(f"{heading.sample}{told}", np.ones(len(self._times)))
+
+    def _shared_labels(self, scope: str) -> list[str]:
+        """Labels of each row's package or L3, which is written in the row of its first CPU."""
+        host = self._session.hello.host
+        rows = [self._session.topology[row] for row in self._session.shown]
+        return [labels(host=host, **{scope: str(getattr(row, scope))}) for row in rows]
+
+    def _first(self, scope: str) -> Bools:
+        """Which rows are the first of their package or L3."""
+        rows = [getattr(self._session.topology[row], scope) for row in self._session.shown]
+        return np.array([rows.index(each) == at for at, each in enumerate(rows)], bool)
 
     def _core_labels(self) -> list[str]:
         """Labels of each row's core. A core is written in the row of its first CPU. The label

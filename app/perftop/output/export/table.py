@@ -9,6 +9,7 @@ from perftop.output.export.interval_rows import IntervalRows
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
+from perftop.session.shared_numbers import L3, PACKAGE
 
 
 class ExportTable:
@@ -70,6 +71,10 @@ CEILINGS = "turbo_ceiling"
 def _reason(reasons: Reasons, field: Field, now: IntervalRows, row: int) -> str:
     if field.scope == "machine":
         return reasons.of_machine(field.key)
+    if field.key in PACKAGE:
+        return reasons.of_machine(PACKAGE[field.key])
+    if field.key in L3:
+        return reasons.of_l3(L3[field.key])
     if field.key in {"smt", "smt_method", "active_threads"}:
         return reasons.of_states(now.interval, row)
     key = "turbo_ceiling_hz" if field.key.startswith(CEILINGS) else field.key

@@ -1,0 +1,34 @@
+"""Numbers that a CPU shares with others: those of its package and of its L3."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.samples.machine_totals import OF_L3, OF_PACKAGE
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+PACKAGE = {f"package_{name}": name for name in OF_PACKAGE}
+"""Keys of the numbers of packages, and their names in a line of JSON."""
+L3 = {f"l3_{name}": name for name in OF_L3}
+"""The same of L3s."""
+
+
+def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
+    """By position of the CPU, the number of its package or L3; NaN where it is unknown."""
+    found = np.full(len(session.topology), np.nan)
+    if key in PACKAGE:
+        values = interval.packages.get(PACKAGE[key])
+        for at, cpus in enumerate(session.hello.packages if values is not None else ()):
+            if values is not None and at < len(values):
+                found[[session.position[cpu] for cpu in cpus]] = values[at]
+        return found
+    values = interval.caches.get(L3[key])
+    if values is None:
+        return found
+    known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(values)).tolist()}
+    for row, place in enumerate(session.topology):
+        if place.l3 in known:
+            found[row] = values[known[place.l3]]
+    return found

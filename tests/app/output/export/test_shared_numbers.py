@@ -1,0 +1,48 @@
+"""Numbers of packages and L3s in tables and in OpenMetrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from exported import export, record, rows
+
+from perfprobe.sources.sim.source import open_sim
+from perfprobe.wire import Frame, Hello, Message, Note
+from perftop.session.session import Session
+from perftop.session.shared_numbers import of_cpus
+
+KEYS = ("package_power_dram_w", "package_memory_read_bytes_per_s", "l3_memory_bytes_per_s")
+
+
+def played() -> tuple[Hello, list[Frame | Note]]:
+    source = open_sim("sim:memory,cpus=8,packages=2,speed=max", 100_000_000)
+    messages = [message for _ in range(12) for message in source.poll()]
+    source.close()
+    return source.hello, messages
+
+
+def test_each_cpu_has_the_number_of_its_package() -> None:
+    hello, messages = played()
+    session = Session(hello)
+    for _ in session.play(messages):
+        pass
+    interval = session.take()
+    assert interval is not None
+    found = of_cpus(session, interval, KEYS[1])
+    for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
+        assert {float(found[session.position[cpu]]) for cpu in cpus} == {float(rate)}
+    assert np.isnan(of_cpus(session, interval, KEYS[2])).all()  # nobody monitors L3s there
+
+
+def test_exports_have_it_once_a_package(tmp_path: Path) -> None:
+    hello, messages = played()
+    found: list[Message] = [hello, *messages]
+    path = record(tmp_path / "recording", found)
+    told = rows(export(path, metrics=KEYS))
+    assert {*KEYS} <= told[0].keys()
+    assert float(told[-1][KEYS[1]]) > 0
+    text = export(path, "openmetrics", metrics=KEYS[:1]).decode()
+    lines = [line for line in text.splitlines() if line.startswith("perftop_package_power_dram")]
+    assert {line.partition("}")[0][-2] for line in lines} == {"0", "1"}
+    assert all("cpu=" not in line for line in lines)
