@@ -43,6 +43,24 @@ static void test_bounds_of_a_config(void)
     CHECK(!accepted(c));
 }
 
+/* The first round comes when the caller says, or after a period. */
+static void test_first_round(void)
+{
+    const uint64_t hour = (uint64_t)3600 * 1000000000, first[] = {hour / 8, 0};
+
+    for (int i = 0; i < 2; i++) {
+        const pp_config c = {.period_ns = hour, .first_ns = first[i], .words = 1, .ring = 1,
+                             .stamp = PP_STAMP_RAW};
+        uint64_t before = pp_clock_ns(CLOCK_MONOTONIC), wait = first[i] ? first[i] : hour;
+        pp_sampler *s = NULL;
+
+        CHECK(pp_new(&c, &s) == 0);
+        CHECK(pp_start(s) >= before + wait);
+        CHECK(pp_start(s) <= pp_clock_ns(CLOCK_MONOTONIC) + wait);
+        pp_free(s);
+    }
+}
+
 static void test_refusals(void)
 {
     pp_sampler *s = make(1000 * MS, true, 4);
@@ -53,6 +71,7 @@ static void test_refusals(void)
 
     CHECK(pp_new(&config, &(pp_sampler *){NULL}) == -EINVAL);
     test_bounds_of_a_config();
+    test_first_round();
     CHECK(pp_attach(s, PP_ANYWHERE - 1, 0, &row, 1, &slot, 1) == -EINVAL);
     CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 0) == -EINVAL);
     CHECK(pp_attach(s, 0, 0, &row, 0, &slot, 1) == -EINVAL);
