@@ -13,7 +13,7 @@ METHODS = ("one-thread", "any-thread", "distributed", "traced", "bounds")
 """Ways to tell the SMT states."""
 _OPTIONS = (
     (("--source",), "NAME",
-     "read auto, perf, msr, os, or sim[:SCENARIO[,cpus=N,packages=N,smt=N,seed=N,speed=N|max]]"),
+     "read auto (default), perf, msr, os, or the simulated machine sim[:SCENARIO[,cpus=N …]]"),
     (("--sample",), "TIME", "how often the probe reads (default: 100ms at most, exporter 1s)"),
     (("-c", "--cpus"), "LIST", "only these CPUs: 0-15,32 | pkg0 | core3 | pkg1core3 | type:P"),
     (("--smt-method",), "NAME", f"find the SMT states only this way: {', '.join(METHODS)}"),
