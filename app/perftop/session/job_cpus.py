@@ -7,9 +7,8 @@ ended between two scans of the probe was never looked at.
 from __future__ import annotations
 
 from perftop.samples.job_threads import Watching
+from perftop.session.run_times import MOST_THREADS, Key, Looks, moved, trim
 
-MOST_THREADS = 1 << 14
-"""Remembered, those looked at last: more than can live at a time among those that are followed."""
 LEAST_SHARE = 0.01
 """Minimum share of the job's running time. A CPU with less was only visited, and would thin the
 mean of those that worked."""
@@ -21,15 +20,14 @@ class Footprint:
 
     def __init__(self, root: int) -> None:
         self.root = root
-        self._run_ns: dict[tuple[int, int], tuple[int, int | None]] = {}
-        """What each had run and waited, by process and thread."""
+        self._run_ns: Looks = {}
         self.seconds: dict[int, float] = {}
         """Seconds that the job ran, by CPU."""
         self.waited_s: float | None = None
         """Seconds that all threads together waited for a CPU; None: not told."""
         self.disk_s: float | None = None
         """Seconds that all threads together waited for a disk; None: not told."""
-        self._disk_ns: dict[tuple[int, int], int] = {}
+        self._disk_ns: dict[Key, int] = {}
         self.pids: set[int] = set()
 
     def take(self, watching: Watching, time_ns: int) -> None:
@@ -37,24 +35,18 @@ class Footprint:
         if watching.time_ns != time_ns:
             return
         for thread in watching.told:
-            point, key = thread.points[-1], (thread.pid, thread.tid)
-            now = point.run_ns, point.wait_ns
-            ran_ns, waited_ns = self._run_ns.pop(key, now if thread.tid == self.root else (0, 0))
-            self._run_ns[key] = now
+            ran_s, waited_s = moved(self._run_ns, thread, born=thread.tid != self.root)
             if len(self.pids) < MOST_THREADS:
                 self.pids.add(thread.pid)
-            if point.run_ns > ran_ns:
-                ran_s = (point.run_ns - ran_ns) / 1e9
+            if ran_s:
                 self.seconds[thread.cpu] = self.seconds.get(thread.cpu, 0.0) + ran_s
-            if point.wait_ns is not None and waited_ns is not None:
-                waited_s = max(0, point.wait_ns - waited_ns) / 1e9
+            if waited_s is not None:
                 self.waited_s = (self.waited_s or 0.0) + waited_s
-            self._wait_for_disk(key, watching.disk_ns.get(thread.tid))
-        for known in (self._run_ns, self._disk_ns):
-            while len(known) > MOST_THREADS:
-                del known[next(iter(known))]
+            self._wait_for_disk((thread.pid, thread.tid), watching.disk_ns.get(thread.tid))
+        trim(self._run_ns, MOST_THREADS)
+        trim(self._disk_ns, MOST_THREADS)
 
-    def _wait_for_disk(self, key: tuple[int, int], disk_ns: int | None) -> None:
+    def _wait_for_disk(self, key: Key, disk_ns: int | None) -> None:
         """`disk_ns`: what the thread had waited since its birth."""
         if disk_ns is None:
             return

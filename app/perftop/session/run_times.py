@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.samples.job_threads import Watching
+from perftop.samples.job_threads import Thread, Watching
 from perftop.samples.running_tasks import Look
 
 MOST_THREADS = 1 << 14
@@ -46,6 +47,27 @@ class Times:
 
 
 Key = tuple[int, int]
+"""Process and thread."""
+Looks = dict[Key, tuple[int, int | None]]
+"""Nanoseconds that each thread ran and waited until it was last looked at."""
+
+
+def moved(last: Looks, thread: Thread, *, born: bool) -> tuple[float, float | None]:
+    """Seconds that a thread ran and waited since the last look at it; None: waiting is not told.
+    `born`: what it did before the first look was done for the job."""
+    point, key = thread.points[-1], (thread.pid, thread.tid)
+    now = point.run_ns, point.wait_ns
+    run_ns, wait_ns = last.pop(key, (0, 0) if born else now)
+    last[key] = now
+    told = point.wait_ns is not None and wait_ns is not None
+    waited_ns = (point.wait_ns or 0) - (wait_ns or 0)
+    return max(0, point.run_ns - run_ns) / 1e9, max(0, waited_ns) / 1e9 if told else None
+
+
+def trim(known: dict[Any, Any], most: int) -> None:
+    """Forgets the oldest entries beyond so many."""
+    while len(known) > most:
+        del known[next(iter(known))]
 
 
 class RunTimes:
@@ -53,8 +75,7 @@ class RunTimes:
 
     def __init__(self, cpus: Sequence[int]) -> None:
         self._position = {cpu: at for at, cpu in enumerate(cpus)}
-        self._last: dict[Key, tuple[int, int | None]] = {}
-        """The sums in ns that each thread of the job had last, by process and thread."""
+        self._last: Looks = {}
         self.root = -1
         """First process of a job that we started: all that its threads and children did is told
         since their birth; itself, since the first look at it. -1: there is none."""
@@ -73,25 +94,18 @@ class RunTimes:
         each of its threads."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread in watching.told if watching.time_ns == time_ns else ():
-            key, point = (thread.pid, thread.tid), thread.points[-1]
-            ran_ns, waited_ns = self._moved(key, thread.tid, point.run_ns, point.wait_ns)
-            times = self.threads.setdefault(key, Times(thread.comm))
+            born = self.root >= 0 and thread.tid != self.root
+            ran_s, waited_s = moved(self._last, thread, born=born)
+            self.waits_told |= thread.points[-1].wait_ns is not None
+            times = self.threads.setdefault((thread.pid, thread.tid), Times(thread.comm))
             times.comm = thread.comm
-            times.add(thread.cpu, ran_ns / 1e9, waited_ns / 1e9)
+            times.add(thread.cpu, ran_s, waited_s or 0.0)
             if (at := self._position.get(thread.cpu)) is not None:
-                run_s[at] += ran_ns / 1e9
-                wait_s[at] += waited_ns / 1e9
-        for known in (self._last, self.threads):
-            _trim(known, MOST_THREADS)
+                run_s[at] += ran_s
+                wait_s[at] += waited_s or 0.0
+        trim(self._last, MOST_THREADS)
+        trim(self.threads, MOST_THREADS)
         return run_s, wait_s
-
-    def _moved(self, key: Key, tid: int, run_ns: int, wait_ns: int | None) -> tuple[int, int]:
-        born = self.root >= 0 and tid != self.root
-        last = self._last.pop(key, (0, 0) if born else (run_ns, wait_ns))
-        self._last[key] = run_ns, wait_ns
-        self.waits_told |= wait_ns is not None
-        waited_ns = 0 if wait_ns is None or last[1] is None else wait_ns - last[1]
-        return max(0, run_ns - last[0]), max(0, waited_ns)
 
     def of_all(self, look: Look, since_ns: int, time_ns: int) -> Floats:
         """Seconds that tasks waited since the last look, as far as it tells. `since_ns`: start of
@@ -110,10 +124,5 @@ class RunTimes:
                 waited_s[at] += wait * span_s
                 much |= wait >= WAITS
         self.waiting_s += span_s if much else 0.0
-        _trim(self.tasks, MOST_TASKS)
+        trim(self.tasks, MOST_TASKS)
         return waited_s
-
-
-def _trim(known: dict, most: int) -> None:  # type: ignore[type-arg]
-    while len(known) > most:
-        del known[next(iter(known))]
