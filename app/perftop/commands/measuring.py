@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.commands.arguments import COMMAND, EXPLAINED, count, held, repeats, span_ns
+from perftop.commands.arguments import COMMAND, EXPLAINED, count, repeats, span_ns
 from perftop.commands.options import (
     METRICS,
     STAT_INTERVAL_NS,
     add_attach,
     add_force,
     add_label,
+    held,
     identity_of,
     machines,
     shared,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
 from perfprobe import stream_options
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import full_terminal
-from perftop.commands.arguments import attached, following, interval_ns, label, span_ns
+from perftop.commands.arguments import interval_ns, label, span_ns
 from perftop.verbs import machine_verbs
 
 if TYPE_CHECKING:
@@ -62,6 +63,44 @@ def add_interval(parser: argparse.ArgumentParser, default_ns: int | None = None)
         "-i", "--interval", type=interval_ns, metavar="TIME", default=default_ns,
         help="length of time that each number covers: 100ms, 1s, 2",
     )  # fmt: skip
+
+
+def held(options: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
+    """The command, forked and waiting for its start. Called before there are threads or much memory
+    to copy."""
+    if options.command is None:
+        return contextlib.nullcontext()
+    from perftop.process.job import Job
+
+    return Job(options.command, apart=str(getattr(options, "output", "")) == "-")
+
+
+def following(options: argparse.Namespace, job: Job | None) -> list[str]:
+    """Options that tell the probe which tasks to watch: those of --watch, else the command with its
+    children. A simulation, another sysroot or another machine does not
+    show the command."""
+    watch = [] if options.watch is None else [f"--watch={options.watch}"]  # it may start with a -
+    simulated = options.source.partition(":")[0] == "sim"
+    elsewhere = options.sysroot is not None or options.host is not None
+    if job is None or simulated or elsewhere:
+        return watch
+    return [*watch, "--watch-tree", str(job.pid)]
+
+
+def attached(options: argparse.Namespace, address: str) -> str:
+    """The address, if no option asks for what only a probe of our own could do."""
+    from perftop.process import socket_probe
+
+    socket_probe.path_of(address)
+    names = ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events", "no_multiplex",
+             "watch")  # fmt: skip
+    named = [name for name in names if getattr(options, name) not in {None, False}]
+    named += ["source"] if options.source != "auto" else []
+    named += ["sample"] if options.sample is not None else []
+    if named:
+        option = named[0].replace("_", "-")
+        raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
+    return address
 
 
 def stream_of(

@@ -8,12 +8,13 @@ from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
-from perftop.commands.arguments import RECORDED, held, size_bytes, span_ns
+from perftop.commands.arguments import RECORDED, size_bytes, span_ns
 from perftop.commands.options import (
     STAT_INTERVAL_NS,
     add_attach,
     add_force,
     add_label,
+    held,
     identity_of,
     machines,
     shared,
