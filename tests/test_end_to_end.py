@@ -133,7 +133,7 @@ def test_utilisation_agrees_with_the_kernel_under_a_known_load() -> None:
     cpu = max(os.sched_getaffinity(0))
     with burning(cpu):
         before = proc_stat_busy(cpu)
-        found = command.stat("--source", "os", "-i", "1s", "-n", "3")
+        found = command.stat("--source", "os", "-i", "500ms", "-n", "3")
         after = proc_stat_busy(cpu)
     rows = [c for i in found if i["type"] == "interval" for c in i["cpus"] if c["cpu"] == cpu]
     mean = sum(row["util"] + row["steal"] for row in rows) / len(rows)

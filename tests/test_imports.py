@@ -4,6 +4,7 @@ what an import brings along is asked of a fresh interpreter."""
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,17 +89,25 @@ def modules(folders: str) -> list[str]:
     ]
 
 
+@functools.cache
+def statements(source: str) -> list[ast.Import | ast.ImportFrom]:
+    return [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+
 def imports(source: str) -> Iterator[tuple[int, str]]:
     """Line and module of each import of ours, except of the packages' own `__init__`, which hold
     the version only."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for name in (base + alias.name for alias in node.names):
-                tried = (name, f"{name}.__init__", base[:-1], f"{base}__init__")
-                found = next((module for module in tried if module in PATHS), "")
-                if found.count(".") > 1 or (found and not found.endswith("__init__")):
-                    yield node.lineno, found
+    for node in statements(source):
+        base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for name in (base + alias.name for alias in node.names):
+            tried = (name, f"{name}.__init__", base[:-1], f"{base}__init__")
+            found = next((module for module in tried if module in PATHS), "")
+            if found.count(".") > 1 or (found and not found.endswith("__init__")):
+                yield node.lineno, found
 
 
 def upward(module: str, source: str) -> list[str]:
@@ -158,7 +167,7 @@ def test_imports_inside_functions_are_seen() -> None:
 
 def test_all_imports_name_the_package() -> None:
     for path in PATHS.values():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in statements(path.read_text("utf-8")):
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative"
 
 

@@ -28,7 +28,8 @@ def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int
     ("scenario", "sample_ns", "cpus", "packages", "seed"),
     [
         pytest.param("warmup", 10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
-        ("warmup", 13 * MS, 32, 2, 77),
+        pytest.param("warmup", 13 * MS, 32, 2, 77, marks=pytest.mark.nightly),
+        ("warmup", 13 * MS, 8, 2, 77),
         ("warmup", 100 * MS, 8, 1, 77),
         pytest.param("warmup", 100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
         pytest.param("demo", 13 * MS, 16, 1, 1, marks=pytest.mark.nightly),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from nights import by_day
 from truths import SECOND, cores, found, scripted
 
 from perfprobe import wire
@@ -102,7 +103,7 @@ def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float)
 
 
 @pytest.mark.parametrize("seconds", [600.0, pytest.param(3600.0, marks=NIGHTLY)])
-@pytest.mark.parametrize("scenario", ["steady", "idle", "jitter"])
+@pytest.mark.parametrize("scenario", by_day(["steady", "idle", "jitter"], ["jitter"]))
 def test_a_long_time_in_which_nothing_happens(scenario: str, seconds: float) -> None:
     _, episodes = found(f"{scenario},cpus=8", SECOND, seconds)
     assert episodes == []

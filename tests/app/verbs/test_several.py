@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fake_ssh
 import pytest
-from command import lines, run
+from command import here, lines, run
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -132,7 +132,7 @@ def test_no_command_starts_where_no_machine_is_there(hosts: fake_ssh.Hosts) -> N
 
 @pytest.mark.parametrize("verb", ["live", "doctor", "topology", "serve"])
 def test_other_verbs_take_one(verb: str) -> None:
-    done = run(verb, *HOSTS)
+    done = here(verb, *HOSTS)
     assert done.returncode == 2
     assert "one --host" in done.stderr
 

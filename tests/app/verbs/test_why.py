@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import here
+from nights import by_day
 
 QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=10"]
 
@@ -27,9 +29,9 @@ def test_a_look_at_the_machine() -> None:
 
 def test_a_recording_says_the_same(tmp_path: Path) -> None:
     path = tmp_path / "recording"
-    made = run("record", *QUICK, "--duration", "20s", "-o", str(path))
+    made = here("record", *QUICK, "--duration", "20s", "-o", str(path))
     assert made.returncode == 0, made.stderr
-    done = run("why", str(path), "--json")
+    done = here("why", str(path), "--json")
     assert done.returncode == 0, done.stderr
     (line,) = map(json.loads, done.stdout.splitlines())
     first = line["causes"][0]
@@ -37,7 +39,10 @@ def test_a_recording_says_the_same(tmp_path: Path) -> None:
     assert line["seen"]["elapsed_s"] == pytest.approx(20, abs=1)
 
 
-@pytest.mark.parametrize("how", [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]])
+WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
+
+
+@pytest.mark.parametrize("how", by_day(WAYS, [WAYS[0], WAYS[3]]))
 def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path) -> None:
     path = tmp_path / "FILE"
     how = [str(path) if word == "FILE" else word for word in how]
@@ -55,6 +60,6 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
 
 
 def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:
-    done = run("why", str(tmp_path), "--", "true")
+    done = here("why", str(tmp_path), "--", "true")
     assert done.returncode == 2
     assert "not both" in done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import argv
+from command import here
 from exported import messages
 from scraped import fed, shown
 
@@ -199,7 +199,7 @@ def test_the_board_is_whole() -> None:
 def units(tmp_path: Path) -> Path:
     """A directory with both, as they are printed. The service runs a program that exists."""
     for name in ("unit", "socket", "recorder"):
-        text = run(*printing(name))
+        text = printed(name)
         path = tmp_path / SHIPPED[name]
         start = re.compile(r"^ExecStart=\S+/perftop (exporter|record .*)$", re.MULTILINE)
         assert start.search(text) or name == "socket"
@@ -207,13 +207,12 @@ def units(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def printing(name: str) -> list[str]:
-    """The command that prints a file."""
-    return (
-        argv("record", "--print-unit")
-        if name == "recorder"
-        else argv("exporter", f"--print-{name}")
-    )
+def printed(name: str) -> str:
+    """A file as the command prints it."""
+    words = ("record", "--print-unit") if name == "recorder" else ("exporter", f"--print-{name}")
+    done = here(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def test_systemd_takes_the_units(units: Path) -> None:
@@ -249,6 +248,5 @@ def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_is_printed_as_it_lies_in_the_package(name: str) -> None:
-    printed = run(*printing(name))
-    ours = shipped(name).split("@PERFTOP@")
-    assert all(part in printed for part in ours)
+    told, ours = printed(name), shipped(name).split("@PERFTOP@")
+    assert all(part in told for part in ours)

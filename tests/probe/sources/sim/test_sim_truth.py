@@ -188,7 +188,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
     schedule.chunk = 16
     cursor = Cursor(schedule)
     late = np.array([0, 5_000, 60_000, 300_000, 12_000_000, 31_000_000])
-    for k in range(12):
+    for k in range(12 if step_ns < 10**9 else 5):
         got = cursor.at(k * step_ns, k * step_ns + late)
         for cpu in range(6):
             wanted = schedule.between(0, k * step_ns + int(late[cpu]))[:, cpu]
