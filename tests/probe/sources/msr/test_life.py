@@ -4,6 +4,7 @@ however it ends."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import subprocess
 import time
@@ -25,6 +26,7 @@ from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.programmer import Programmer
 from perfprobe.sources.msr import source
 from perfprobe.sources.msr.source import open_msr
+from perftop.samples.counter_limits import MAX_HZ, MAX_IPC
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
@@ -291,24 +293,32 @@ def test_an_exception_gives_registers_back(
 
 
 def test_somebody_else_takes_counters_over(fake: FakeKernel) -> None:
-    """Not believed, nothing huge; and what they have programmed is not ours to take back."""
+    """Not believed, nothing huge; and what they have programmed is not ours to take back.
+
+    Each value that they set is far below the one before it: a counter that is set back shows a jump
+    however late it is read, and however late it was set."""
     command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
+    values = itertools.count(1 << 47, -(1 << 40))
     with started(*command, "-i", "200ms", "-n", "10") as process:
         assert process.stdout
         text = some(process)
-        fake.poke(0, 0x30A, 123)
+        fake.poke(0, 0x30A, next(values))
         fake.poke(1, 0x38D, 0x300)
         fake.poke(2, 0x186, 0x4300C0)
         while more := process.stdout.read(1 << 16):
             text += more
-            fake.poke(0, 0x30A, 123)  # once more: a read that was interrupted shows no jump
+            # Once more: a read that was interrupted shows no jump.
+            fake.poke(0, 0x30A, next(values))
     intervals = lines(text.decode(), "interval")
     rows = [row for line in intervals for row in line["cpus"]]
     assert any(row["suspect"] for row in rows if row["cpu"] == 0)
     *_, last = intervals
     assert last["cpus"][1]["ipc"] is None  # what was taken is not valid any more
     assert any(row["ipc"] is not None for row in rows[len(rows) // 2 :] if row["cpu"] == 3)
-    assert all(row["busy_hz"] is None or row["busy_hz"] < 4e9 for row in rows)
     assert all(row["util"] is None or 0 <= row["util"] <= 1 for row in rows)
-    assert all(row["ipc"] is None or row["ipc"] < 3 for row in rows)
+    # Where the reads of a sample are held up, they are of different moments, and a number is off.
+    for key, usual, most in (("busy_hz", 4e9, MAX_HZ), ("ipc", 3, MAX_IPC)):
+        told = [row[key] for row in rows if row[key] is not None]
+        assert statistics.median(told) < usual
+        assert max(told) < most
     assert fake.changed() == {2: {0x186: (0, 0x4300C0)}}
