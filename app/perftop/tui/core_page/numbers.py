@@ -25,7 +25,6 @@ from perftop.tui.core_page import values
 from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
-from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import AWAKE, DROP, of_package
@@ -58,12 +57,9 @@ class Scene:
 
     def lost(self, key: str, rows: Sequence[int]) -> bool:
         """An episode that is an alarm makes this number worse now, on one of these CPUs."""
-        mine = {self.session.topology[row].cpu for row in rows}
-        return any(
-            number(e) == key and not mine.isdisjoint(e.cpus)
-            and time_axis.mark(e)[1] == "alarm" and going(e, self.interval.time_ns)
-            for e in self.episodes
-        )  # fmt: skip
+        mine, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
+        red = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
+        return any(number(e) == key and not mine.isdisjoint(e.cpus) for e in red)
 
     @property
     def ceiling_hz(self) -> float:

@@ -42,20 +42,17 @@ class Top(PageWidget):
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - it sets its height
         session, interval, status = self._session, self._interval, self._status
         told = alert.line(session, interval, status, width, self._episodes)
+        tiled = session is not None and tiles.serve(session)
         self._plan = heights.head(
-            self.screen.size.height,
-            width,
+            self.screen.size.height, width, tiles=tiled,
             strip=session is None or machine_line.has_states(session),
-            tiles=session is not None and tiles.serve(session),
             alerted=bool(told.runs) or interval is None,
-        )
+        )  # fmt: skip
         if self.styles.height is None or self.styles.height.value != len(self._plan):
             self.styles.height = len(self._plan)
-        self._told = (
-            tiles.values(session, interval)
-            if session is not None and interval is not None and tiles.serve(session)
-            else {}
-        )
+        self._told = {}
+        if tiled and session is not None and interval is not None:
+            self._told = tiles.values(session, interval)
         self._columns = tiles.columns(self._told, width) if "past" in self._plan else ()
         pasts = self._pasts(width)
         # The header and the alert line keep their colours when the rest turns grey.

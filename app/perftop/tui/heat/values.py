@@ -15,7 +15,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.heat.outliers import Outlier, Peers
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import Scale, clock_of, fields, scale, unit_in
+from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
 from perftop.tui.shared.trouble import Troubles, number
 
 
@@ -73,16 +73,14 @@ class HeatReader:
              ) -> Heat:  # fmt: skip
         self._troubles.read(interval)
         clock = clock_of(session, choice.units)
-        known = fields(session)
-        at = next((i for i, f in enumerate(known) if f.key == choice.metric), 0)
-        field = known[at]
+        field, others = chosen_field(session, choice.metric)
         values = np.where(interval.online, shown(field, session, interval), nan)
         held = before.scale if before is not None and before.field == field else None
         fitted = scale(field, values[session.shown], held)
         levels = np.where(interval.online, fitted.levels(values), OFF)
         return Heat(
             field=field,
-            others=[other.words for other in known[at + 1 :] + known[:at]],
+            others=others,
             unit=unit_in(field, clock, fitted.high),
             clock=clock,
             scale=fitted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import ClassVar
 
 from perftop.base.times import clock
@@ -10,7 +11,7 @@ from perftop.draw.strips import Run
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.neighbours import lines as words
-from perftop.tui.neighbours.values import Neighbourhood, Runner, waits
+from perftop.tui.neighbours.values import Neighbourhood, Runner
 from perftop.tui.panels import losses
 from perftop.tui.panels.below import Paneled
 from perftop.tui.panels.pairs import Pair
@@ -81,7 +82,7 @@ class Neighbours(Paneled, Cursor):
 
     def _arranged(self, runners: list[Runner]) -> list[Runner]:
         if self.choice.order == "worst first":
-            runners.sort(key=lambda one: -waits(one.moved))
+            runners.sort(key=lambda one: 1.0 if isnan(one.moved.wait) else -one.moved.wait)
         return runners[::-1] if self.choice.reverse else runners
 
     def line(self, y: int) -> strips.Line:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from math import isnan, nan
+from math import nan
 
 import numpy as np
 
@@ -188,8 +188,3 @@ class Neighbourhood:
         how = self._interval.split.method
         cores = enumerate(self._session.cores[: len(how)])
         return {how[at] for at, core in cores if len(core) == 2} <= {"bounds", None}
-
-
-def waits(moved: Moved) -> float:
-    """Share of waiting as a sort key; -1 if it is unknown."""
-    return -1.0 if isnan(moved.wait) else moved.wait

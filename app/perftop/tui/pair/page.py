@@ -93,9 +93,8 @@ def _differing(look: Look) -> Line:
 def _moment(look: Look) -> Line:
     times = [when(track.session.unix(round(look.cursor_s * 1e9) + origin))
              for track, origin in zip(look.tracks, look.origins_ns, strict=True)]  # fmt: skip
-    return [(f" {look.cursor_s:+.1f} s", "bright"), (f"   A {times[0]}   B {times[1]}", "text")], (
-        "calm"
-    )
+    moment: Run = (f" {look.cursor_s:+.1f} s", "bright")
+    return [moment, (f"   A {times[0]}   B {times[1]}", "text")], "calm"
 
 
 def _charts(look: Look, room: int) -> list[Line]:

@@ -64,9 +64,9 @@ class Monitor(Paned):
         yield self._keys
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.height < TINY, "-tiny")
-        self._missing.lay_out()
         bare = event.size.height < TINY
+        self.set_class(bare, "-tiny")
+        self._missing.lay_out()
         if bare != self.view.bare:
             for view in self._views.values():
                 view.bare = bare

@@ -75,6 +75,13 @@ def fields(session: Session) -> list[Column]:
     return [columns[key] for key in keys]
 
 
+def chosen_field(session: Session, metric: str) -> tuple[Column, list[str]]:
+    """The field with this key, else the first one; and the names of those that come after it."""
+    known = fields(session)
+    at = next((i for i, field in enumerate(known) if field.key == metric), 0)
+    return known[at], [other.words for other in known[at + 1 :] + known[:at]]
+
+
 def _end(top: float) -> float:
     """The end of the scale of a number of any size: 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(max(top, 1e-3)))

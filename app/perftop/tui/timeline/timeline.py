@@ -23,7 +23,7 @@ from perftop.session.session import Session
 from perftop.tui.panels.below import Paneled
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor
-from perftop.tui.shared.fields import clock_of, fields, unit_in
+from perftop.tui.shared.fields import chosen_field, clock_of, unit_in
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Line, package_name
 from perftop.tui.timeline import traffic
@@ -74,13 +74,9 @@ class Past(Paneled, Cursor):
 
     def build(self) -> None:
         session = self.session
-        known = fields(session)
-        keys = [field.key for field in known]
-        at = keys.index(self.choice.metric) if self.choice.metric in keys else 0
-        self._field = known[at]
+        self._field, self._others = chosen_field(session, self.choice.metric)
         clock = clock_of(session, self.choice.units, known=True)
         self._unit = unit_in(self._field, clock)
-        self._others = [field.words for field in known[at + 1 :] + known[:at]]
         self._lanes = None
         self._arrange(session)
         self._look(session)
