@@ -128,15 +128,16 @@ class Values:
         """One value for a group of CPUs, from those of them where it is known."""
         return float(self.group(rows)[self.registry.index[key]])
 
-    def group(self, rows: list[int] | slice) -> Floats:
-        """All metrics for a group of CPUs, in the order of the registry."""
-        top, bottom = self.top[..., rows], self.bottom[..., rows]
+    def group(self, rows: list[int] | slice, metrics: list[int] | slice = slice(None)) -> Floats:
+        """Metrics for a group of CPUs: all, or those at two or more places in the registry. One
+        alone would be added up in another order, to another last digit."""
+        top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
         known = np.isfinite(top) & np.isfinite(bottom)
         total, base = (np.where(known, part, 0.0).sum(axis=-1) for part in (top, bottom))
         if self.registry.events:
-            many = np.where(self.registry.added, known.sum(axis=-1), 1)
+            many = np.where(self.registry.added[metrics], known.sum(axis=-1), 1)
             base = base / np.maximum(many, 1)
-        return ratio(total, base, self.registry.low, self.registry.high)
+        return ratio(total, base, self.registry.low[metrics], self.registry.high[metrics])
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats, high: Floats) -> Floats:

@@ -203,10 +203,8 @@ class History:
             return (both if every else both[..., at]).transpose(2, 0, 1, 3)
 
         sums = self._sums(edges_ns, (2, len(served), len(at)), part)
-        low, high = (
-            np.array([getattr(self._registry.metrics[keys[i]], end) for i in served])[:, None]
-            for end in ("low", "high")
-        )
+        known = [self._registry.index[keys[i]] for i in served]
+        low, high = self._registry.low[known, None], self._registry.high[known, None]
         values = ratio(sums[:, 0], sums[:, 1], low, high)
         if len(served) == len(keys):
             return values

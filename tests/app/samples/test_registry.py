@@ -16,6 +16,7 @@ from perftop.draw import strips, theme
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.samples.doubt import Doubt
+from perftop.samples.evaluation import Values
 from perftop.samples.metrics import METRICS
 from perftop.session.history import History, edges
 from perftop.session.interval import Interval
@@ -131,3 +132,16 @@ def test_a_screen_marks_estimates() -> None:
     told = strips.number(12.3, 1, 8)
     assert strips.estimated(told) == (f"   {theme.ESTIMATE}12.3", "text")
     assert in_ascii(theme.ESTIMATE) == "~"
+
+
+@pytest.mark.parametrize("cpus", [2, 64, 1024])
+def test_some_metrics_of_a_group_are_those_of_all_of_them(cpus: int) -> None:
+    """To the last digit."""
+    some = np.random.default_rng(cpus)
+    top, bottom = some.random((2, len(METRICS), cpus))
+    top[some.random(top.shape) < 0.1] = np.nan
+    values = Values(top, bottom)
+    for rows in ([*range(cpus)], [*range(0, cpus, 3)], slice(None)):
+        for metrics in ([0, 3], [5, 1, 2]):
+            found = values.group(rows)[metrics]
+            assert np.array_equal(values.group(rows, metrics), found, equal_nan=True)

@@ -146,8 +146,7 @@ def heading(interval: Interval, places: Places, package: int | None, heat: Heat,
 
 def _over(interval: Interval, rows: list[int], *keys: str) -> list[float]:
     """These metrics of the CPUs at positions `rows` together."""
-    values = interval.values.group(rows)
-    return [float(values[INDEX[key]]) for key in keys]
+    return [*map(float, interval.values.group(rows, [INDEX[key] for key in keys]))]
 
 
 def foot(session: Session, interval: Interval, places: Places, i: int, heat: Heat, size: int
