@@ -13,7 +13,7 @@ from perftop.samples.sample_reader import State
 from perftop.session.frame_packing import Packer
 from perftop.session.sample_history import Times, Trail
 
-OVERHEAD = 6_000
+OVERHEAD = 5_500
 """Bytes of objects and array heads in a chunk, beyond their content."""
 WAITING, WAITING_BYTES = 32, 1 << 16
 """Frames, and their bytes, that wait at most for those of the next batch, because packing many

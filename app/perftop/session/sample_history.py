@@ -59,16 +59,16 @@ class Trail:
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
-        self._machine: Singles = np.zeros((2, len(machine), room), np.float32)
-        self._of_shared = shared
-        rows = sum(len(each.rows) for each in shared)
-        self._shared: Singles = np.zeros((2, rows, room), np.float32)
+        self._of_shared, self._first_shared = shared, len(machine)
+        rows = self._first_shared + sum(len(each.rows) for each in shared)
+        self._machine: Singles = np.zeros((2, rows, room), np.float32)
+        """Counters of the whole machine, and behind them the rows of packages and L3s."""
         # One more than there are cores: position -1 is a core of which nothing is known.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
 
     @property
     def nbytes(self) -> int:
-        kept = self._ends, self._parts, self._machine, self._shared, self._cores
+        kept = self._ends, self._parts, self._machine, self._cores
         return sum(array.nbytes for array in kept)
 
     @property
@@ -92,7 +92,8 @@ class Trail:
         """(samples, 2, rows): the same of these rows of packages and L3s, which are counted one
         counter after the other."""
         self.settle()
-        return self._shared[:, first:last, : self.count].transpose(2, 0, 1)
+        rows = slice(self._first_shared + first, self._first_shared + last)
+        return self._machine[:, rows, : self.count].transpose(2, 0, 1)
 
     def of_cores(self, asked: Sequence[Sequence[int]]) -> Singles:
         """(samples, cores, CEILING + 1) for cores given as lists of CPUs."""
@@ -146,7 +147,7 @@ class Trail:
             place += len(columns)
 
     def _settle_shared(self, samples: Sequence[Sample], here: slice) -> None:
-        place = 0
+        place = self._first_shared
         for block, group in groupby(self._of_shared, lambda each: each.column.block):
             each = [*group]
             rows = each[0].rows  # those of packages, or those of L3s
@@ -156,8 +157,8 @@ class Trail:
             spans = np.concatenate([ticks[:, rows]] * len(each), axis=1).T
             known = np.isfinite(mine) & (spans > 0)
             places = slice(place, place + len(mine))
-            _write(self._shared[0, places, here], mine, known)
-            _write(self._shared[1, places, here], spans, known)
+            _write(self._machine[0, places, here], mine, known)
+            _write(self._machine[1, places, here], spans, known)
             place += len(mine)
 
 
